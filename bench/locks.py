@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from common import report
 
-from actorproc.core.locks.table import LockTable, Request
+from actorproc.core.locks.table import LockRequest, LockTable
 from actorproc.model.policies import LockKey, LockMode
 
 _HOT = "shop/orders/hot"
@@ -31,7 +31,7 @@ def ask(table: LockTable, number: int, key: LockKey, *, parent: str | None = Non
     name = f"p{number}"
     tree = parent or name
     lineage = frozenset({name, tree})
-    return table.request(Request(name, tree, (key,), lineage, number, privileged=parent is not None, parent=parent))
+    return table.request(LockRequest(name, tree, (key,), lineage, number, privileged=parent is not None, parent=parent))
 
 
 def same_key(table: LockTable, count: int) -> Callable[[], list[str]]:

@@ -25,15 +25,15 @@ from collections import deque
 from common import report
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.locks.table import LockTable, Request
-from actorproc.core.queues.run_queue import ReadyQueue
+from actorproc.core.locks.table import LockRequest, LockTable
+from actorproc.core.queues.run_queue import RunQueue
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import StepEnded, Submitted, TypeRegistered, WorkerReady
 from actorproc.model.messages.outcomes import Finished
 from actorproc.model.policies import LockKey, TypeMeta
 from actorproc.model.rows.records import NewProcedure
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 
 _WORKERS = 4
 _SLICE = 100
@@ -49,7 +49,7 @@ def keys_of(operations: int, tables: int, regions: int) -> list[LockKey]:
 
 def queue_only(operations: int) -> tuple[float, float]:
     """CPU seconds to add all, and to poll all."""
-    queue = ReadyQueue()
+    queue = RunQueue()
     names = [f"p{number}" for number in range(operations)]
     start = time.process_time()
     for name in names:
@@ -65,7 +65,7 @@ def queue_only(operations: int) -> tuple[float, float]:
 
 def with_locks(keys: list[LockKey], at_once: int) -> float:
     """CPU seconds until every operation has been added, has had its lock, and has given it up."""
-    queue, locks = ReadyQueue(), LockTable()
+    queue, locks = RunQueue(), LockTable()
     start = time.process_time()
     wanted = {f"p{number}": key for number, key in enumerate(keys)}
     for name in wanted:
@@ -77,7 +77,7 @@ def with_locks(keys: list[LockKey], at_once: int) -> float:
             name = best[1]
             queue.take(name, 0.0)
             ticket += 1
-            if locks.request(Request(name, name, (wanted[name],), frozenset((name,)), ticket, privileged=False)):
+            if locks.request(LockRequest(name, name, (wanted[name],), frozenset((name,)), ticket, privileged=False)):
                 running.append(name)
         name = running.popleft()
         locks.release(name)
@@ -88,7 +88,7 @@ def with_locks(keys: list[LockKey], at_once: int) -> float:
 
 def whole_core(keys: list[LockKey]) -> tuple[float, int]:
     """CPU seconds of every decision from submit to end, and the writes decided on."""
-    core, _ = Coordinator.restore(Snapshot(1, 1, 1, [], [], [], [], [], []), 0.0)
+    core, _ = Coordinator.restore(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []), 0.0)
     core.handle(TypeRegistered(TypeMeta(type_name="T")), 0.0)
     for slot in range(_WORKERS):
         core.handle(WorkerReady(WorkerId(slot, 1)), 0.0)

@@ -19,7 +19,7 @@ from actorproc.report.changes import EventKind, WorkerEventKind
 from actorproc.report.schema.document import KINDS as OBJECTS
 from actorproc.store.rows.tables import Table
 from actorproc.testing import InlineManager
-from actorproc.testing.torture.faults import FaultKind
+from actorproc.testing.torture.faults import TortureFault
 from tests.simulation.test_core_lines import LINES
 from tests.simulation.test_seeded_bugs import BUGS, NEW_CODE_BUGS
 from tests.simulator.disk.damaged_stores import KINDS as DAMAGES
@@ -105,7 +105,7 @@ def test_the_numbers_in_the_page_about_tests_are_those_of_the_tests():
     assert f"its recovery, on {len(SMALL_SCENARIOS)} scenarios, {WORDS[len(LINES)]} of them in every run" in text
     assert f"plants {len(BUGS) + len(NEW_CODE_BUGS)} bugs" in text
     assert f"in {WORDS[len(DAMAGES)]} ways" in text
-    assert f"{WORDS[len(FaultKind)]} kinds of faults" in text
+    assert f"{WORDS[len(TortureFault)]} kinds of faults" in text
 
 
 OURS = [path for path in PAGES if path.parent.name != "bench"]

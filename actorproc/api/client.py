@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from actorproc.api.queries import Queries
 from actorproc.api.registration import Registration
 from actorproc.api.verbs.base import RunningEngine
-from actorproc.api.verbs.maintenance import Keeping
-from actorproc.api.verbs.operator import Verbs
-from actorproc.api.verbs.reload import Reloading
-from actorproc.api.verbs.repair import Repairing
-from actorproc.api.verbs.signal import Signalling
-from actorproc.api.verbs.submit import Submitting
+from actorproc.api.verbs.maintenance import MaintenanceVerbs
+from actorproc.api.verbs.operator import OperatorVerbs
+from actorproc.api.verbs.reload import ReloadVerbs
+from actorproc.api.verbs.repair import RepairVerbs
+from actorproc.api.verbs.signal import SignalVerbs
+from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
 from actorproc.engine.arguments import checked_directory
@@ -38,7 +38,7 @@ logger = engine_logger("actorproc")
 _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 
 
-class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping, Reloading):
+class ProcedureClient(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, MaintenanceVerbs, ReloadVerbs):
     """Submits to, waits for, watches and steers the procedures of a manager in another process of this user.
 
     It has the methods of `ProcedureManager`, with their results and errors, save those of its life (``start``,

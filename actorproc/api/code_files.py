@@ -21,7 +21,7 @@ logger = engine_logger("actorproc")
 _OURS = "actorproc."
 
 
-class _Seen(NamedTuple):
+class _SeenFile(NamedTuple):
     """A file as it was."""
 
     stamp: tuple[int, int, int]
@@ -32,7 +32,7 @@ class CodeFiles:
     """Files of modules, as they were when a class of theirs was registered. May be used from any thread."""
 
     def __init__(self) -> None:
-        self._files: dict[str, tuple[str, _Seen]] = {}
+        self._files: dict[str, tuple[str, _SeenFile]] = {}
         self._lock = threading.Lock()
         self._warned: frozenset[str] = frozenset()
 
@@ -100,12 +100,12 @@ def _stamp(place: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _look(place: str) -> _Seen | None:
+def _look(place: str) -> _SeenFile | None:
     import hashlib  # noqa: PLC0415 - it brings OpenSSL, which a worker that imports this through its module never needs
 
     stamp = _stamp(place)
     try:
         with open(place, "rb") as file:  # noqa: PTH123 - as above
-            return None if stamp is None else _Seen(stamp, hashlib.sha256(file.read()).digest())
+            return None if stamp is None else _SeenFile(stamp, hashlib.sha256(file.read()).digest())
     except OSError:
         return None

@@ -17,14 +17,14 @@ from actorproc.api.queries import Queries
 from actorproc.api.registration import Registration
 from actorproc.api.verbs.async_life import AsyncLife
 from actorproc.api.verbs.base import RunningEngine
-from actorproc.api.verbs.maintenance import Keeping
-from actorproc.api.verbs.operator import Verbs
+from actorproc.api.verbs.maintenance import MaintenanceVerbs
+from actorproc.api.verbs.operator import OperatorVerbs
 from actorproc.api.verbs.register import Registering
-from actorproc.api.verbs.reload import Reloading
-from actorproc.api.verbs.repair import Repairing
-from actorproc.api.verbs.scale import Scaling
-from actorproc.api.verbs.signal import Signalling
-from actorproc.api.verbs.submit import Submitting
+from actorproc.api.verbs.reload import ReloadVerbs
+from actorproc.api.verbs.repair import RepairVerbs
+from actorproc.api.verbs.scale import ScaleVerbs
+from actorproc.api.verbs.signal import SignalVerbs
+from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.engine.arguments import (
     check_parts,
@@ -67,7 +67,16 @@ _List = list
 
 
 class ProcedureManager(
-    Submitting, Repairing, Verbs, Signalling, Keeping, Scaling, Reloading, Registering, AsyncLife, Succession
+    SubmitVerbs,
+    RepairVerbs,
+    OperatorVerbs,
+    SignalVerbs,
+    MaintenanceVerbs,
+    ScaleVerbs,
+    ReloadVerbs,
+    Registering,
+    AsyncLife,
+    Succession,
 ):
     """Runs procedures in worker processes and remembers every step in a directory.
 

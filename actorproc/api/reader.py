@@ -16,7 +16,7 @@ import msgspec
 
 from actorproc.api.queries import StoredQueries
 from actorproc.api.stored_source import StoredSource
-from actorproc.api.verbs.read import Reading
+from actorproc.api.verbs.read import ReadVerbs
 from actorproc.model.plain import plain_dict
 from actorproc.model.reports import BackupReport
 from actorproc.model.states import ProcedureState
@@ -73,7 +73,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
         return plain_dict(self)
 
 
-class StoreReader(Reading):
+class StoreReader(ReadVerbs):
     """The looking methods of a `ProcedureManager` without a manager, read from its directory. A context manager.
 
     It needs no owner lock, starts nothing, writes nothing, and gives each snapshot back before it returns. A manager

@@ -13,11 +13,11 @@ from actorproc.api.queries import StoredQueries
 from actorproc.api.registration import Registration
 from actorproc.api.stored_source import StoredSource
 from actorproc.api.verbs.base import RunningEngine
-from actorproc.api.verbs.maintenance import Keeping
-from actorproc.api.verbs.operator import Verbs
-from actorproc.api.verbs.repair import Repairing
-from actorproc.api.verbs.signal import Signalling
-from actorproc.api.verbs.submit import Submitting
+from actorproc.api.verbs.maintenance import MaintenanceVerbs
+from actorproc.api.verbs.operator import OperatorVerbs
+from actorproc.api.verbs.repair import RepairVerbs
+from actorproc.api.verbs.signal import SignalVerbs
+from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.control.stopped import StoppedEngine
 from actorproc.engine.arguments import checked_directory
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["StoppedStore"]
 
 
-class StoppedStore(Submitting, Repairing, Verbs, Signalling, Keeping):
+class StoppedStore(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, MaintenanceVerbs):
     """The verbs and looks of a `ProcedureManager` for a store that no manager runs on. A context manager.
 
     Inside the ``with`` it is the store's owner, so be quick: a manager that starts meanwhile waits for some seconds.

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from actorproc.engine.runtime.clock import waiting_seconds
-from actorproc.engine.runtime.subscription import Mark, Subscription
+from actorproc.engine.runtime.subscription import FeedMark, Subscription
 from actorproc.errors import ManagerStopped, ResultTimeout
 from actorproc.report.changes import Change, Overflow
 
@@ -67,7 +67,7 @@ class Watch:
             found = self._subscription.take(seconds)
         except TimeoutError:
             raise self._late(f"nothing has changed within {seconds:g} s") from None
-        assert not isinstance(found, Mark)  # this subscription asked for none
+        assert not isinstance(found, FeedMark)  # this subscription asked for none
         if isinstance(found, Change) and self.id is not None:
             self._last = found
         return found
@@ -103,7 +103,7 @@ class Watch:
     def __next__(self) -> Change | Overflow:
         self._check_process()
         found = self._subscription.take()
-        assert not isinstance(found, Mark)  # this subscription asked for none
+        assert not isinstance(found, FeedMark)  # this subscription asked for none
         if found is None:
             self.close()
             raise StopIteration
@@ -134,7 +134,7 @@ class Watch:
                 self.close()
                 raise StopAsyncIteration
             else:
-                assert not isinstance(found, Mark)  # this subscription asked for none
+                assert not isinstance(found, FeedMark)  # this subscription asked for none
                 return found
 
     def __enter__(self) -> Self:

@@ -24,9 +24,9 @@ from actorproc.control.pending import Pending
 from actorproc.control.wire import (
     HEADER,
     PROTOCOL,
-    Answer,
-    Call,
-    Hello,
+    CallAnswer,
+    ClientHello,
+    RemoteCall,
     SocketAddress,
     Torn,
     decode_as,
@@ -42,7 +42,7 @@ from actorproc.store.directory import OWNER_FILE
 from actorproc.store.lmdb.owner_lock import is_suspended, owner_of
 from actorproc.workers import fork_guard
 
-__all__ = ["Channel"]
+__all__ = ["ControlChannel"]
 
 logger = logging.getLogger("actorproc")
 
@@ -54,7 +54,7 @@ _LONGEST_GREETING = 10.0
 """Seconds for the greeting of a manager that is there; within these bounds it is the client's patience."""
 
 
-class Channel:
+class ControlChannel:
     """Calls to whichever manager runs on a directory. Any thread.
 
     ``patience`` is how many seconds a call waits for a manager, from the call or from the loss of the connection.
@@ -74,7 +74,7 @@ class Channel:
         self._connecting = False
         self._reader: threading.Thread | None = None
         self._closed = False
-        self.hello: Hello | None = None
+        self.hello: ClientHello | None = None
         fork_guard.guarded(self)
 
     # ------------------------------------------------------------ calls
@@ -91,7 +91,10 @@ class Channel:
     ) -> Pending:
         """Send a call; its `future` has the answer."""
         refuse_whom_it_interrupts(self._lock, self._sending)
-        call, deadline = Call(next(self._numbers), kind, name, msgspec.Raw(body)), time.monotonic() + self._patience
+        call, deadline = (
+            RemoteCall(next(self._numbers), kind, name, msgspec.Raw(body)),
+            time.monotonic() + self._patience,
+        )
         pending = Pending(call, gives, deadline, repeatable=repeatable)
         pending.on_change, pending.renew = on_change, renew
         try:
@@ -128,7 +131,7 @@ class Channel:
         sock = self._sock
         if sock is not None:
             with self._sending:
-                _send_all(sock, framed(Call(number, kind, "", msgspec.Raw(encode(None)))))
+                _send_all(sock, framed(RemoteCall(number, kind, "", msgspec.Raw(encode(None)))))
 
     def greet(self, kind: str, name: str, body: bytes) -> None:
         """Make this call first on every connection to come, and now."""
@@ -242,7 +245,7 @@ class Channel:
                 again = list(self._pending.values())
                 greetings = list(self._greetings)
             for kind, name, body in greetings:
-                frame = framed(Call(0, kind, name, msgspec.Raw(body)))
+                frame = framed(RemoteCall(0, kind, name, msgspec.Raw(body)))
                 if len(frame) <= self._most:
                     _send_all(sock, frame)
                 else:
@@ -322,7 +325,7 @@ class Channel:
             with SocketAddress(self._directory) as address:
                 sock.connect(address)
             self._check_user(sock)
-            answer: Answer = decode_as(read_frame(sock, self._max_frame), Answer)
+            answer: CallAnswer = decode_as(read_frame(sock, self._max_frame), CallAnswer)
             sock.settimeout(None)
             self.hello = _checked(answer)
         except PermissionError as error:
@@ -353,11 +356,11 @@ class Channel:
     def _read(self, sock: socket.socket) -> None:
         try:
             while True:
-                self._hear(decode_as(read_frame(sock, 2**32 - 1), Answer))
+                self._hear(decode_as(read_frame(sock, 2**32 - 1), CallAnswer))
         except (Torn, msgspec.DecodeError) as error:
             logger.debug("the connection to the manager at %s ended: %s", self._directory, error)
 
-    def _hear(self, answer: Answer) -> None:
+    def _hear(self, answer: CallAnswer) -> None:
         with self._lock:
             pending = self._pending.get(answer.number)
             if pending is not None and answer.kind != "change":
@@ -395,11 +398,11 @@ def _send_all(sock: socket.socket, data: bytes) -> None:
             raise
 
 
-def _checked(answer: Answer) -> Hello:
+def _checked(answer: CallAnswer) -> ClientHello:
     """The manager's greeting. Raises its refusal, or ours."""
     if answer.kind == "error":
         raise error_from(answer.body)
-    hello: Hello = decode_as(answer.body, Hello)
+    hello: ClientHello = decode_as(answer.body, ClientHello)
     if hello.protocol != PROTOCOL:
         msg = f"the manager (pid {hello.pid}) speaks protocol {hello.protocol}, this client {PROTOCOL}"
         raise EngineError(f"{msg}; use the same version of actorproc on both sides")

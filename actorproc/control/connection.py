@@ -21,7 +21,17 @@ from actorproc.config import Config
 from actorproc.control.checks import MOST_CHANGES, checked_definition, checked_request
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.threads import Threads
-from actorproc.control.wire import Answer, Call, Hello, Torn, decode_as, encode, error_to, framed, read_frame
+from actorproc.control.wire import (
+    CallAnswer,
+    ClientHello,
+    RemoteCall,
+    Torn,
+    decode_as,
+    encode,
+    error_to,
+    framed,
+    read_frame,
+)
 from actorproc.engine.engine import EngineTree
 from actorproc.engine.messages import Ending, Patience
 from actorproc.engine.reply_router import take_back
@@ -51,7 +61,7 @@ class _Server(Protocol):
 
     engine: EngineTree
     config: Config
-    hello: Hello
+    hello: ClientHello
     questions: Threads
     errands: Threads
     """For what may take long."""
@@ -116,7 +126,7 @@ class Connection:
 
     # ------------------------------------------------------------ out
     def _answer(self, number: int, kind: str, body: bytes) -> None:
-        frame = framed(Answer(number, kind, msgspec.Raw(body)))
+        frame = framed(CallAnswer(number, kind, msgspec.Raw(body)))
         with self._lock:
             if self._closed:
                 return
@@ -143,7 +153,7 @@ class Connection:
         limit = self._server.config.max_frame
         try:
             while True:
-                self._take(decode_as(read_frame(self._sock, limit), Call))
+                self._take(decode_as(read_frame(self._sock, limit), RemoteCall))
         except (Torn, msgspec.DecodeError) as error:
             if not self._closed:
                 logger.debug("a connection of the control socket ended: %s", error)
@@ -151,8 +161,8 @@ class Connection:
             logger.exception("a connection of the control socket failed")
         self.close()
 
-    def _take(self, call: Call) -> None:
-        kinds: dict[str, Callable[[Call], None]] = {
+    def _take(self, call: RemoteCall) -> None:
+        kinds: dict[str, Callable[[RemoteCall], None]] = {
             "request": self._request,
             "call": self._call,
             "end_of": self._end_of,
@@ -202,7 +212,7 @@ class Connection:
             else:
                 self._answer(number, "ok", body)
 
-    def _request(self, call: Call) -> None:
+    def _request(self, call: RemoteCall) -> None:
         kind = REQUESTS.get(call.name)
         if kind is None:
             msg = f"this manager takes no request {call.name!r:.40}; use the same version on both sides"
@@ -216,7 +226,7 @@ class Connection:
             raise
         future.add_done_callback(partial(self._settle_turn, call.number))
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: RemoteCall) -> None:
         method = METHODS.get(call.name)
         if method is None:
             msg = f"this manager has no method {call.name!r:.40} for others; use the same version on both sides"
@@ -236,7 +246,7 @@ class Connection:
             return
         future.add_done_callback(partial(self._settle_turn, call.number))
 
-    def _end_of(self, call: Call) -> None:
+    def _end_of(self, call: RemoteCall) -> None:
         id_, patience = decode_as(call.body, tuple[str, Patience])
         future = self._engine.watch(check_id(id_), patience)
 
@@ -252,7 +262,7 @@ class Connection:
             take_back(future, tell)
 
     # ------------------------------------------------------------ streams
-    def _watch(self, call: Call) -> None:
+    def _watch(self, call: RemoteCall) -> None:
         id_, since, batch, steps, progress, bound = decode_as(call.body, _WATCH)
         if id_ is not None:
             check_id(id_)
@@ -299,14 +309,14 @@ class Connection:
         if leave is not None:
             leave()
 
-    def _unwatch(self, call: Call) -> None:
+    def _unwatch(self, call: RemoteCall) -> None:
         with self._lock:
             leave = self._leaves.pop(call.number, None)
         if leave is not None:
             leave()
 
 
-def _unknown(call: Call) -> None:
+def _unknown(call: RemoteCall) -> None:
     msg = f"this manager knows no call of the kind {call.kind!r:.40}; use the same version on both sides"
     raise UsageError(msg)
 

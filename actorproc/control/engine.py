@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
-from actorproc.control.channel import Channel
+from actorproc.control.channel import ControlChannel
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.wire import decode_as, encode
@@ -33,8 +33,8 @@ from actorproc.engine.messages import (
     SlotStatus,
 )
 from actorproc.engine.reply_router import SharedEnds, pass_on
-from actorproc.engine.runtime.callback_thread import Courier
-from actorproc.engine.runtime.subscription import Mark, Subscription
+from actorproc.engine.runtime.callback_thread import CallbackThread
+from actorproc.engine.runtime.subscription import FeedMark, Subscription
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, ProcedureParked, UsageError
 from actorproc.model.ids import StepToken, WorkerId, new_id
 from actorproc.model.messages.definitions import Definition
@@ -64,7 +64,7 @@ _BUFFER = 10_000
 class RemoteStore:
     """The store, read here and copied by its owner."""
 
-    def __init__(self, reader: LmdbReader, channel: Channel) -> None:
+    def __init__(self, reader: LmdbReader, channel: ControlChannel) -> None:
         self._reader = reader
         self._channel = channel
 
@@ -90,7 +90,7 @@ class RemoteStore:
 class RemotePool:
     """The workers of the other process."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ControlChannel) -> None:
         self._channel = channel
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
@@ -133,8 +133,8 @@ class RemoteEngine:
         self._directory = directory
         self._allow_any_filesystem = allow_any_filesystem
         self._patience = patience
-        self._channel = Channel(directory, patience=patience, max_frame=max_frame)
-        self._courier = Courier()
+        self._channel = ControlChannel(directory, patience=patience, max_frame=max_frame)
+        self._courier = CallbackThread()
         self._opening = threading.RLock()
         self._store: RemoteStore | None = None
         self._ends = SharedEnds()
@@ -259,7 +259,7 @@ class RemoteEngine:
     # ------------------------------------------------------------ streams
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
         """Tell a subscription what changes; after a loss of the manager it goes on where it stood, as far as known."""
-        last, mark = since, Mark(0, 0)
+        last, mark = since, FeedMark(0, 0)
 
         def arrived(body: msgspec.Raw) -> None:
             nonlocal last, mark
@@ -267,8 +267,8 @@ class RemoteEngine:
             if kind == Overflow.__name__:
                 subscription.mark_gap(decode_as(item, Overflow).seq)
                 return
-            if kind == Mark.__name__:
-                mark = decode_as(item, Mark)
+            if kind == FeedMark.__name__:
+                mark = decode_as(item, FeedMark)
                 last = mark.seq
                 return
             change: Change = decode_as(item, Change)
@@ -369,6 +369,6 @@ def _log_parked(id: str, future: Future[Ending]) -> None:
         logger.warning("callbacks or futures of %s wait on: %s", id, error)
 
 
-def _ask(channel: Channel, name: str, *arguments: object) -> Any:
+def _ask(channel: ControlChannel, name: str, *arguments: object) -> Any:
     method = METHODS[name]
     return channel.call("call", name, encode(arguments), method.gives, repeatable=method.repeatable).future.result()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from actorproc.control.wire import Call
+from actorproc.control.wire import RemoteCall
 from actorproc.engine.reply_router import fail_future
 
 __all__ = ["Pending"]
@@ -17,7 +17,7 @@ __all__ = ["Pending"]
 class Pending:
     """A call that has no answer yet."""
 
-    def __init__(self, call: Call, gives: Any, deadline: float, *, repeatable: bool) -> None:
+    def __init__(self, call: RemoteCall, gives: Any, deadline: float, *, repeatable: bool) -> None:
         self.call = call
         self.gives = gives
         self.deadline = deadline

@@ -21,8 +21,8 @@ from actorproc.control.threads import Threads
 from actorproc.control.wire import (
     PROTOCOL,
     SOCKET_FILE,
-    Answer,
-    Hello,
+    CallAnswer,
+    ClientHello,
     SocketAddress,
     error_to,
     framed,
@@ -46,7 +46,7 @@ class ControlServer:
     def __init__(self, engine: EngineTree, directory: str, config: Config) -> None:
         self.engine = engine
         self.config = config
-        self.hello = Hello(
+        self.hello = ClientHello(
             PROTOCOL,
             os.getpid(),
             engine.epoch,
@@ -178,7 +178,7 @@ class ControlServer:
         if refused is not None:
             with contextlib.suppress(OSError):
                 sock.settimeout(1.0)
-                sock.sendall(framed(Answer(0, "error", msgspec.Raw(error_to(refused)))))
+                sock.sendall(framed(CallAnswer(0, "error", msgspec.Raw(error_to(refused)))))
             with self._lock:
                 self._connections.discard(connection)
             sock.close()

@@ -17,11 +17,11 @@ from typing import Any, cast
 from actorproc.config import Config
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.core.lifecycle.removal import CHUNK
-from actorproc.engine.housekeeping.retention_sweeper import Sweeper
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.in_flight import Ledger
-from actorproc.engine.pipeline.store_port import Persister
+from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.reply_router import ReplyTable
 from actorproc.engine.runtime.clock import SystemClock
 from actorproc.engine.runtime.type_table import TypeTable
@@ -56,21 +56,21 @@ class StoppedEngine:
         self._replies = ReplyTable()
         self._types = TypeTable()
         self._committed: list[int] = []
-        self._ring: Ring | None = None
+        self._ring: CommitPipeline | None = None
         self._refused: BaseException | None = None
         """Error of a failed commit: a request after it would wait for that commit for ever."""
-        self._sweeper: Sweeper
+        self._sweeper: RetentionSweeper
 
     def open(self) -> None:
         """Take the owner lock and read the store. Raises `StoreInUse` and other `EngineError`s."""
         clock = SystemClock()
         try:
             self._epoch = self.store.own()
-            self._ring = Ring(
+            self._ring = CommitPipeline(
                 snapshot=self.store.load(whole=False),
                 store=self.store,
-                persister=cast("Persister", self),  # nothing is opened again here: a commit that fails is the end
-                ledger=Ledger(),
+                persister=cast("StorePort", self),  # nothing is opened again here: a commit that fails is the end
+                ledger=InFlightTable(),
                 types=self._types,
                 clock=clock,
                 quotas=Quotas(),
@@ -83,7 +83,7 @@ class StoppedEngine:
                 gated=True,
                 unattended=True,
             )
-            self._sweeper = Sweeper(
+            self._sweeper = RetentionSweeper(
                 store=self.store,
                 ring=self._ring,
                 replies=self._replies,
@@ -175,12 +175,12 @@ class StoppedEngine:
         if self.store.load(whole=False).batch != batch:
             self.store.commit(writes, self._epoch, batch)
 
-    def _settle(self, ring: Ring) -> None:
+    def _settle(self, ring: CommitPipeline) -> None:
         ring.close()
         while self._committed:
             ring.committed(self._committed.pop(0))
 
-    def _act(self, batch: Batch) -> list[Event]:
+    def _act(self, batch: CommitBatch) -> list[Event]:
         """Answer; everything else is for the next manager, which finds all it must do in the store."""
         for command in batch.commands:
             if isinstance(command, Reply):
@@ -190,7 +190,7 @@ class StoppedEngine:
                     self._replies.settle(command.reply, command.value)
         return []
 
-    def _finish_removals(self, ring: Ring) -> None:
+    def _finish_removals(self, ring: CommitPipeline) -> None:
         """Remove what is left of half removed trees, part by part."""
         for root in ring.core.removals:
             more = True
@@ -199,7 +199,7 @@ class StoppedEngine:
                 ring.handle(RemovalContinued(root, tuple(members), more))
                 self._settle(ring)
 
-    def _opened(self) -> Ring:
+    def _opened(self) -> CommitPipeline:
         if self._ring is None:
             msg = f"the stopped store {self._directory} was given back"
             raise ManagerStopped(msg)

@@ -25,9 +25,9 @@ __all__ = [
     "HEADER",
     "PROTOCOL",
     "SOCKET_FILE",
-    "Answer",
-    "Call",
-    "Hello",
+    "CallAnswer",
+    "ClientHello",
+    "RemoteCall",
     "SocketAddress",
     "Torn",
     "decode_as",
@@ -49,7 +49,7 @@ class Torn(Exception):
     """The connection ended, or what came is no frame of this protocol."""
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class RemoteCall(msgspec.Struct, frozen=True, array_like=True):
     """From a client. `kind` says what `name` is: an event, a method of the engine, or a stream."""
 
     number: int
@@ -59,7 +59,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     body: msgspec.Raw
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class CallAnswer(msgspec.Struct, frozen=True, array_like=True):
     """From the manager."""
 
     number: int
@@ -68,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     body: msgspec.Raw
 
 
-class Hello(msgspec.Struct, frozen=True):
+class ClientHello(msgspec.Struct, frozen=True):
     """The first answer on a connection, with number 0."""
 
     protocol: int
@@ -83,7 +83,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 # ---------------------------------------------------------------- frames
-def framed(message: Call | Answer) -> bytes:
+def framed(message: RemoteCall | CallAnswer) -> bytes:
     """A message as it goes through the socket."""
     body = encode(message)
     return HEADER.pack(len(body)) + body

@@ -23,7 +23,7 @@ from actorproc.core.results.postponed_steps import why_put_off
 from actorproc.core.rules import HANDLERS, follow_up, settle
 from actorproc.core.scheduler import reload, scaling
 from actorproc.core.scheduler.pick import may_steal, steal_at, why_queued
-from actorproc.core.state.engine_state import DEFAULT_SCHEDULING, Book
+from actorproc.core.state.engine_state import DEFAULT_SCHEDULING, EngineState
 from actorproc.core.state.fingerprint import fingerprint
 from actorproc.core.state.phases import phase_of, reason_of
 from actorproc.core.state.quarantine import error_of
@@ -50,7 +50,7 @@ from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from actorproc.model.names import no_class_registered
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import Phase
 
 __all__ = ["Coordinator"]
@@ -62,13 +62,13 @@ DEFAULT_RETENTION = Retention()
 class Coordinator:
     """Decides for one manager. Not thread-safe; told the time, in epoch seconds."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: EngineState) -> None:
         self._book = book
 
     @classmethod
     def restore(
         cls,
-        snapshot: Snapshot,
+        snapshot: RecoverySnapshot,
         now: float,
         *,
         workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = (),
@@ -103,7 +103,7 @@ class Coordinator:
     @classmethod
     def rebuilt(
         cls,
-        snapshot: Snapshot,
+        snapshot: RecoverySnapshot,
         now: float,
         *,
         workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = (),

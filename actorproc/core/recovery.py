@@ -13,7 +13,7 @@ from actorproc.core.results.abort import may_abort, press_abort
 from actorproc.core.scheduler.cancellation import resume_cancelling
 from actorproc.core.scheduler.dedicated import say_goodbye
 from actorproc.core.scheduler.schedule import park, wake
-from actorproc.core.state.engine_state import DEFAULT_SCHEDULING, Book
+from actorproc.core.state.engine_state import DEFAULT_SCHEDULING, EngineState
 from actorproc.core.state.quarantine import exclude, exclude_damaged
 from actorproc.core.state.signal_ids import recall
 from actorproc.core.state.transitions import Trigger, move
@@ -23,7 +23,7 @@ from actorproc.model.messages.events import WorkerReady
 from actorproc.model.policies import LockMode, Scheduling, TypeMeta
 from actorproc.model.rows.cold_trees import COLD_STATES, is_alone
 from actorproc.model.rows.records import WITH_RUNNING, LockRecord, ProcedureRecord, UndoRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = ["hold_back", "load_tree", "rebuild", "resume", "take_up"]
@@ -33,19 +33,19 @@ _RUNNABLE = ProcedureState.RUNNABLE
 
 
 def rebuild(
-    snapshot: Snapshot,
+    snapshot: RecoverySnapshot,
     now: float,
     workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]],
     scheduling: Scheduling = DEFAULT_SCHEDULING,
     types: Iterable[TypeMeta] = (),
-) -> tuple[Book, list[Tree]]:
+) -> tuple[EngineState, list[Tree]]:
     """A book equal to the one that wrote this snapshot, before anything new is decided.
 
     Beside it the trees that have more under way than one procedure with its next step, for `resume` and `take_up`:
     of the others there may be a hundred thousand, and the first step would wait for each look at them.
     Most of these go to the backlog.
     """
-    book = Book(snapshot.epoch, scheduling)
+    book = EngineState(snapshot.epoch, scheduling)
     book.now = now
     for meta in types:
         book.know(meta)
@@ -95,7 +95,7 @@ def _is_plain(record: ProcedureRecord) -> bool:
     return record.parked is None and not (record.pending or record.retaking or record.admitted)
 
 
-def _admit_all(book: Book, snapshot: Snapshot, ordinary: Container[str]) -> list[ProcedureRecord]:
+def _admit_all(book: EngineState, snapshot: RecoverySnapshot, ordinary: Container[str]) -> list[ProcedureRecord]:
     """All heads, those of the ordinary types that need only a worker to the backlog; who has more under way."""
     later, others = [], []
     # Who has anything else in the store is no plain one, whatever its head says: what is amiss is to be seen.
@@ -114,7 +114,7 @@ def _admit_all(book: Book, snapshot: Snapshot, ordinary: Container[str]) -> list
     return others
 
 
-def _ordinary_types(book: Book, snapshot: Snapshot) -> set[str]:
+def _ordinary_types(book: EngineState, snapshot: RecoverySnapshot) -> set[str]:
     """Classes whose procedures may wait in the backlog: nothing is counted, shared out or hired before their turn."""
     if snapshot.damage or not book.leaves_outside:
         return set()
@@ -126,7 +126,7 @@ def _needs_only_a_worker(record: ProcedureRecord) -> bool:
     return record.locked and not (record.locks or record.limit_keys)
 
 
-def _take_lock(book: Book, lock: LockRecord) -> None:
+def _take_lock(book: EngineState, lock: LockRecord) -> None:
     book.locks.hold(lock.holder, lock.path, lock.mode)
     if lock.inherited:
         book.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
@@ -135,7 +135,7 @@ def _take_lock(book: Book, lock: LockRecord) -> None:
         book.trees[holder.root].hold(holder.id)
 
 
-def _note_waiting(book: Book, snapshot: Snapshot, others: Sequence[ProcedureRecord]) -> None:
+def _note_waiting(book: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
     """Note the times and events that wake procedures: memory knows nothing else of the trees that are not loaded."""
     if snapshot.cold.due:
         book.timers.adopt(snapshot.cold.due)
@@ -150,7 +150,7 @@ def _note_waiting(book: Book, snapshot: Snapshot, others: Sequence[ProcedureReco
         book.listeners.add(event, procedure)
 
 
-def _count(book: Book, snapshot: Snapshot, others: Sequence[ProcedureRecord]) -> None:
+def _count(book: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
     """Count procedures for their limits; what is damaged stands still and takes no place of a limit."""
     book.open_roots = snapshot.cold.roots + len(book.backlog) + len(book.procs) - len(others)
     admitted = []
@@ -166,7 +166,7 @@ def _count(book: Book, snapshot: Snapshot, others: Sequence[ProcedureRecord]) ->
         book.lobby.running = sum(record.admitted in WITH_RUNNING for record in admitted if record.parent is None)
 
 
-def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
+def load_tree(book: EngineState, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
     """Bring a cold or finished tree back into memory. A resident one is left alone, and so is a removed one."""
     if not members or members[0].root in book.trees or members[0].root in book.removed:
         return
@@ -180,13 +180,13 @@ def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[Un
     exclude(book, tree)
 
 
-def _rehire_all(book: Book, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]], now: float) -> None:
+def _rehire_all(book: EngineState, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]], now: float) -> None:
     book.roster.take_over(ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving)
     for ready, tokens in workers:
         _rehire(book, ready, tokens, now)
 
 
-def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
+def _rehire(book: EngineState, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
     """A worker that lived on while memory was lost, with the steps it still has in hand."""
     worker = book.staff.add(ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving)
     if ready.reserved is not None:
@@ -198,7 +198,7 @@ def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: 
             book.trees[record.root].running.add(record.id)
 
 
-def _rebuild_tree(book: Book, tree: Tree) -> None:
+def _rebuild_tree(book: EngineState, tree: Tree) -> None:
     for record in tree.members.values():
         if record.parked is not None:
             # Also one that nothing wakes now, as its tree fails: its class may come before its undo does.
@@ -224,7 +224,7 @@ def hold_back(tree: Tree, parent: ProcedureRecord) -> None:
         tree.held[parent.id] = OrderedDict.fromkeys(held)
 
 
-def resume(book: Book, busy: Sequence[Tree]) -> None:
+def resume(book: EngineState, busy: Sequence[Tree]) -> None:
     """Queue what was queued: lock waiters in their old order, then everything runnable.
 
     What is due at a time waits for the next tick, even when that time has passed.
@@ -248,11 +248,11 @@ def resume(book: Book, busy: Sequence[Tree]) -> None:
             wake(book, record)
 
 
-def _goes_before_others(book: Book, record: ProcedureRecord) -> bool:
+def _goes_before_others(book: EngineState, record: ProcedureRecord) -> bool:
     return record.undoing > 0 or bool(book.tree_of(record).holders)
 
 
-def take_up(book: Book, busy: Sequence[Tree]) -> None:
+def take_up(book: EngineState, busy: Sequence[Tree]) -> None:
     """Go on with what was under way: failing scopes, abort requests that were not answered, workers that leave."""
     for worker in list(book.staff.workers.values()):
         say_goodbye(book, worker.id)

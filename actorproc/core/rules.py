@@ -11,7 +11,7 @@ from actorproc.core.operator import bypass, pause, retry
 from actorproc.core.results import abort, due_times, on_result, victims, worker_loss
 from actorproc.core.rollback import failure_scope
 from actorproc.core.scheduler import dedicated, reload, scaling, schedule
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
     AbortRequested,
@@ -48,7 +48,7 @@ from actorproc.model.messages.events import (
 __all__ = ["HANDLERS", "follow_up", "settle"]
 
 
-def settle(book: Book) -> Decision:
+def settle(book: EngineState) -> Decision:
     """Follow up what an event set off; then fill the workers and close the decision."""
     follow_up(book)
     while not _staffs(book):
@@ -58,7 +58,7 @@ def settle(book: Book) -> Decision:
     return book.close()
 
 
-def follow_up(book: Book) -> None:
+def follow_up(book: EngineState) -> None:
     """Carry out all that an event set off without a worker: grants, victims, failing scopes. Empties the agenda."""
     while True:
         if book.locks.has_news:
@@ -83,7 +83,7 @@ def follow_up(book: Book) -> None:
             return
 
 
-def _end_overdue(book: Book) -> None:
+def _end_overdue(book: EngineState) -> None:
     """Procedures whose turn came after their deadline; by now it may have ended with its tree, for that of a relative.
 
     Or a relative was handed a step from which there is no way back: then it goes forward, late as it is.
@@ -95,7 +95,7 @@ def _end_overdue(book: Book) -> None:
         schedule.wake(book, record)
 
 
-def _staffs(book: Book) -> bool:
+def _staffs(book: EngineState) -> bool:
     """Give the workers what they have room for; True when that set off nothing else."""
     if book.hired:
         dedicated.let_finished_go(book)
@@ -103,7 +103,7 @@ def _staffs(book: Book) -> bool:
     return not book.overdue and not book.refused
 
 
-def _register(book: Book, event: TypeRegistered) -> None:
+def _register(book: EngineState, event: TypeRegistered) -> None:
     known = book.types.get(event.meta.type_name)
     book.know(event.meta)
     if known is not None and (known.work_class, known.dedicated) != (event.meta.work_class, event.meta.dedicated):
@@ -122,7 +122,7 @@ def _register(book: Book, event: TypeRegistered) -> None:
         schedule.wake(book, record)
 
 
-def _tick(book: Book, _event: Tick) -> None:
+def _tick(book: EngineState, _event: Tick) -> None:
     for name in book.timers.pop_due(book.now):
         record = book.procs.get(name)
         if record is not None:
@@ -132,7 +132,7 @@ def _tick(book: Book, _event: Tick) -> None:
     scaling.look_after(book)
 
 
-HANDLERS: dict[type[Event], Callable[[Book, Any], None]] = {
+HANDLERS: dict[type[Event], Callable[[EngineState, Any], None]] = {
     StepEnded: on_result.on_ended,
     Submitted: submit.submit,
     StepReturned: on_result.on_returned,

@@ -22,7 +22,7 @@ import msgspec
 import pykka
 
 from actorproc.config import Config
-from actorproc.engine.gateway import Switchboard
+from actorproc.engine.gateway import Gateway
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.manager_parts import ManagerParts
 from actorproc.engine.messages import (
@@ -37,9 +37,9 @@ from actorproc.engine.messages import (
     StandDown,
     Succeeded,
 )
-from actorproc.engine.pipeline.store_port import Persister
+from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.reply_router import fail_future, pass_on
-from actorproc.engine.runtime.callback_thread import Courier
+from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, Clock, waiting_seconds
 from actorproc.engine.runtime.thread_check import check_room_for_threads
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
@@ -69,7 +69,7 @@ _NOW = 0.2
 """Seconds idle workers get to leave in order when the others are killed."""
 
 
-class EngineTree(Switchboard):
+class EngineTree(Gateway):
     """A started engine. One use: `start`, then `stop`.
 
     `make_pool` is given the store's epoch. `on_fatal` is called on a thread of its own, when a bug stopped the
@@ -103,9 +103,9 @@ class EngineTree(Switchboard):
         self._bereaved: WorkerDied | None = None
         """A worker that died in a step, and whose place was given to a spare. For the pool's thread."""
         self._gated = gated
-        self._courier = Courier()
+        self._courier = CallbackThread()
         self._alarm = Alarm(clock)
-        self._persister = Persister(store, config, self._to_manager, self._hand_to_manager)
+        self._persister = StorePort(store, config, self._to_manager, self._hand_to_manager)
         # A signal handler may call `stop` in the middle of one of its own thread.
         self._stopping = threading.RLock()
         self._drained: Future[None] | None = None
@@ -374,7 +374,7 @@ class EngineTree(Switchboard):
         return status and msgspec.structs.replace(status, changed=self.changed_code())
 
     def reload(self, timeout: float) -> int:
-        """Replace all workers one by one within `timeout` seconds; returns their number. See `Scaling.reload`."""
+        """Replace all workers one by one within `timeout` seconds; returns their number. See `ScaleVerbs.reload`."""
         _call_all(self.before_reload)
         self.pool.forget_spares()
         self.request(ReloadBegan)

@@ -35,17 +35,17 @@ from actorproc.engine.messages import (
     OpenGate,
     Patience,
     RegisterType,
-    Report,
+    ReportStatus,
     RetireSlot,
     SlotStatus,
     StandDown,
     Subscribe,
     TakeMetrics,
     Unsubscribe,
-    Watch,
-    WatchEach,
+    WatchEnd,
+    WatchEnds,
 )
-from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.engine.reply_router import ReplyTable, SharedEnds, WaitingForEnds, pass_on, settle_future
 from actorproc.engine.runtime.inbox import CombiningInbox
 from actorproc.engine.runtime.subscription import Subscription
@@ -55,7 +55,7 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 
-__all__ = ["Switchboard"]
+__all__ = ["Gateway"]
 
 _T = TypeVar("_T")
 _M = TypeVar("_M")
@@ -66,7 +66,7 @@ _ANSWER = 5.0
 """Seconds a status question may take before the actor counts as not answering."""
 
 
-class Switchboard:
+class Gateway:
     """The verbs of a started engine, for any thread; `EngineTree` starts and stops the actors behind it."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Switchboard:
         self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
         self._replies = ReplyTable()
         self._ends = SharedEnds()
-        self._recent_ends = RecentEnds()
+        self._recent_ends = ResultCache()
         self._is_succeeded = False
         """Another engine goes on with this store: those who wait for ends wait on."""
         self._left_waiting = WaitingForEnds([], {})
@@ -93,12 +93,12 @@ class Switchboard:
         """Have each of these futures told the end of its procedure, in one message."""
         for _, future in ends:
             self._replies.add(future)
-        self._to_manager(WatchEach(tuple(ends)))
+        self._to_manager(WatchEnds(tuple(ends)))
 
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
         """Have each of these listeners told the end of its procedure, or that the manager stopped, in one message."""
         self._replies.listen(ends)
-        self._to_manager(WatchEach(tuple(ends)))
+        self._to_manager(WatchEnds(tuple(ends)))
 
     def leave_ends(self) -> None:
         """Let those who wait for ends of procedures wait on when it stops: `left_waiting` are for the next engine."""
@@ -112,7 +112,9 @@ class Switchboard:
     def adopt(self, left: WaitingForEnds) -> None:
         """Tell those who waited for ends when another engine on this store stopped."""
         for id, patience, future in left.futures:
-            own = self._ends.of(id, patience, partial(self._asked_with, future, partial(Watch, id, patience=patience)))
+            own = self._ends.of(
+                id, patience, partial(self._asked_with, future, partial(WatchEnd, id, patience=patience))
+            )
             if own is not future:
                 own.add_done_callback(partial(pass_on, future))
         self.hear_each([(id, listener) for listener, id in left.listeners.copy().items()])
@@ -130,7 +132,7 @@ class Switchboard:
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""
         return self._ends.of(
-            id, patience, lambda: self._asked(self._to_manager, lambda future: Watch(id, future, patience))
+            id, patience, lambda: self._asked(self._to_manager, lambda future: WatchEnd(id, future, patience))
         )
 
     def glance(self, id: str) -> Described | None:
@@ -204,9 +206,9 @@ class Switchboard:
         """The supervisor's report; empty when it does not answer."""
         return self._report(self._to_supervisor) or ()
 
-    def _report(self, tell: Callable[[Report], None]) -> Any:
+    def _report(self, tell: Callable[[ReportStatus], None]) -> Any:
         try:
-            return self._asked(tell, Report).result(_ANSWER)
+            return self._asked(tell, ReportStatus).result(_ANSWER)
         except (TimeoutError, ActorprocError):
             return None
 
@@ -223,7 +225,9 @@ class Switchboard:
         if actor is None or not cast("CombiningInbox", actor.actor_inbox).deliver(message):
             self._to_manager(message)
 
-    def _to_supervisor(self, message: AddSlot | Booted | Gone | LaunchAll | Report | RetireSlot | StandDown) -> None:
+    def _to_supervisor(
+        self, message: AddSlot | Booted | Gone | LaunchAll | ReportStatus | RetireSlot | StandDown
+    ) -> None:
         actor = self._supervisor
         if actor is not None:
             with contextlib.suppress(pykka.ActorDeadError):

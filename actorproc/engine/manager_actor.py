@@ -8,13 +8,13 @@ from typing import Any
 
 import pykka
 
-from actorproc.engine.callers.change_feed import Observer
-from actorproc.engine.callers.counters import Meters
-from actorproc.engine.callers.event_hooks import EventSink
-from actorproc.engine.callers.parked_waits import Standstills
-from actorproc.engine.callers.requests import CallerDesk
-from actorproc.engine.housekeeping.retention_sweeper import Sweeper
-from actorproc.engine.housekeeping.shutdown import Stopping
+from actorproc.engine.callers.change_feed import ChangeFeed
+from actorproc.engine.callers.counters import Counters
+from actorproc.engine.callers.event_hooks import EventHooks
+from actorproc.engine.callers.parked_waits import ParkedWaits
+from actorproc.engine.callers.requests import RequestHandler
+from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
+from actorproc.engine.housekeeping.shutdown import Shutdown
 from actorproc.engine.manager_parts import ManagerParts
 from actorproc.engine.messages import (
     Begin,
@@ -34,7 +34,7 @@ from actorproc.engine.messages import (
     Reopened,
     ReopenFailed,
     ReplaceWorker,
-    Report,
+    ReportStatus,
     SlotParked,
     SlotRecovered,
     StorageTrouble,
@@ -44,26 +44,26 @@ from actorproc.engine.messages import (
     TakeMetrics,
     Unsubscribe,
     Wake,
-    Watch,
-    WatchEach,
+    WatchEnd,
+    WatchEnds,
 )
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.command_executor import Dispatcher
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.in_flight import Ledger
-from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.command_executor import CommandExecutor
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.reply_router import Waiters, settle_future
 from actorproc.engine.runtime.gc_pause import collector_paused, collector_paused_for
 from actorproc.engine.runtime.inbox import CombiningInbox, QuickActor
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
-from actorproc.engine.workers.message_intake import Intake
-from actorproc.engine.workers.step_queries import Answerer
-from actorproc.engine.workers.timer_service import Timekeeper
-from actorproc.engine.workers.usage_sampler import Sampler
-from actorproc.engine.workers.worker_events import WorkerNews
-from actorproc.engine.workers.worker_messages import Floor
+from actorproc.engine.workers.message_intake import MessageIntake
+from actorproc.engine.workers.step_queries import StepQueries
+from actorproc.engine.workers.timer_service import TimerService
+from actorproc.engine.workers.usage_sampler import UsageSampler
+from actorproc.engine.workers.worker_events import WorkerEvents
+from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import InternalError, ManagerStopped
 from actorproc.model.messages.events import (
     AbortRequested,
@@ -111,13 +111,13 @@ class ManagerActor(QuickActor):
         self._pool = parts.pool
         self._replies = parts.replies
         self._waiters = Waiters()
-        self._outage = Outage(parts.clock)
-        self._ledger = Ledger()
+        self._outage = StoreOutage(parts.clock)
+        self._ledger = InFlightTable()
         self._types = TypeTable(parts.definitions)
-        self._meters = Meters()
-        events = EventSink(parts.on_event, parts.courier.post)
-        self._news = WorkerNews(events, parts.clock)
-        self._observer = Observer(
+        self._meters = Counters()
+        events = EventHooks(parts.on_event, parts.courier.post)
+        self._news = WorkerEvents(events, parts.clock)
+        self._observer = ChangeFeed(
             epoch=parts.snapshot.epoch,
             last_batch=parts.snapshot.last_batch if parts.config.control else None,
             clock=parts.clock,
@@ -127,7 +127,7 @@ class ManagerActor(QuickActor):
         self._observer.recovered(parts.snapshot, parts.store)
         boots_within = BOOT_PATIENCE * parts.config.boot_timeout
         self._dedicated = DedicatedWorkers(parts.pool, parts.clock, boots_within=boots_within)
-        self._dispatcher = Dispatcher(
+        self._dispatcher = CommandExecutor(
             staff=parts.on_staff,
             hire=self._dedicated.want,
             pool=parts.pool,
@@ -139,7 +139,7 @@ class ManagerActor(QuickActor):
             recent_ends=parts.recent_ends,
             clock=parts.clock,
         )
-        self._ring = Ring(
+        self._ring = CommitPipeline(
             snapshot=parts.snapshot,
             store=parts.store,
             persister=parts.persister,
@@ -162,7 +162,7 @@ class ManagerActor(QuickActor):
             gated=parts.gated,
         )
         parts.snapshot.release()
-        self._sweeper = Sweeper(
+        self._sweeper = RetentionSweeper(
             store=parts.store,
             ring=self._ring,
             replies=parts.replies,
@@ -171,7 +171,7 @@ class ManagerActor(QuickActor):
             interval=parts.config.sweep_interval,
             wake_in=self._sweep_in,
         )
-        self._standstills = Standstills(
+        self._standstills = ParkedWaits(
             ring=self._ring,
             store=parts.store,
             waiters=self._waiters,
@@ -179,7 +179,7 @@ class ManagerActor(QuickActor):
             grace=parts.config.parked_grace,
             warn=self._observer.parked,
         )
-        self._desk = CallerDesk(
+        self._desk = RequestHandler(
             store=parts.store,
             ring=self._ring,
             ledger=self._ledger,
@@ -191,7 +191,7 @@ class ManagerActor(QuickActor):
             clock=parts.clock,
             retention=self._sweeper.health,
         )
-        self._floor = Floor(
+        self._floor = WorkerMessageHandler(
             ring=self._ring,
             ledger=self._ledger,
             types=self._types,
@@ -200,23 +200,23 @@ class ManagerActor(QuickActor):
             news=self._news,
             dispatcher=self._dispatcher,
             dedicated=self._dedicated,
-            answerer=Answerer(parts.store, self._desk.info, room=parts.config.max_frame // 4),
+            answerer=StepQueries(parts.store, self._desk.info, room=parts.config.max_frame // 4),
             clock=parts.clock,
             post=parts.courier.post,
             on_gone=parts.on_gone,
         )
-        self._time = Timekeeper(
+        self._time = TimerService(
             clock=parts.clock,
             alarm=parts.alarm,
             ring=self._ring,
             ledger=self._ledger,
-            sampler=Sampler(parts.pool, self._ledger),
+            sampler=UsageSampler(parts.pool, self._ledger),
             dedicated=self._dedicated,
             standstills=self._standstills,
             pool=parts.pool,
             ring_me=self._ring_me,
         )
-        self._stopping = Stopping(
+        self._stopping = Shutdown(
             ring=self._ring,
             ledger=self._ledger,
             dispatcher=self._dispatcher,
@@ -225,7 +225,7 @@ class ManagerActor(QuickActor):
             replies=parts.replies,
             patience=parts.config.stop_timeout,
         )
-        intake = Intake(floor=self._floor, ring=self._ring, outage=self._outage)
+        intake = MessageIntake(floor=self._floor, ring=self._ring, outage=self._outage)
         self._routes: dict[type, Callable[[Any], None]] = {
             WorkerMessages: intake.messages,
             Begin: self._begin,
@@ -250,8 +250,8 @@ class ManagerActor(QuickActor):
             ResultsTaken: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),
             Wake: lambda _: self._time.wake(in_trouble=self._outage.lasts),
-            Watch: self._desk.watch,
-            WatchEach: self._desk.watch_each,
+            WatchEnd: self._desk.watch,
+            WatchEnds: self._desk.watch_each,
             Subscribe: self._desk.subscribe,
             Unsubscribe: lambda message: self._observer.unsubscribe(message.subscription),
             TakeMetrics: self._desk.metrics,
@@ -272,7 +272,7 @@ class ManagerActor(QuickActor):
             SlotParked: self._news.slot,
             SlotRecovered: self._news.slot,
             OpenGate: self._open_gate,
-            Report: self._desk.report,
+            ReportStatus: self._desk.report,
             LookSettled: self._look_settled,
             WorkerLost: intake.changed,
             WorkerReady: intake.changed,
@@ -383,7 +383,7 @@ class ManagerActor(QuickActor):
         else:
             self._sweeper.ask(event)
 
-    def _stored(self, batch: Batch, seconds: float | None) -> None:
+    def _stored(self, batch: CommitBatch, seconds: float | None) -> None:
         self._meters.committed(batch, seconds)
         self._observer.committed(batch)
         self._desk.look_at_damage()

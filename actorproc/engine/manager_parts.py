@@ -8,17 +8,17 @@ import msgspec
 
 from actorproc.config import Config
 from actorproc.engine.messages import AddSlot, Gone, RetireSlot
-from actorproc.engine.pipeline.result_cache import RecentEnds
-from actorproc.engine.pipeline.store_port import Persister
+from actorproc.engine.pipeline.result_cache import ResultCache
+from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.reply_router import ReplyTable
-from actorproc.engine.runtime.callback_thread import Courier
+from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import Alarm, Clock
 from actorproc.errors import (
     InternalError,
 )
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.policies import Scheduling
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import WorkerPool
@@ -33,12 +33,12 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     alarm: Alarm
     store: ProcedureStore
-    persister: Persister
+    persister: StorePort
     pool: WorkerPool
     replies: ReplyTable
-    recent_ends: RecentEnds
-    courier: Courier
-    snapshot: Snapshot
+    recent_ends: ResultCache
+    courier: CallbackThread
+    snapshot: RecoverySnapshot
     definitions: Sequence[Definition]
     """The types that are registered now. Each is told of again: what was parked for lack of it can go on then."""
     scheduling: Scheduling

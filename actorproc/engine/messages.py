@@ -15,7 +15,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import CrashReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, StepRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.info import RetentionHealth
 from actorproc.report.metrics import Histogram, ProcedureCounts, StepCounts
@@ -49,7 +49,7 @@ __all__ = [
     "ReopenFailed",
     "Reopened",
     "ReplaceWorker",
-    "Report",
+    "ReportStatus",
     "SlotParked",
     "SlotRecovered",
     "SlotStatus",
@@ -61,8 +61,8 @@ __all__ = [
     "TakeMetrics",
     "Unsubscribe",
     "Wake",
-    "Watch",
-    "WatchEach",
+    "WatchEnd",
+    "WatchEnds",
     "WorkerStatus",
 ]
 
@@ -242,7 +242,7 @@ class CommitFailed(_Message, frozen=True):
 class Reopened(_Message, frozen=True):
     """The store works again; `snapshot` is what it holds."""
 
-    snapshot: Snapshot
+    snapshot: RecoverySnapshot
 
 
 class StorageTrouble(_Message, frozen=True):
@@ -273,7 +273,7 @@ class LearnType(_Message, frozen=True):
     definition: Definition
 
 
-class Watch(_Message, frozen=True):
+class WatchEnd(_Message, frozen=True):
     """Tell `future` the `Ending` of this procedure, or why it cannot come, as far as `patience` says."""
 
     id: str
@@ -281,7 +281,7 @@ class Watch(_Message, frozen=True):
     patience: Patience = Patience.CALL
 
 
-class WatchEach(_Message, frozen=True):
+class WatchEnds(_Message, frozen=True):
     """Tell each future the `Ending` of its procedure."""
 
     ends: tuple[tuple[str, Future[Ending] | EndListener], ...]
@@ -333,7 +333,7 @@ class FindDangling(_Message, frozen=True):
     future: Future[list[tuple[LockRecord, str]]]
 
 
-class Report(_Message, frozen=True):
+class ReportStatus(_Message, frozen=True):
     """Answer with the actor's status (`ManagerStatus`, or a tuple of `SlotStatus`)."""
 
     future: Future[Any]

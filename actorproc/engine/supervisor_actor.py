@@ -25,7 +25,7 @@ from actorproc.engine.messages import (
     Booted,
     Gone,
     LaunchAll,
-    Report,
+    ReportStatus,
     RetireSlot,
     SlotParked,
     SlotRecovered,
@@ -36,7 +36,7 @@ from actorproc.engine.messages import (
 from actorproc.engine.reply_router import ReplyTable, fail_future, settle_future
 from actorproc.engine.runtime.clock import Alarm, Clock
 from actorproc.engine.runtime.inbox import QuickActor
-from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE, Boots
+from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE, BootDeadlines
 from actorproc.engine.workers.restart_policy import SlotRestarts, is_killed_from_outside
 from actorproc.errors import EngineError, InternalError, WorkerBootFailed
 from actorproc.model.ids import WorkerId
@@ -94,7 +94,7 @@ class SupervisorActor(QuickActor):
         super().__init__()
         self._parts = parts
         self._slots = {number: _Slot(number, self._no_past()) for number in range(parts.slots)}
-        self._boots = Boots(BOOT_PATIENCE * parts.config.boot_timeout, parts.clock, parts.pool.stop)
+        self._boots = BootDeadlines(BOOT_PATIENCE * parts.config.boot_timeout, parts.clock, parts.pool.stop)
         self._incarnations: dict[int, int] = {}
         """The last incarnation of slots that were given up: a slot that is used again goes on counting."""
         self._starting: Future[None] | None = None
@@ -112,7 +112,7 @@ class SupervisorActor(QuickActor):
             Booted: self._booted,
             LaunchAll: self._launch_all,
             Wake: self._wake,
-            Report: self._report,
+            ReportStatus: self._report,
             StandDown: self._stand_down,
         }
 
@@ -284,7 +284,7 @@ class SupervisorActor(QuickActor):
             slot.restart_at = None
         self._boots.forget()
 
-    def _report(self, message: Report) -> None:
+    def _report(self, message: ReportStatus) -> None:
         status = tuple(
             SlotStatus(slot.number, slot.incarnation, slot.state, slot.restarts, slot.reason)
             for slot in self._slots.values()

@@ -17,7 +17,7 @@ from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import IdReuse
 from actorproc.procedure.authoring.call import PickledCall
 
-__all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
+__all__ = ["CallBatch", "CallDesk", "DurableFuture", "is_called_back_by"]
 
 logger = logging.getLogger("actorproc")
 
@@ -41,7 +41,7 @@ def is_called_back_by(desk: CallDesk) -> bool:
     return getattr(_here, "desk", None) is desk
 
 
-class Batch:
+class CallBatch:
     """Calls that are submitted in one commit; ``durable`` is done when they are on disk, or were refused."""
 
     __slots__ = ("calls", "durable", "size")
@@ -112,7 +112,7 @@ class DurableFuture(Future[T], Generic[T]):
     reuse: IdReuse | None = None
     """What the submit says of a call that has the id already; None: that one it is."""
 
-    def __init__(self, id: str, desk: CallDesk, batch: Batch | None) -> None:
+    def __init__(self, id: str, desk: CallDesk, batch: CallBatch | None) -> None:
         super().__init__()
         self._id = id
         self._desk = desk

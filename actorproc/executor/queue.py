@@ -24,8 +24,8 @@ from actorproc.api.handle import late
 from actorproc.api.manager import ProcedureManager
 from actorproc.api.queries import Queries
 from actorproc.errors import ActorprocError, DuplicateProcedure, ManagerBusy, ManagerStopped
-from actorproc.executor.futures import Batch, DurableFuture
-from actorproc.executor.receiver import AnyFuture, Receiver
+from actorproc.executor.futures import CallBatch, DurableFuture
+from actorproc.executor.receiver import AnyFuture, EndReceiver
 from actorproc.executor.taken import Taken
 from actorproc.model.messages.events import AbortRequested, Submitted
 from actorproc.model.policies import StepLimits
@@ -69,13 +69,13 @@ class CallQueue:
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._all_done = threading.Condition(self._lock)
-        self._open = Batch()
-        self._full: deque[Batch] = deque()
-        self._held: Batch | None = None
+        self._open = CallBatch()
+        self._full: deque[CallBatch] = deque()
+        self._held: CallBatch | None = None
         """The one for which the manager has no room, between two tries."""
         self._unfinished: dict[AnyFuture, None] = {}
         self._taken = Taken(manager)
-        self.receiver = Receiver(manager, self._count_off)
+        self.receiver = EndReceiver(manager, self._count_off)
         self._threads: tuple[threading.Thread, ...] = ()
         self._closing = self._is_asleep = False
         self._watch, self._is_watched = watch, False
@@ -106,7 +106,7 @@ class CallQueue:
         with self._lock:
             self._refuse_when_closed()
             self._start()
-            batch = Batch() if alone else self._open
+            batch = CallBatch() if alone else self._open
             future: AnyFuture = DurableFuture(id, self, batch)
             future.is_named = alone
             if reuse is not None:
@@ -137,7 +137,7 @@ class CallQueue:
 
     def _turn_over(self) -> None:
         if self._open.calls:
-            full, self._open = self._open, Batch()
+            full, self._open = self._open, CallBatch()
             self._full.append(full)
 
     def attach(self, id: str) -> AnyFuture:
@@ -322,7 +322,7 @@ class CallQueue:
             self._send(batch)
             del batch  # with its futures: results belong to the callers alone
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> CallBatch | None:
         with self._lock:
             self._taken.drop_some()
             while not self._full and not self._open.calls and not self._closing:
@@ -336,10 +336,10 @@ class CallQueue:
                 return self._full.popleft()
             if not self._open.calls:
                 return None
-            batch, self._open = self._open, Batch()
+            batch, self._open = self._open, CallBatch()
             return batch
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: CallBatch) -> None:
         try:
             news, futures = self._described(batch)
             size = len(news)
@@ -359,11 +359,11 @@ class CallQueue:
         except BaseException as error:  # noqa: BLE001 - whatever it is, waiting callers must get it
             self._refuse(batch, error)
 
-    def _parted(self, batch: Batch, left: list[AnyFuture]) -> Batch:
+    def _parted(self, batch: CallBatch, left: list[AnyFuture]) -> CallBatch:
         """The rest of a batch of which a part is stored; who waits for that part need not wait for the rest."""
         if not left:
             return batch
-        rest, staying = Batch(), set(left)
+        rest, staying = CallBatch(), set(left)
         with self._lock:
             rest.calls = [entry for entry in batch.calls if entry[0] in staying]
             for future in left:
@@ -371,7 +371,7 @@ class CallQueue:
         batch.durable.set_result(None)
         return rest
 
-    def _pause(self, batch: Batch) -> set[AnyFuture]:
+    def _pause(self, batch: CallBatch) -> set[AnyFuture]:
         """Wait before the next try, and let calls be withdrawn meanwhile; those that were not."""
         with self._lock:
             self._held = batch
@@ -406,7 +406,7 @@ class CallQueue:
                 return True
         raise refused
 
-    def _described(self, batch: Batch) -> tuple[list[NewProcedure], list[AnyFuture]]:
+    def _described(self, batch: CallBatch) -> tuple[list[NewProcedure], list[AnyFuture]]:
         """The procedures of a batch; a call that cannot be stored (too large) fails by itself."""
         # As `ProcedureManager._describe` does it, but what is the same for all calls was checked once.
         describe = self._manager._types.runtime_of(Call(b"")).describe
@@ -430,7 +430,7 @@ class CallQueue:
                 futures.append(future)
         return news, futures
 
-    def _refuse(self, batch: Batch, error: BaseException) -> None:
+    def _refuse(self, batch: CallBatch, error: BaseException) -> None:
         for future, *_ in batch.calls:
             if future._batch is not None:  # what is stored already goes on, and its end is watched for
                 self._refuse_one(future, error)
@@ -450,7 +450,7 @@ class CallQueue:
                 self._all_done.notify_all()
 
 
-def on_its_way(future: AnyFuture) -> Batch | None:
+def on_its_way(future: AnyFuture) -> CallBatch | None:
     """The batch with which a call will be stored, or has not been refused yet."""
     while (batch := future._batch) is not None and not future.done():
         if not batch.durable.done():

@@ -29,7 +29,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.procedure.authoring.call import Call
 from actorproc.procedure.values.error_text import in_words
 
-__all__ = ["AnyFuture", "Receiver", "Try"]
+__all__ = ["AnyFuture", "EndReceiver", "Try"]
 
 logger = logging.getLogger("actorproc")
 
@@ -43,7 +43,7 @@ _Arrival = tuple[AnyFuture, Ending | None, BaseException | None, Try | None]
 _Errand = Callable[[], object]
 
 
-class Receiver:
+class EndReceiver:
     """Gives futures what their calls ended with. ``count_off`` hears which calls are over.
 
     `run` is its thread's work; all else may be called from any thread. What it is sent goes through a queue whose

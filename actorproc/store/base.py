@@ -18,7 +18,7 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.rows.snapshot import FinishedTree, Snapshot
+from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
 
@@ -31,12 +31,12 @@ class RecordStore(Protocol):
     Every method verifies checksums and raises `StoreDamaged` naming the record. Times are epoch seconds.
     """
 
-    def load(self, *, whole: bool = True) -> Snapshot:
+    def load(self, *, whole: bool = True) -> RecoverySnapshot:
         """Everything recovery needs. Damaged records are listed, not raised.
 
         Args:
             whole: False permits to leave out trees in which all that has not ended waits for a time, an event or
-                children. `Snapshot.cold` has the facts about these, and `tree` reads one that is needed. When anything
+                children. `RecoverySnapshot.cold` has the facts about these, and `tree` reads one that is needed. When anything
                 is damaged nothing is left out. Default: True.
 
         Returns:

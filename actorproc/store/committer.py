@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from actorproc.errors import EngineError, ManagerStopped, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import DeleteProcedure, PutProcedure, Write
 from actorproc.store.base import ProcedureStore
 from actorproc.support.engine_log import engine_logger
@@ -34,7 +34,7 @@ _STARTS_WITHIN = 5.0
 _T = TypeVar("_T")
 
 Done = Callable[[int, Exception | None], None]
-Reopened = Callable[[Snapshot | None, Exception | None], None]
+Reopened = Callable[[RecoverySnapshot | None, Exception | None], None]
 Retrying = Callable[[Exception, float], None]
 
 
@@ -88,14 +88,14 @@ class Committer:
         self.epoch = 0
         """The epoch this owner has; 0 before `start`."""
 
-    def start(self) -> Snapshot:
+    def start(self) -> RecoverySnapshot:
         """Own the store and load it, on the store's thread; return what is in it.
 
         What `own` or `load` raises is raised here, and the committer is then stopped for good.
         """
         if self._thread is not None:
             raise ManagerStopped("a committer starts once; make another one")
-        loaded: Future[Snapshot] = Future()
+        loaded: Future[RecoverySnapshot] = Future()
         self._jobs.put(lambda: self._own(loaded))
         # Known before it runs: Ctrl-C may raise while it starts, and no other would have it close the store.
         thread = self._thread = threading.Thread(target=self._run, name="actorproc-store", daemon=True)
@@ -157,7 +157,7 @@ class Committer:
             finally:
                 self._ended.set()
 
-    def _own(self, loaded: Future[Snapshot]) -> None:
+    def _own(self, loaded: Future[RecoverySnapshot]) -> None:
         try:
             self.epoch = self._store.own()
             loaded.set_result(self._store.load(whole=False))

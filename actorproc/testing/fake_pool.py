@@ -20,8 +20,8 @@ from actorproc.procedure.authoring.context import StopStep
 from actorproc.testing.no_processes import NoProcesses
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo, WorkerMessages
 from actorproc.workers.child.output import stacks
-from actorproc.workers.child.runtime.live_procedures import Roster
-from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.runtime.live_procedures import LiveProcedures
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.frames import FromWorker, Stop, ToWorker
 
 __all__ = ["FakePool"]
@@ -68,10 +68,10 @@ class FakePool(NoProcesses):
                 return
             fake.start()
 
-    def _prepare(self, desk: Desk) -> None:
+    def _prepare(self, desk: WorkerRuntime) -> None:
         """For subclasses: a worker is about to be started."""
 
-    def _begin(self, worker: WorkerId, desk: Desk) -> None:
+    def _begin(self, worker: WorkerId, desk: WorkerRuntime) -> None:
         """For subclasses: this thread is the worker's. What it raises is why the worker does not boot."""
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
@@ -179,7 +179,7 @@ class _FakeWorker(threading.Thread):
         self.booted = False
         self.terminating = False
         self.is_copy = False
-        self.desk = Desk(self, self)
+        self.desk = WorkerRuntime(self, self)
         self._pool = pool
         self._warm_limit = warm_limit
 
@@ -197,7 +197,7 @@ class _FakeWorker(threading.Thread):
         self._pool._emit(self, WorkerBooted(self.worker, 0))
         self.booted = True
         try:
-            Roster(self.desk, self._warm_limit).serve()
+            LiveProcedures(self.desk, self._warm_limit).serve()
             report = CrashReport(kind="stopped", message="stopped as asked", code=0)
         except StopStep:
             return

@@ -31,8 +31,8 @@ from actorproc.support.durations import in_seconds
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.points import worker_dies_by
 from actorproc.workers.base import PoolEvent, WorkerMessages
-from actorproc.workers.child.runtime.type_cache import TypeShelf
-from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.runtime.type_cache import TypeCache
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.frames import Began, Ended, Run, ToWorker
 
 __all__ = ["CrashingStore", "InlineManager", "InlinePool", "VirtualClock"]
@@ -120,10 +120,10 @@ class InlinePool(FakePool):
                     self._on_run(message)
         super().send(worker, messages)
 
-    def _prepare(self, desk: Desk) -> None:
+    def _prepare(self, desk: WorkerRuntime) -> None:
         desk.types = _OwnClasses(self._runtime_of, self._brought)
 
-    def _begin(self, worker: WorkerId, desk: Desk) -> None:
+    def _begin(self, worker: WorkerId, desk: WorkerRuntime) -> None:
         self._dies_here(worker)
         if self._environment is not None:
             try:
@@ -151,7 +151,7 @@ class InlinePool(FakePool):
         super()._emit(fake, event)
 
 
-class _OwnClasses(TypeShelf):
+class _OwnClasses(TypeCache):
     """The classes as the test has them, and not copies: a step can append to a list of the test."""
 
     def __init__(self, runtime_of: Callable[[str], TypeRuntime | None], brought: dict[bytes, TypeRuntime]) -> None:

@@ -21,7 +21,16 @@ import pytest
 import actorproc
 from actorproc import Procedure, Saga, Status, step
 from actorproc.config import Config
-from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, error_from, framed, read_frame
+from actorproc.control.wire import (
+    HEADER,
+    SOCKET_FILE,
+    CallAnswer,
+    RemoteCall,
+    decode_as,
+    error_from,
+    framed,
+    read_frame,
+)
 from actorproc.errors import (
     DuplicateProcedure,
     EngineError,
@@ -431,7 +440,7 @@ sys.stdout.buffer.write(sock.recv(10_000))
             folder.chmod(folder.stat().st_mode | 0o011)
     path.chmod(0o666)
     said = subprocess.run(ask, capture_output=True, check=True, timeout=60).stdout
-    answer = decode_as(said[HEADER.size :], Answer)
+    answer = decode_as(said[HEADER.size :], CallAnswer)
     assert answer.kind == "error"
     assert isinstance(error_from(answer.body), NotAllowed)
 
@@ -454,8 +463,8 @@ def test_calls_that_do_not_exist_or_do_not_fit_are_refused_by_name(manager, conn
     sock = connect()
 
     def ask(kind, name, value):
-        sock.sendall(framed(Call(7, kind, name, msgspec.Raw(msgspec.msgpack.encode(value)))))
-        answer = decode_as(read_frame(sock, 1_000_000), Answer)
+        sock.sendall(framed(RemoteCall(7, kind, name, msgspec.Raw(msgspec.msgpack.encode(value)))))
+        answer = decode_as(read_frame(sock, 1_000_000), CallAnswer)
         assert (answer.number, answer.kind) == (7, "error")
         return error_from(answer.body)
 
@@ -481,7 +490,7 @@ def test_a_client_that_does_not_read_loses_its_connection_and_holds_up_nobody(ma
     big = ["x" * 10_000]
     for number in range(2_000):
         try:
-            sock.sendall(framed(Call(number, "call", "stop" * 10, msgspec.Raw(msgspec.msgpack.encode(big)))))
+            sock.sendall(framed(RemoteCall(number, "call", "stop" * 10, msgspec.Raw(msgspec.msgpack.encode(big)))))
         except OSError:
             break
     else:

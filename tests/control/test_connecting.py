@@ -19,14 +19,14 @@ import msgspec
 import pytest
 
 from actorproc.control import channel
-from actorproc.control.channel import Channel
+from actorproc.control.channel import ControlChannel
 from actorproc.control.wire import (
     HEADER,
     PROTOCOL,
     SOCKET_FILE,
-    Answer,
-    Call,
-    Hello,
+    CallAnswer,
+    ClientHello,
+    RemoteCall,
     Torn,
     decode_as,
     encode,
@@ -36,7 +36,7 @@ from actorproc.control.wire import (
 from actorproc.errors import EngineError, ManagerStopped, NotAllowed
 from tests.kit.waiting import BOUND, wait_until
 
-Reply = Callable[[Call], Answer | None]
+Reply = Callable[[RemoteCall], CallAnswer | None]
 
 
 class Manager:
@@ -73,11 +73,11 @@ class Manager:
 
     def _serve(self, sock: socket.socket) -> None:
         self.heard.append([])
-        hello = Hello(PROTOCOL, os.getpid(), 1, 1 << 20, 1 << 20, "none")
-        sock.sendall(framed(Answer(0, "hello", msgspec.Raw(encode(hello)))))
+        hello = ClientHello(PROTOCOL, os.getpid(), 1, 1 << 20, 1 << 20, "none")
+        sock.sendall(framed(CallAnswer(0, "hello", msgspec.Raw(encode(hello)))))
         try:
             while True:
-                call = decode_as(read_frame(sock, 1 << 20), Call)
+                call = decode_as(read_frame(sock, 1 << 20), RemoteCall)
                 self.heard[-1].append(call.name)
                 if (answer := self._reply(call)) is None:
                     return
@@ -95,11 +95,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def open_channel(tmp_path: Path) -> Iterator[Callable[..., Channel]]:
-    opened: list[Channel] = []
+def open_channel(tmp_path: Path) -> Iterator[Callable[..., ControlChannel]]:
+    opened: list[ControlChannel] = []
 
-    def make(patience: float = BOUND) -> Channel:
-        opened.append(Channel(tmp_path, patience=patience, max_frame=1 << 20))
+    def make(patience: float = BOUND) -> ControlChannel:
+        opened.append(ControlChannel(tmp_path, patience=patience, max_frame=1 << 20))
         return opened[-1]
 
     yield make
@@ -120,7 +120,7 @@ def manager(tmp_path: Path) -> Iterator[Callable[[Reply], Manager]]:
         one.close()
 
 
-def _ask(made: Channel, name: str = "metrics") -> Any:
+def _ask(made: ControlChannel, name: str = "metrics") -> Any:
     return made.call("call", name, encode(()), Any).future
 
 
@@ -129,8 +129,8 @@ def _arrived(sock: socket.socket) -> int:
     return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-def _ok(call: Call) -> Answer:
-    return Answer(call.number, "ok", msgspec.Raw(encode(call.name)))
+def _ok(call: RemoteCall) -> CallAnswer:
+    return CallAnswer(call.number, "ok", msgspec.Raw(encode(call.name)))
 
 
 def test_each_call_has_a_patience_of_its_own(open_channel, clock):
@@ -175,7 +175,7 @@ def test_answers_to_others_do_not_keep_a_call_for_which_the_manager_hangs_up(ope
 
 
 def test_who_sends_to_a_manager_that_does_not_read_is_let_go_when_the_connection_is_given_up(open_channel, manager):
-    def odd(call: Call) -> Answer | None:
+    def odd(call: RemoteCall) -> CallAnswer | None:
         if len(stands.heard) > 1:
             return _ok(call)
         sending.wait(BOUND)
@@ -201,7 +201,7 @@ def test_who_sends_to_a_manager_that_does_not_read_is_let_go_when_the_connection
 
 
 def test_a_lost_connection_gives_those_that_wait_their_patience_anew(open_channel, manager, clock):
-    def answer(call: Call) -> Answer | None:
+    def answer(call: RemoteCall) -> CallAnswer | None:
         clock.now += 60.0
         return _ok(call) if clock.now > 150.0 else None
 
@@ -237,8 +237,8 @@ def test_ctrl_c_while_the_reading_thread_starts_leaves_one_of_them(open_channel,
     [("error", 17), ("error", ("OSError", "", {"__traceback__": 1})), ("change", "none"), ("ok", b"no text")],
 )
 def test_an_answer_that_cannot_be_read_fails_its_call(open_channel, manager, kind, body):
-    def odd(call: Call) -> Answer:
-        return Answer(call.number, kind, msgspec.Raw(encode(body))) if call.name == "odd" else _ok(call)
+    def odd(call: RemoteCall) -> CallAnswer:
+        return CallAnswer(call.number, kind, msgspec.Raw(encode(body))) if call.name == "odd" else _ok(call)
 
     manager(odd)
     made = open_channel()

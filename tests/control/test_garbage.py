@@ -19,7 +19,17 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import actorproc
 from actorproc import Procedure, Status
 from actorproc.control.methods import METHODS, REQUESTS
-from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, encode, error_from, framed, read_frame
+from actorproc.control.wire import (
+    HEADER,
+    SOCKET_FILE,
+    CallAnswer,
+    RemoteCall,
+    decode_as,
+    encode,
+    error_from,
+    framed,
+    read_frame,
+)
 from actorproc.errors import ActorprocError, DuplicateProcedure, StorageUnavailable, UsageError
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.policies import LockKey, LockMode, StepLimits, TypeMeta
@@ -66,10 +76,10 @@ def connected(manager):
         yield sock
 
 
-def asked(sock: socket.socket, call: Call) -> Answer:
+def asked(sock: socket.socket, call: RemoteCall) -> CallAnswer:
     sock.sendall(framed(call))
     while True:
-        answer: Answer = decode_as(read_frame(sock, 100_000_000), Answer)
+        answer: CallAnswer = decode_as(read_frame(sock, 100_000_000), CallAnswer)
         if answer.kind != "change":
             return answer
 
@@ -109,12 +119,12 @@ def test_bytes_without_sense(manager, data, in_frame):
 @given(KINDS, NAMES.filter(lambda name: name not in _APART), ANYTHING, st.integers(0, 2**31))
 def test_calls_that_mean_nothing(manager, kind, name, value, number):
     with connected(manager) as sock:
-        sock.sendall(framed(Call(number, kind, name, msgspec.Raw(encode(value)))))
-        answer = asked(sock, Call(number + 1, "call", "manager_status", msgspec.Raw(encode(()))))
+        sock.sendall(framed(RemoteCall(number, kind, name, msgspec.Raw(encode(value)))))
+        answer = asked(sock, RemoteCall(number + 1, "call", "manager_status", msgspec.Raw(encode(()))))
         while answer.number != number + 1:
             if answer.kind == "error":
                 assert isinstance(error_from(answer.body), ActorprocError | TypeError | ValueError)
-            answer = decode_as(read_frame(sock, 100_000_000), Answer)
+            answer = decode_as(read_frame(sock, 100_000_000), CallAnswer)
     assert manager.health().status == "running"
 
 
@@ -122,7 +132,7 @@ def test_calls_that_mean_nothing(manager, kind, name, value, number):
 def test_an_answer_that_cannot_be_sent_is_an_error_for_who_asked(manager, monkeypatch, unsendable):
     monkeypatch.setattr(manager._tree.pool, "logs", lambda _: unsendable)
     with connected(manager) as sock:
-        answer = asked(sock, Call(1, "call", "logs", msgspec.Raw(encode(("w",)))))
+        answer = asked(sock, RemoteCall(1, "call", "logs", msgspec.Raw(encode(("w",)))))
 
     assert (answer.number, answer.kind) == (1, "error")
     with pytest.raises(ActorprocError, match="the answer cannot be sent"):
@@ -138,7 +148,7 @@ def test_an_error_that_quotes_a_name_that_is_no_utf8_is_told(manager, monkeypatc
 
     monkeypatch.setattr(manager._tree.pool, "logs", fail)
     with connected(manager) as sock:
-        answer = asked(sock, Call(1, "call", "logs", msgspec.Raw(encode(("w",)))))
+        answer = asked(sock, RemoteCall(1, "call", "logs", msgspec.Raw(encode(("w",)))))
 
     with pytest.raises(StorageUnavailable, match=r"writing to /\\udcff failed"):
         raise error_from(answer.body)
@@ -173,10 +183,10 @@ NEWS = st.builds(
 )
 
 
-def _submit_of(**fields: Any) -> Call:
+def _submit_of(**fields: Any) -> RemoteCall:
     """A submit of `Add` as a foreign process may write it."""
     new = NewProcedure(type_name=Add.type_name, state=encode({"a": 1, "b": 2}), digest=b"d", **fields)
-    return Call(1, "request", "Submitted", msgspec.Raw(encode({"procedures": (new,), "reply": 0})))
+    return RemoteCall(1, "request", "Submitted", msgspec.Raw(encode({"procedures": (new,), "reply": 0})))
 
 
 @pytest.mark.parametrize("token", [b"", b"7 bytes", b"9 bytes!!", b"twice as long!!!"])
@@ -207,7 +217,7 @@ def test_requests_of_the_right_types_with_the_wrong_values(manager, name, data):
     }  # fmt: skip
     wanted = {key: value for key, value in fields.items() if key in REQUESTS[name].__struct_fields__}
     with connected(manager) as sock:
-        answer = asked(sock, Call(1, "request", name, msgspec.Raw(encode(wanted))))
+        answer = asked(sock, RemoteCall(1, "request", name, msgspec.Raw(encode(wanted))))
     assert answer.kind in ("ok", "error")
     if answer.kind == "error":
         assert isinstance(error_from(answer.body), ActorprocError | TypeError | ValueError)
@@ -226,7 +236,7 @@ METAS = st.builds(TypeMeta, type_name=IDS, version=ODD_NUMBERS, crashes=ODD_NUMB
 def test_heads_and_classes_that_nobody_has(manager, heads, definition):
     with connected(manager) as sock:
         for name, body in (("describe", (tuple(heads),)), ("learn", (definition,)), ("logs", ("x" * 600,))):
-            answer = asked(sock, Call(1, "call", name, msgspec.Raw(encode(body))))
+            answer = asked(sock, RemoteCall(1, "call", name, msgspec.Raw(encode(body))))
             assert answer.kind in ("ok", "error")
     assert manager.health().status == "running"
 
@@ -234,10 +244,10 @@ def test_heads_and_classes_that_nobody_has(manager, heads, definition):
 @pytest.mark.parametrize("bound", [0, -5, 2**62])
 def test_watches_with_odd_bounds_and_ends_of_odd_ids(manager, bound):
     with connected(manager) as sock:
-        sock.sendall(framed(Call(1, "watch", "", msgspec.Raw(encode((None, None, None, True, True, bound))))))
+        sock.sendall(framed(RemoteCall(1, "watch", "", msgspec.Raw(encode((None, None, None, True, True, bound))))))
         assert is_well(manager)
         for name in ("x" * 600, "", "\x00"):
-            answer = asked(sock, Call(2, "end_of", "", msgspec.Raw(encode(name))))
+            answer = asked(sock, RemoteCall(2, "end_of", "", msgspec.Raw(encode(name))))
             assert answer.kind == "error"
     assert is_well(manager)
 
@@ -246,7 +256,7 @@ def test_watches_with_odd_bounds_and_ends_of_odd_ids(manager, bound):
 def test_nobody_is_given_an_absurd_number_of_workers(manager, workers):
     with connected(manager) as sock:
         body = {"workers": workers, "max_workers": None, "reply": 1}
-        assert asked(sock, Call(1, "request", "Resized", msgspec.Raw(encode(body)))).kind == "error"
+        assert asked(sock, RemoteCall(1, "request", "Resized", msgspec.Raw(encode(body)))).kind == "error"
     assert len(manager.workers()) == 1
 
 
@@ -262,8 +272,8 @@ def test_who_stops_in_the_middle_of_a_frame_holds_up_nobody(manager):
 
 def test_who_floods_without_reading_waits_and_nobody_else(manager):
     stop = threading.Event()
-    call = framed(Call(1, "call", "metrics", msgspec.Raw(encode(()))))
-    pause = framed(Call(1, "request", "AbortRequested", msgspec.Raw(encode({"id": "nobody", "reply": 1}))))
+    call = framed(RemoteCall(1, "call", "metrics", msgspec.Raw(encode(()))))
+    pause = framed(RemoteCall(1, "request", "AbortRequested", msgspec.Raw(encode({"id": "nobody", "reply": 1}))))
 
     def flood(sock):
         with contextlib.suppress(OSError):

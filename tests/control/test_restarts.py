@@ -20,17 +20,17 @@ pytestmark = pytest.mark.processes
 MORTAL = """
 import os, signal, sys
 from actorproc import Config, ProcedureManager
-from actorproc.engine.pipeline.command_executor import Dispatcher
+from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.model.rows.writes import PutProcedure
 
-honest = Dispatcher._reply
+honest = CommandExecutor._reply
 
 def die(self, command, batch):
     if any(type(write) is PutProcedure and write.was is None and write.record.tokens for write in batch.writes):
         os.kill(os.getpid(), signal.SIGKILL)
     honest(self, command, batch)
 
-Dispatcher._reply = die
+CommandExecutor._reply = die
 with ProcedureManager(sys.argv[1], workers=2, config=Config(spares=0)) as manager:
     print("up", flush=True)
     sys.stdin.read()

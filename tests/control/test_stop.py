@@ -11,7 +11,7 @@ import pytest
 
 import actorproc
 from actorproc import Procedure, Status
-from actorproc.control.wire import SOCKET_FILE, Call, encode, framed, read_frame
+from actorproc.control.wire import SOCKET_FILE, RemoteCall, encode, framed, read_frame
 from actorproc.errors import ManagerStopped
 from actorproc.store.lmdb.store import LmdbStore
 from tests.kit.managers import LIGHT
@@ -51,7 +51,7 @@ def test_a_client_whose_question_waits_for_a_commit_is_told_of_the_end_before_it
             sock.connect(os.fspath(tmp_path / "state" / SOCKET_FILE))
             read_frame(sock, 10_000)
             body = encode((None, None, None, False, False, 10))
-            sock.sendall(framed(Call(1, "watch", "", msgspec.Raw(body))))
+            sock.sendall(framed(RemoteCall(1, "watch", "", msgspec.Raw(body))))
             wait_until(lambda: len(tree._replies._waiting) > 2)  # the submit, the watch, and that it begins
             (connection,) = tree.at_close[0].__self__._connections
             reader = connection.threads[0]

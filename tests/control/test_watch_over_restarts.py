@@ -8,11 +8,11 @@ import actorproc
 from actorproc import Overflow, procedure
 from actorproc.control import engine
 from actorproc.control.wire import decode_as
-from actorproc.engine.callers.change_feed import _HISTORY, _RETURN, Observer
-from actorproc.engine.callers.event_hooks import EventSink
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.in_flight import Ledger
-from actorproc.engine.runtime.subscription import EPOCH_BITS, Mark, Subscription
+from actorproc.engine.callers.change_feed import _HISTORY, _RETURN, ChangeFeed
+from actorproc.engine.callers.event_hooks import EventHooks
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.runtime.subscription import EPOCH_BITS, FeedMark, Subscription
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
@@ -41,7 +41,7 @@ def marks(monkeypatch):
 
     def decoded(body, kind):
         found = decode_as(body, kind)
-        if kind is Mark:
+        if kind is FeedMark:
             seen.append(found.batch)
         return found
 
@@ -122,12 +122,12 @@ BEFORE = ((EPOCH - 1) << EPOCH_BITS) + 99
 
 
 def observer_of(clock, **more):
-    sink = EventSink(None, lambda errand: errand())
-    return Observer(**{"epoch": EPOCH, "last_batch": LAST} | more, clock=clock, ledger=Ledger(), events=sink)
+    sink = EventHooks(None, lambda errand: errand())
+    return ChangeFeed(**{"epoch": EPOCH, "last_batch": LAST} | more, clock=clock, ledger=InFlightTable(), events=sink)
 
 
 def batch_of(id, number):
-    batch = Batch()
+    batch = CommitBatch()
     batch.number = number
     record = ProcedureRecord(id=id, type_name="T", version=1, root=id, parent=None, seq=1)
     batch.writes.append(PutProcedure(record, None))
@@ -139,7 +139,7 @@ def told_to(observer, since, batch):
     watcher = Subscription(None, steps=False, progress=False, bound=2 * _HISTORY, marks=True, batch=batch)
     observer.subscribe(watcher, since, None, None)
     told = []
-    while not (told and isinstance(told[-1], Mark)):
+    while not (told and isinstance(told[-1], FeedMark)):
         told.append(watcher.take(0))
     return told
 
@@ -152,7 +152,7 @@ def test_what_happened_before_the_watcher_was_back_is_told_without_a_gap():
     *changes, mark = told_to(observer, BEFORE, LAST)
 
     assert [change.id for change in changes] == ["one", "two"]
-    assert mark == Mark(changes[-1].seq, 2)
+    assert mark == FeedMark(changes[-1].seq, 2)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_mark_comes_after_all_changes_before_it_and_only_the_last_one_is_kept(
     told = [watcher.take(0) for _ in range(4)]
 
     assert [change.id for change in told[:3]] == ["p-1", "p-2", "p-3"]
-    assert told[3] == Mark(told[2].seq, 3)
+    assert told[3] == FeedMark(told[2].seq, 3)
     with pytest.raises(TimeoutError):
         watcher.take(0)
 
@@ -221,7 +221,7 @@ def test_a_mark_comes_after_all_changes_before_it_and_only_the_last_one_is_kept(
     ids=["itself", "a later change of its life", "a change of the next life", "nothing told yet"],
 )
 def test_a_mark_says_nothing_of_another_life_which_counts_its_commits_anew(seq, batch):
-    assert Mark(BEFORE, LAST).batch_at(seq) == batch
+    assert FeedMark(BEFORE, LAST).batch_at(seq) == batch
 
 
 def test_a_store_names_the_last_commit_of_the_owner_before(tmp_path):

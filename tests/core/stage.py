@@ -19,7 +19,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.messages.outcomes import Failed, Finished, Outcome
 from actorproc.model.policies import TypeMeta
 from actorproc.model.rows.records import ErrorInfo, NewProcedure
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image, compare_with_restored
@@ -39,7 +39,7 @@ class Stage:
     """One coordinator with `workers` ready workers and the type ``T`` (traits as given)."""
 
     def __init__(self, workers: int = 1, **traits: object) -> None:
-        snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+        snapshot = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
         self.core, _ = Coordinator.restore(snapshot, 0.0)
         self.now = 0.0
         self.writes: list[Write] = []
@@ -119,7 +119,7 @@ def restarted(stage: Stage, *types: TypeMeta, after: float = 0.0, **options: obj
 
 def image_of(stage: Stage) -> Image:
     """What the store would hold."""
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     return image
 

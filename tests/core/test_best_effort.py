@@ -9,7 +9,7 @@ from actorproc.model.messages.events import Tick, WorkerReady
 from actorproc.model.messages.outcomes import Advanced, Finished, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.rows.records import ErrorInfo, StepKind, StepRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutPoison, PutStep
 from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image
@@ -93,7 +93,7 @@ def test_a_restart_in_the_middle_goes_on_with_the_next_undo_and_keeps_the_list()
     stage = _best()
     _three_steps(stage)
     stage.answer("p", boom("no"))
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     snapshot = image.snapshot()
     snapshot.epoch = 2
@@ -160,7 +160,7 @@ def test_a_declared_poison_key_stays_when_its_own_undo_was_skipped() -> None:
 
     stage.answer("p", boom("no"))
 
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     assert stage.state("p") is ProcedureState.ROLLEDBACK
     assert image.poisons["cat/t"].by == "p"

@@ -11,7 +11,7 @@ from actorproc.model.messages.events import StepEnded, Submitted, TypeRegistered
 from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from actorproc.model.policies import LockKey, Quotas, TypeMeta
 from actorproc.model.rows.records import NewProcedure
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, boom
 
@@ -163,7 +163,7 @@ def test_quotas_fail_the_step_that_would_exceed_them() -> None:
         (Quotas(children=2), "more than the 2"),
         (Quotas(tree=3), "more than 3"),
     ):
-        core, _ = Coordinator.restore(Snapshot(1, 1, 1, [], [], [], [], [], []), 0.0, quotas=quotas)
+        core, _ = Coordinator.restore(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []), 0.0, quotas=quotas)
         core.handle(TypeRegistered(TypeMeta(type_name="T")), 0.0)
         core.handle(WorkerReady(WorkerId(0, 1)), 0.0)
         stage = Stage()

@@ -30,7 +30,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.messages.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended, Waited
 from actorproc.model.policies import LockKey, LockMode, LockScope, Quotas, Scheduling, StepLimits, TypeMeta
 from actorproc.model.rows.records import ErrorInfo, NewProcedure, Wait
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, boom, difference, image_of, later
 
@@ -271,7 +271,9 @@ def test_who_waits_for_a_worker_waits_for_one_of_its_own_when_its_class_has_thos
 
 def test_who_is_asked_about_its_abort_and_has_no_place_for_a_worker_of_its_own_holds_up_nobody() -> None:
     stage = Stage(0)
-    stage.core, _ = Coordinator.restore(Snapshot(1, 1, 1, [], [], [], [], [], []), 0.0, quotas=Quotas(dedicated=1))
+    stage.core, _ = Coordinator.restore(
+        RecoverySnapshot(1, 1, 1, [], [], [], [], [], []), 0.0, quotas=Quotas(dedicated=1)
+    )
     stage.register("T")
     stage.register("D", dedicated=True, asks_abort=True)
     stage.handle(WorkerReady(WorkerId(0, 1)))
@@ -599,7 +601,7 @@ def test_a_submit_again_is_the_same_one_also_when_a_newer_version_of_its_class_h
 
 def test_a_retried_root_counts_as_running_before_it_runs_a_step_itself() -> None:
     stage = Stage(workers=0)
-    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+    snapshot = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
     stage.core, _ = Coordinator.restore(snapshot, 0.0, scheduling=Scheduling(max_running=1))
     stage.register("T")
     for slot in range(3):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.queues.timers import SLICE, Timers
+from actorproc.core.queues.timers import SLICE, TimerQueue
 from actorproc.errors import KeyPoisoned, NotAllowed
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.messages.commands import (
@@ -50,7 +50,7 @@ from actorproc.model.messages.outcomes import (
 )
 from actorproc.model.policies import LockKey, Quotas, Scheduling, StepLimits
 from actorproc.model.rows.records import ErrorInfo
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image, compare_with_restored
 from tests.core.stage import Stage, boom, difference, image_of, later
@@ -64,7 +64,7 @@ def _stage(count: int, handed_out: Iterable[WorkerReady] = (), *, dedicated: int
     stage = Stage(0)
     known = tuple((ready, ()) for ready in handed_out)
     stage.core, _ = Coordinator.restore(
-        Snapshot(1, 1, 1, [], [], [], [], [], []),
+        RecoverySnapshot(1, 1, 1, [], [], [], [], [], []),
         0.0,
         workers=known,
         quotas=Quotas(dedicated=dedicated),
@@ -397,7 +397,7 @@ def test_a_retried_root_that_is_being_bypassed_takes_its_keys_for_those_that_go_
     # Given: it stands in line for its key again, behind somebody else, when one below it is bypassed with it.
     stage.handle(RetryRequested("root", 2))
     stage.handle(BypassRequested("a", 3, ancestors=True))
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     assert compare_with_restored(stage.core, image) is None
 
@@ -423,7 +423,7 @@ def test_a_tree_that_holds_nothing_any_more_stands_in_line_by_age() -> None:
     stage.answer("holder", DONE)
 
     assert "old" in stage.inbox
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     assert compare_with_restored(stage.core, image) is None
 
@@ -759,7 +759,7 @@ def test_ids_of_signals_to_what_failed_go_with_its_tree(verb: str) -> None:
 
 
 def test_what_is_due_next_is_what_goes_off_next_also_when_a_time_was_noted_again() -> None:
-    timers = Timers()
+    timers = TimerQueue()
     for at, name in ((1.0, "first"), (2.0, "again")):
         timers.add(at, name)
     timers.discard(2.0, "again")
@@ -853,7 +853,7 @@ def test_a_failure_that_was_taken_is_no_longer_acknowledged_when_its_procedure_i
 
 def test_a_worker_that_leaves_with_nothing_in_hand_is_stopped_after_a_failed_commit_too() -> None:
     ready = WorkerReady(WorkerId(0, 1), leaving=True)
-    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+    snapshot = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
 
     _, decision = Coordinator.restore(snapshot, 0.0, workers=((ready, ()),))
 

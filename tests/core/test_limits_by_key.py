@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.queues.key_limits import Slots
+from actorproc.core.queues.key_limits import KeyLimits
 from actorproc.errors import ManagerBusy
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.messages.commands import RunStep
@@ -16,7 +16,7 @@ from actorproc.model.messages.events import AbortRequested, CrashReport, Tick, W
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling
 from actorproc.model.rows.records import Admitted, NewProcedure, StartRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutStart
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.testing.histories.image import Image, compare_with_restored
@@ -32,7 +32,7 @@ class Limited(Stage):
         super().__init__(workers=0)
         self.terms = Scheduling(**terms)  # type: ignore[arg-type]
         self.slots = workers
-        self.image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+        self.image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
         self._start()
 
     def _start(self) -> None:
@@ -229,7 +229,7 @@ def test_a_restart_does_not_open_the_window_again() -> None:
 
 
 def test_starts_of_a_key_that_has_no_rate_any_more_hide_none_of_another_key() -> None:
-    slots = Slots(rate={"b": (1, 10.0)})
+    slots = KeyLimits(rate={"b": (1, 10.0)})
 
     slots.restore([], [StartRecord("a", 0, 1.0), StartRecord("b", 0, 2.0)])
 

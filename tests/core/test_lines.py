@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from bisect import insort
 
-from actorproc.core.locks.table import LockTable, Request
-from actorproc.core.locks.wait_list import Line
+from actorproc.core.locks.table import LockRequest, LockTable
+from actorproc.core.locks.wait_list import WaitList
 from actorproc.model.policies import LockKey
 
 
 def test_a_line_does_what_a_sorted_list_does():
     chance = random.Random(5)
-    line, wanted = Line(), []
+    line, wanted = WaitList(), []
     for number in range(6000):
         if wanted and chance.random() < 0.35:
             place = chance.choice(wanted)
@@ -31,7 +31,7 @@ def test_a_line_does_what_a_sorted_list_does():
 
 
 def test_whoever_walks_along_a_line_may_send_away_whom_it_meets():
-    line = Line()
+    line = WaitList()
     for number in range(2000):
         line.join((number, "p"))
 
@@ -50,7 +50,7 @@ class _Counting(LockTable):
 
     looked = 0
 
-    def _is_free(self, request: Request) -> bool:
+    def _is_free(self, request: LockRequest) -> bool:
         self.looked += 1
         return super()._is_free(request)
 
@@ -64,7 +64,7 @@ def _looks_per_grant(waiters: int, *, same_key: bool, parent: str | None) -> flo
     for number, key in enumerate(keys):
         name = f"p{number}"
         lineage = frozenset({name, parent or name})
-        table.request(Request(name, parent or name, (key,), lineage, number, parent is not None, parent=parent))
+        table.request(LockRequest(name, parent or name, (key,), lineage, number, parent is not None, parent=parent))
     table.looked = 0
     holders, granted = (["p0"] if same_key else [f"h{number}" for number in range(waiters)]), 0
     while holders:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from actorproc.core.locks.table import CONFLICTS, LockTable, Request, needs_of
+from actorproc.core.locks.table import CONFLICTS, LockRequest, LockTable, needs_of
 from actorproc.model.policies import LockKey, LockMode
 
 READ, WRITE = LockKey.read, LockKey.write
@@ -14,7 +14,7 @@ def _request(
     table: LockTable, name: str, *keys: LockKey, ticket: int, parents: tuple[str, ...] = (), privileged: bool = False
 ) -> bool:
     return table.request(
-        Request(name, parents[-1] if parents else name, keys, frozenset((name, *parents)), ticket, privileged)
+        LockRequest(name, parents[-1] if parents else name, keys, frozenset((name, *parents)), ticket, privileged)
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings, strategies as st
 
 from actorproc.core.locks.modes import IS, IX, S, X
-from actorproc.core.locks.table import CONFLICTS, LockTable, Request, needs_of
+from actorproc.core.locks.table import CONFLICTS, LockRequest, LockTable, needs_of
 from actorproc.model.policies import LockKey, LockMode
 from tests.core.test_lock_table import KEYS
 
@@ -26,7 +26,7 @@ class Scene:
         self.table = LockTable()
         self.lineages: dict[str, frozenset[str]] = {}
         self.parents: dict[str, str | None] = {}
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, LockRequest] = {}
         self.held_before: dict[str, dict[str, int]] = {}
         self.newcomer = ""
         self.count = 0
@@ -53,7 +53,9 @@ class Scene:
         ticket = 100 * age + self.count
         tree = self.requests[above].tree if above else name
         goes_first = privileged or tree in self._trees_with_locks()
-        request = self.requests[name] = Request(name, tree, keys, self.lineages[name], ticket, goes_first, parent=above)
+        request = self.requests[name] = LockRequest(
+            name, tree, keys, self.lineages[name], ticket, goes_first, parent=above
+        )
         assert self.table.request(request) is not self.table.is_waiting(name)
         if not self.table.is_waiting(name):
             self._check_order([name])
@@ -182,7 +184,7 @@ class Scene:
         for name, request in self.table.waiting().items():
             assert any(self._reasons(request)), f"{name} waits although nothing is in its way"
 
-    def _reasons(self, request: Request) -> Iterator[bool]:
+    def _reasons(self, request: LockRequest) -> Iterator[bool]:
         needs = self._needs()
         for name, row in needs.items():
             yield name not in request.lineage and _conflict(row, request.needs)
@@ -190,14 +192,14 @@ class Scene:
         for other in () if request.ahead else self.table.waiting().values():
             yield _place(other) < _place(request) and self._in_conflict(other, request, had)
 
-    def _lent(self, request: Request) -> list[dict[str, int]]:
+    def _lent(self, request: LockRequest) -> list[dict[str, int]]:
         """What the ancestors of a request hold, and what it held itself before it was granted."""
         needs = self._needs()
         above = [needs.get(name, {}) for name in request.lineage if name != request.procedure]
         return [*above, self.held_before.get(request.procedure, {})]
 
     @staticmethod
-    def _in_conflict(other: Request, request: Request, had: list[dict[str, int]]) -> bool:
+    def _in_conflict(other: LockRequest, request: LockRequest, had: list[dict[str, int]]) -> bool:
         """Whether a waiter conflicts with a request on a node that nothing covers which the request has."""
         return any(
             CONFLICTS[mask] & other.needs.get(path, 0) and not any(_covers(row, path, mask) for row in had)
@@ -213,7 +215,7 @@ def _covers(row: dict[str, int], path: str, asked: int) -> bool:
     return any(row.get(place, 0) & X or (row.get(place, 0) & S and not asked & (IX | X)) for place in places)
 
 
-def _place(request: Request) -> tuple[bool, int]:
+def _place(request: LockRequest) -> tuple[bool, int]:
     return not request.privileged, request.ticket
 
 

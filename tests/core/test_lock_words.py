@@ -12,7 +12,7 @@ from actorproc.model.messages.events import PoisonCleared, Submitted, TypeRegist
 from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import LockKey, LockMode, TypeMeta
 from actorproc.model.rows.records import LockRecord, NewProcedure
-from actorproc.model.rows.snapshot import Damage, Snapshot
+from actorproc.model.rows.snapshot import Damage, RecoverySnapshot
 from actorproc.model.rows.writes import DeletePoison
 from actorproc.model.states import Phase
 from actorproc.testing.histories.image import Image
@@ -72,7 +72,7 @@ def test_who_stands_in_line_behind_a_writer_is_told_so() -> None:
 # ---------------------------------------------------------------- damaged rows
 def _restarted(stage: Stage, *, lock: tuple[str, str] | None = None, poison: str | None = None) -> Coordinator:
     """A start on what the stage stored, with one row that cannot be read."""
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     damage = []
     if lock is not None:
@@ -109,7 +109,9 @@ def test_a_damaged_grant_parks_its_tree_and_is_held_for_writing() -> None:
 
 def test_a_damaged_grant_of_somebody_unknown_is_held_and_told() -> None:
     core = _restarted(Stage(), lock=None)
-    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [Damage("locks", "a held by b held by ghost", "too short")])
+    snapshot = RecoverySnapshot(
+        1, 1, 1, [], [], [], [], [], [Damage("locks", "a held by b held by ghost", "too short")]
+    )
 
     core, _ = Coordinator.restore(snapshot, 1.0)
 
@@ -168,7 +170,7 @@ def test_only_the_first_step_after_a_restart_is_marked_as_recovered() -> None:
     stage.answer("p", Advanced(state=b"1"))
     assert [stage.inbox["p"].recovered, stage.inbox["p"].replayed] == [False, False]
 
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     snapshot = image.snapshot()
     snapshot.epoch = 2

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from actorproc.core.queues.run_queue import ReadyQueue
+from actorproc.core.queues.run_queue import RunQueue
 from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from tests.core.stage import Stage
 
 AGEING = 10.0
 
 
-def _queue() -> ReadyQueue:
-    return ReadyQueue(AGEING)
+def _queue() -> RunQueue:
+    return RunQueue(AGEING)
 
 
-def _push(queue: ReadyQueue, name: str, now: float, *, priority: int = 0, root: str = "", new: bool = False) -> None:
+def _push(queue: RunQueue, name: str, now: float, *, priority: int = 0, root: str = "", new: bool = False) -> None:
     queue.push(name, root=root or name, priority=priority, is_new_root=new, now=now)
 
 
-def _pop(queue: ReadyQueue, now: float) -> str | None:
+def _pop(queue: RunQueue, now: float) -> str | None:
     found = queue.peek()
     if found is None:
         return None
@@ -27,7 +27,7 @@ def _pop(queue: ReadyQueue, now: float) -> str | None:
     return found[1]
 
 
-def _drain(queue: ReadyQueue, now: float = 0.0) -> list[str]:
+def _drain(queue: RunQueue, now: float = 0.0) -> list[str]:
     names = []
     while (name := _pop(queue, now)) is not None:
         names.append(name)

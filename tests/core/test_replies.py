@@ -20,7 +20,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.messages.outcomes import Advanced, Poisoned, Waited
 from actorproc.model.policies import Backoff, TypeMeta
 from actorproc.model.rows.records import ErrorInfo
-from actorproc.model.rows.snapshot import Damage, Snapshot
+from actorproc.model.rows.snapshot import Damage, RecoverySnapshot
 from actorproc.model.rows.writes import PutAudit
 from tests.core.stage import Stage
 
@@ -52,7 +52,7 @@ def test_an_abort_by_force_is_recorded_as_such() -> None:
 
 
 def test_a_signal_to_a_procedure_that_cannot_be_read_is_refused() -> None:
-    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [Damage("procedures", "x", "too short")])
+    snapshot = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [Damage("procedures", "x", "too short")])
     core, _ = Coordinator.restore(snapshot, 1.0)
     core.handle(TypeRegistered(TypeMeta(type_name="T")), 1.0)
 

@@ -19,7 +19,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.messages.outcomes import Advanced, Answered, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutLock, PutProcedure
 from actorproc.model.states import Phase, ProcedureState
 from tests.core.stage import Stage, boom
@@ -359,7 +359,7 @@ def _head(name: str, parent: str | None, root: str, seq: int, **fields: object) 
     return ProcedureRecord(id=name, type_name="T", version=1, root=root, parent=parent, seq=seq, **fields)  # type: ignore[arg-type]
 
 
-def _restored(snapshot: Snapshot) -> Stage:
+def _restored(snapshot: RecoverySnapshot) -> Stage:
     stage = Stage(workers=0)
     stage.core, _ = Coordinator.restore(snapshot, 0.0)
     stage.handle(TypeRegistered(TypeMeta(type_name="T")))
@@ -374,7 +374,7 @@ def test_a_tree_with_a_damaged_member_stands_still_and_the_others_run() -> None:
     other = _head("other", None, "other", 4)
     units = [UndoRecord("top", 1, "middle", "", 1)]
 
-    stage = _restored(Snapshot(1, 5, 1, [top, leaf, other], units, [], [], [], []))
+    stage = _restored(RecoverySnapshot(1, 5, 1, [top, leaf, other], units, [], [], [], []))
 
     assert set(stage.inbox) == {"other"}
     stage.answer("other", DONE)

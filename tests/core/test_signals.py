@@ -22,7 +22,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.messages.outcomes import Failed, Finished, Waited
 from actorproc.model.policies import Retention
 from actorproc.model.rows.records import ErrorInfo
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.testing.histories.image import Image
 from tests.core.stage import Stage
 
@@ -45,7 +45,7 @@ def _reply(stage: Stage, event: Event) -> Reply:
 
 
 def _restarted(stage: Stage) -> Stage:
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     snapshot = image.snapshot()
     snapshot.epoch = 2
@@ -119,7 +119,7 @@ def test_signals_without_an_id_leave_nothing_behind() -> None:
     stage = _waiting(Stage())
     _signal(stage, "go", b"1")
 
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
 
     assert image.events == {}
@@ -130,7 +130,7 @@ def test_ids_of_a_procedure_go_with_its_end() -> None:
     _signal(stage, "p", b"1", "k")
     stage.answer("p", Finished(state=b""))
 
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
 
     assert image.events == {}
@@ -191,7 +191,7 @@ def test_what_a_procedure_has_not_taken_goes_with_its_end_and_stays_for_a_retry(
     stage.answer("p", Finished(state=b""))
     stage.answer("q", Failed(error=ErrorInfo("error", "ValueError", "no"), retryable=False))
 
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
 
     assert {target for target, _ in image.events} == {"q"}
@@ -234,7 +234,7 @@ def test_an_operator_withdraws_what_none_has_taken_and_nothing_else(
 
     assert _reply(stage, event).value == 3 - len(left)
 
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     assert sorted(image.events) == left
     assert stage.core.fingerprint() == _restarted(stage).core.fingerprint() | {
@@ -255,7 +255,7 @@ def test_an_event_is_removed_when_it_was_kept_too_long_and_a_signal_never() -> N
     old = stage.core.too_old(["p", *stage.core.published()], stage.now)
     stage.handle(SignalsExpired(old, stage.now))
 
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     assert sorted(image.events) == [("event go", 2), ("p", 1)]
     assert stage.core.published() == ["event go"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actorproc.core import coordinator
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import StepEnded, Submitted
 from actorproc.model.messages.outcomes import Advanced
@@ -77,6 +77,6 @@ def test_a_plain_step_goes_straight_on_and_one_behind_others_waits_its_turn():
     assert coordinator.go_straight_on(_at(stage), again, again.outcome) is None
 
 
-def _at(stage: Stage) -> Book:
+def _at(stage: Stage) -> EngineState:
     stage.core._book.now = stage.now
     return stage.core._book

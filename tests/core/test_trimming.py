@@ -9,7 +9,7 @@ from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import WorkerReady
 from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import Quotas
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutStep, TrimLog
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, boom, difference
@@ -28,7 +28,7 @@ def numbers_left(stage: Stage) -> list[int]:
 
 def stage_with(keep: int | None, quota: int | None = None, **traits: object) -> Stage:
     stage = Stage(0)
-    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+    snapshot = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
     stage.core, _ = Coordinator.restore(snapshot, 0.0, quotas=Quotas(steps=quota))
     stage.register("T", keep_steps=keep, **traits)
     stage.handle(WorkerReady(WorkerId(0, 1)))

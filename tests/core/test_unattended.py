@@ -17,7 +17,7 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.messages.outcomes import Advanced, Finished, Waited
 from actorproc.model.policies import LockKey
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image, compare_with_restored
 from tests.core.stage import Stage
@@ -29,7 +29,7 @@ class Store:
     """What three lives of a manager leave to each other."""
 
     def __init__(self) -> None:
-        self.image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+        self.image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
         self.epoch = 1
 
     def keep(self, stage: Stage) -> None:

@@ -8,7 +8,7 @@ from actorproc.model.messages.events import Tick, WorkerReady
 from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import Backoff
 from actorproc.model.rows.records import StepRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutStep
 from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image
@@ -32,7 +32,7 @@ def step_records(stage: Stage) -> list[StepRecord]:
 
 
 def _restarted(stage: Stage, *, unattended: bool = False) -> Stage:
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
     snapshot = image.snapshot()
     snapshot.epoch = 2

@@ -9,7 +9,7 @@ from actorproc.model.messages.commands import AddWorker, Reply, RetireWorker, Ta
 from actorproc.model.messages.events import CrashReport, Resized, StepReturned, Tick, WorkerLost, WorkerReady
 from actorproc.model.messages.outcomes import Advanced, Finished, Suspended, Waited
 from actorproc.model.policies import Scheduling
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from tests.core.stage import Stage
 
 DONE = Finished(state=b"", elapsed=1.0)
@@ -22,7 +22,7 @@ class Pool(Stage):
         super().__init__(workers=0)
         terms = {"workers": workers, "max_workers": maximum or 2 * workers, **terms}
         self.core, _ = Coordinator.restore(
-            Snapshot(1, 1, 1, [], [], [], [], [], []),
+            RecoverySnapshot(1, 1, 1, [], [], [], [], [], []),
             0.0,
             scheduling=Scheduling(**terms),  # type: ignore[arg-type]
         )
@@ -271,7 +271,10 @@ def test_after_a_failed_commit_the_living_workers_count_and_no_slot_that_went_be
     living = tuple((WorkerReady(WorkerId(slot, 1)), ()) for slot in (0, 3))
 
     pool.core, _ = Coordinator.restore(
-        Snapshot(1, 1, 1, [], [], [], [], [], []), 0.0, workers=living, scheduling=Scheduling(workers=2, max_workers=4)
+        RecoverySnapshot(1, 1, 1, [], [], [], [], [], []),
+        0.0,
+        workers=living,
+        scheduling=Scheduling(workers=2, max_workers=4),
     )
     pool.handle(Resized(3, None, reply=7))
 
@@ -284,7 +287,7 @@ def test_after_a_failed_commit_the_living_workers_count_and_no_slot_that_went_be
 def test_workers_whose_slots_are_not_numbered_in_a_row_are_not_counted_twice() -> None:
     pool = Pool(0)
     pool.core, _ = Coordinator.restore(
-        Snapshot(1, 1, 1, [], [], [], [], [], []), 0.0, scheduling=Scheduling(workers=2, max_workers=2)
+        RecoverySnapshot(1, 1, 1, [], [], [], [], [], []), 0.0, scheduling=Scheduling(workers=2, max_workers=2)
     )
     # Slot 1 was given to the worker of one procedure, before a commit failed that knew of none of them yet.
     for slot in (0, 2):

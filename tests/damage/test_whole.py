@@ -31,7 +31,7 @@ from actorproc.model.rows.writes import (
     PutUndo,
 )
 from actorproc.model.states import ProcedureState
-from actorproc.store.lmdb.environment import Snapshot
+from actorproc.store.lmdb.environment import ReadSnapshot
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, number_key
@@ -122,14 +122,14 @@ def test_nothing_is_found_where_everything_fits(path):
 def count_scans(monkeypatch, table):
     """How often this table is walked through as a whole from here on, as the length of a list."""
     scans = []
-    scan = Snapshot.scan
+    scan = ReadSnapshot.scan
 
     def counted(self, walked, prefix=b"", **more):
         if walked is table and not prefix:
             scans.append(more)
         return scan(self, walked, prefix, **more)
 
-    monkeypatch.setattr(Snapshot, "scan", counted)
+    monkeypatch.setattr(ReadSnapshot, "scan", counted)
     return scans
 
 

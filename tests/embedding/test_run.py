@@ -180,7 +180,7 @@ def test_a_manager_that_does_not_answer_starves_the_watchdog(tmp_path, monkeypat
 
     from actorproc.cli.service.service import _watch
     from actorproc.engine.manager_actor import ManagerActor
-    from actorproc.engine.messages import Report
+    from actorproc.engine.messages import ReportStatus
 
     manager = actorproc.ProcedureManager(tmp_path / "state", workers=1).start()
     monkeypatch.setattr("actorproc.engine.gateway._ANSWER", 0.1)
@@ -188,7 +188,7 @@ def test_a_manager_that_does_not_answer_starves_the_watchdog(tmp_path, monkeypat
     plain = ManagerActor.on_receive
 
     def stuck(actor, message):
-        if isinstance(message, Report) and not let_go.is_set():
+        if isinstance(message, ReportStatus) and not let_go.is_set():
             held.set()
             let_go.wait(30)
         plain(actor, message)

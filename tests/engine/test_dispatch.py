@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from actorproc.engine.messages import Ending
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.command_executor import Dispatcher
-from actorproc.engine.pipeline.in_flight import Ledger
-from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.command_executor import CommandExecutor
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.engine.reply_router import Waiters
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
@@ -37,11 +37,11 @@ class ShortMessages:
         self.sent.append(message.tokens)
 
 
-def dispatcher_of(**given: Any) -> Dispatcher:
+def dispatcher_of(**given: Any) -> CommandExecutor:
     names = ("pool", "store", "replies", "waiters", "clock", "hire", "staff")
-    own = {"ledger": Ledger(), "types": TypeTable(), "recent_ends": RecentEnds()}
+    own = {"ledger": InFlightTable(), "types": TypeTable(), "recent_ends": ResultCache()}
     parts: dict[str, Any] = dict.fromkeys(names) | own | given
-    return Dispatcher(**parts)
+    return CommandExecutor(**parts)
 
 
 class OneEnd:
@@ -66,7 +66,7 @@ def end_told(store: OneEnd) -> Future[Ending]:
     waiters = Waiters()
     future: Future[Ending] = Future()
     waiters.add("p", future)
-    batch = Batch()
+    batch = CommitBatch()
     batch.commands.append(Resolve("p", ProcedureState.SUCCESS))
     dispatcher_of(store=store, waiters=waiters).act(batch)
     return future
@@ -107,7 +107,7 @@ def test_callers_are_told_when_everything_is_with_the_workers():
 
     told: list[tuple[int, int]] = []
     both = Both()
-    batch = Batch()
+    batch = CommitBatch()
     token = StepToken(1, WORKER, "p", 1, 1)
     batch.commands += [Reply(1), TakeBack(WORKER, (token,)), Reply(2)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from actorproc import Config, LockKey, Procedure, RetryLater, RetryPolicy, Status, WorkerEvent
-from actorproc.engine.callers.event_hooks import EventSink
+from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.changes import ProcedureEvent
 from actorproc.report.metrics import Histogram
@@ -203,7 +203,7 @@ def test_dead_workers_are_log_lines_with_structured_facts(open_manager, caplog, 
 def test_a_hook_that_hangs_holds_nobody_up_and_what_does_not_fit_is_counted():
     errands = []
     heard = []
-    sink = EventSink(heard.append, errands.append, bound=3)
+    sink = EventHooks(heard.append, errands.append, bound=3)
 
     for number in range(5):
         sink.put(event_of("submitted", str(number)))

@@ -12,9 +12,9 @@ import pytest
 
 from actorproc import Config, Procedure, ProcedureFailed, RetryLater, RetryPolicy, Status
 from actorproc.core.queues.backoff import delay
-from actorproc.core.queues.run_queue import ReadyQueue
+from actorproc.core.queues.run_queue import RunQueue
 from actorproc.testing import InlineManager
-from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.timers import PoolTimers
 from tests.kit.waiting import BOUND
 
 
@@ -33,7 +33,7 @@ class Growing(Procedure):
 
 @pytest.mark.parametrize("seconds", [30 * 86400.0, 1e300])
 def test_a_call_may_be_due_later_than_the_system_can_count_in_milliseconds(seconds):
-    timers = Timers()
+    timers = PoolTimers()
     timers.after(seconds, lambda: pytest.fail("it is due in a month"))
     here, there = socket.socketpair()
     with here, there, selectors.DefaultSelector() as selector:
@@ -71,7 +71,7 @@ def test_a_setting_of_a_manager_may_be_for_ever(open_manager):
 
 @pytest.mark.parametrize("ageing", [math.inf, 1e308])
 def test_without_ageing_the_higher_priority_goes_first_however_long_the_other_waited(ageing):
-    queue = ReadyQueue(ageing)
+    queue = RunQueue(ageing)
     for name, priority, is_new_root, now in [("old", 0, True, 0.0), ("begun", 0, False, 1e6), ("high", 1, True, 2e6)]:
         queue.push(name, root=name, priority=priority, is_new_root=is_new_root, now=now)
 

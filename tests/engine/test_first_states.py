@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actorproc import Procedure, ProcedureManager, Status
-from actorproc.engine.pipeline.state_cache import FirstStates
+from actorproc.engine.pipeline.state_cache import StateCache
 from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.rows.writes import DeleteProcedure, PutStep
 from actorproc.model.states import ProcedureState
@@ -20,7 +20,7 @@ def delete(procedure):
 
 
 def test_a_first_state_is_given_away_once():
-    states = FirstStates(HandClock())
+    states = StateCache(HandClock())
     write = put("a")
     states.note([write, put("b", 2)])
 
@@ -31,7 +31,7 @@ def test_a_first_state_is_given_away_once():
 
 
 def test_a_first_record_that_was_emptied_at_its_end_is_not_kept():
-    states = FirstStates(HandClock())
+    states = StateCache(HandClock())
 
     states.note([put("a", state=b"")])
 
@@ -39,7 +39,7 @@ def test_a_first_record_that_was_emptied_at_its_end_is_not_kept():
 
 
 def test_whoever_gets_the_id_of_a_deleted_procedure_gets_its_own_state():
-    states = FirstStates(HandClock())
+    states = StateCache(HandClock())
 
     states.note([put("a", state=b"of the first one"), delete("a")])
     assert states.take("a", 1) is None
@@ -52,7 +52,7 @@ def test_whoever_gets_the_id_of_a_deleted_procedure_gets_its_own_state():
 
 def test_so_many_are_kept_and_those_that_came_first():
     clock = HandClock()
-    states = FirstStates(clock, most=2, most_bytes=1000)
+    states = StateCache(clock, most=2, most_bytes=1000)
 
     states.note([put("a"), put("b"), put("c")])
 
@@ -60,7 +60,7 @@ def test_so_many_are_kept_and_those_that_came_first():
 
 
 def test_so_many_bytes_are_kept():
-    states = FirstStates(HandClock(), most=10, most_bytes=10)
+    states = StateCache(HandClock(), most=10, most_bytes=10)
 
     states.note([put("large", state=b"x" * 11), put("a", state=b"x" * 6), put("b", state=b"x" * 6)])
     assert [name for name in ("large", "a", "b") if states.take(name, 1)] == ["a"]
@@ -71,7 +71,7 @@ def test_so_many_bytes_are_kept():
 
 def test_who_has_waited_for_long_makes_room():
     clock = HandClock()
-    states = FirstStates(clock, most=2, most_bytes=1000)
+    states = StateCache(clock, most=2, most_bytes=1000)
     states.note([put("asleep")])
     clock.now = 60.0
     states.note([put("a"), put("b"), put("c")])
@@ -80,7 +80,7 @@ def test_who_has_waited_for_long_makes_room():
 
 
 def test_after_the_store_was_opened_again_states_are_read_from_it():
-    states = FirstStates(HandClock(), most=2, most_bytes=10)
+    states = StateCache(HandClock(), most=2, most_bytes=10)
     states.note([put("a", state=b"x" * 8)])
 
     states.forget()
@@ -108,7 +108,7 @@ def test_an_id_that_is_used_again_runs_what_was_submitted_last(tmp_path):
 
 
 def test_procedures_beyond_those_that_are_kept_run_from_the_store(tmp_path, monkeypatch):
-    monkeypatch.setattr(FirstStates.__init__, "__kwdefaults__", {"most": 3, "most_bytes": 1000})
+    monkeypatch.setattr(StateCache.__init__, "__kwdefaults__", {"most": 3, "most_bytes": 1000})
     with ProcedureManager(tmp_path / "state", workers=1, procedures=[Named]) as manager:
         handles = manager.submit_many([Named(number) for number in range(300)])
 

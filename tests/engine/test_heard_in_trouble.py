@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from actorproc.engine.pipeline.in_flight import Ledger
-from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.runtime.type_table import TypeTable
-from actorproc.engine.workers.message_intake import Intake
-from actorproc.engine.workers.worker_messages import Floor
+from actorproc.engine.workers.message_intake import MessageIntake
+from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
@@ -31,7 +31,7 @@ class Site:
     def __init__(self) -> None:
         self.now = 0.0
         self.told: list[Any] = []
-        self.ledger, self.types = Ledger(), TypeTable()
+        self.ledger, self.types = InFlightTable(), TypeTable()
         clock: Any = SimpleNamespace(monotonic=lambda: self.now, wall=lambda: self.now)
         ring: Any = SimpleNamespace(handle=self.told.append, take=self.told.append, decide=lambda: None)
         nothing: Any = SimpleNamespace(
@@ -41,8 +41,8 @@ class Site:
             step_crashed=lambda _: None,
             died=lambda *_: None,
         )
-        self.outage = Outage(clock)
-        self.floor = Floor(
+        self.outage = StoreOutage(clock)
+        self.floor = WorkerMessageHandler(
             ring=ring,
             ledger=self.ledger,
             types=self.types,
@@ -56,7 +56,7 @@ class Site:
             post=lambda _: None,
             on_gone=lambda _: None,
         )
-        self.intake = Intake(floor=self.floor, ring=ring, outage=self.outage)
+        self.intake = MessageIntake(floor=self.floor, ring=ring, outage=self.outage)
         self.ledger.join(WorkerReady(WORKER))
 
     def hand_out(self, name: str, wall_time: float | None = None) -> StepToken:

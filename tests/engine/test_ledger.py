@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import WorkerReady
@@ -16,8 +16,8 @@ def run_of(name: str, wall_time: float | None, limits: StepLimits | None = None)
     return RunStep(token, "T", False, name, None, False, False, None, 0, wall_time=wall_time, limits=limits)
 
 
-def a_ledger() -> Ledger:
-    ledger = Ledger()
+def a_ledger() -> InFlightTable:
+    ledger = InFlightTable()
     ledger.join(WorkerReady(WORKER))
     return ledger
 

@@ -10,7 +10,7 @@ import pytest
 
 from actorproc import Procedure, ProcedureManager, Status
 from actorproc.core.queues import worker_table
-from actorproc.engine.workers.worker_messages import Floor
+from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.inline import FAST
 from tests.kit.stores import HeldStore
@@ -62,13 +62,13 @@ class Works(Procedure):
 @pytest.fixture
 def asked_for_state(monkeypatch):
     """Set when the manager has heard that a worker lacks a state."""
-    heard, plain = threading.Event(), Floor._need_state
+    heard, plain = threading.Event(), WorkerMessageHandler._need_state
 
     def need_state(floor, message):
         plain(floor, message)
         heard.set()
 
-    monkeypatch.setattr(Floor, "_need_state", need_state)
+    monkeypatch.setattr(WorkerMessageHandler, "_need_state", need_state)
     begun.clear()
     may_end.clear()
     yield heard

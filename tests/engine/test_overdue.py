@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from actorproc import procedure
-from actorproc.engine.housekeeping.retention_lag import Overdue
+from actorproc.engine.housekeeping.retention_lag import RetentionLag
 from actorproc.model.policies import Retention
 from actorproc.model.reports import StoreSize
 from actorproc.report.info import Health
@@ -35,7 +35,7 @@ class Index:
 
 
 def overdue_of(index, **policy):
-    return Overdue(index, Retention(**{"seconds": KEPT} | policy), 1.0)
+    return RetentionLag(index, Retention(**{"seconds": KEPT} | policy), 1.0)
 
 
 def test_what_is_overdue_is_counted_once_and_less_what_was_looked_at():

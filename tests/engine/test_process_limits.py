@@ -175,7 +175,7 @@ def test_who_fled_from_a_limited_step_ends_with_its_worker(open_manager, tmp_pat
 
 AS_ANOTHER_USER = """
 import os, resource, sys, time
-from actorproc.workers.child.process_state.process_limit import Ceiling
+from actorproc.workers.child.process_state.process_limit import ProcessLimit
 from actorproc.workers.os.usage import is_above_rlimits
 
 if os.geteuid() == 0:
@@ -184,7 +184,7 @@ if os.geteuid() == 0:
 assert not is_above_rlimits()
 before = resource.getrlimit(resource.RLIMIT_NPROC)
 children = []
-with Ceiling().put(3):
+with ProcessLimit().put(3):
     while True:
         try:
             pid = os.fork()
@@ -224,14 +224,14 @@ def test_without_control_groups_the_kernel_refuses_a_users_processes_some_way_ab
 def test_a_privileged_program_has_no_such_limit_of_its_user():
     if os.geteuid() != 0:
         pytest.skip("not root")
-    from actorproc.workers.child.process_state.process_limit import Ceiling
+    from actorproc.workers.child.process_state.process_limit import ProcessLimit
     from actorproc.workers.os.usage import is_above_rlimits
 
     assert is_above_rlimits()
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_NPROC)
-    with Ceiling().put(1):
+    with ProcessLimit().put(1):
         assert resource.getrlimit(resource.RLIMIT_NPROC) == before
 
 

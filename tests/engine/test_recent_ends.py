@@ -8,7 +8,7 @@ import pytest
 
 from actorproc import Procedure, ProcedureManager, Status
 from actorproc.engine.messages import Ending
-from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.errors import ProcedureFailed, UnknownProcedure
 from actorproc.model.rows.records import ProcedureRecord, RemovalRecord
 from actorproc.model.rows.writes import DeleteProcedure, PutRemoval
@@ -22,7 +22,7 @@ def end(procedure, *, output=b"\x01", state=ProcedureState.SUCCESS, parent=None)
 
 
 def test_the_newest_ends_are_kept():
-    ends = RecentEnds(most=2)
+    ends = ResultCache(most=2)
 
     for name in "abc":
         ends.note(end(name))
@@ -43,7 +43,7 @@ def test_the_newest_ends_are_kept():
     ids=["large", "of a child", "may be retried", "may be retried as well"],
 )
 def test_only_ends_that_are_small_and_stay_as_they_are(other):
-    ends = RecentEnds()
+    ends = ResultCache()
 
     ends.note(other)
 
@@ -54,7 +54,7 @@ def test_only_ends_that_are_small_and_stay_as_they_are(other):
     "removal", [DeleteProcedure(end("p").record), PutRemoval(RemovalRecord("p", 1.0))], ids=["at once", "in parts"]
 )
 def test_what_is_removed_has_not_ended(removal):
-    ends = RecentEnds()
+    ends = ResultCache()
     ends.note(end("p"))
     ends.note(end("other"))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.runtime.clock import SystemClock
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
@@ -16,7 +16,7 @@ from actorproc.model.messages.events import Published, StepEnded, Submitted, Typ
 from actorproc.model.messages.outcomes import Finished
 from actorproc.model.policies import Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import ProcedureState
 
@@ -57,7 +57,7 @@ class _Persister:
         self.reopened += 1
 
 
-def _ring(snapshot: Snapshot, **parts: Any) -> Ring:
+def _ring(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
     unused: Any = None
     given: dict[str, Any] = {
         "store": unused,
@@ -68,7 +68,7 @@ def _ring(snapshot: Snapshot, **parts: Any) -> Ring:
         "stored": lambda _batch, _seconds: None,
         **parts,
     }
-    return Ring(
+    return CommitPipeline(
         snapshot=snapshot,
         types=TypeTable(),
         clock=SystemClock(),
@@ -81,9 +81,9 @@ def _ring(snapshot: Snapshot, **parts: Any) -> Ring:
 
 
 def test_ends_that_come_together_are_one_decision_of_the_open_batch_and_are_kept_when_its_commit_fails() -> None:
-    persister, acted = _Persister(), list[Batch]()
-    ledger = Ledger()
-    empty = Snapshot(1, 1, 1, [], [], [], [], [], [])
+    persister, acted = _Persister(), list[CommitBatch]()
+    ledger = InFlightTable()
+    empty = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
     ring = _ring(empty, persister=persister, ledger=ledger, act=lambda batch: acted.append(batch) or [])
     ring.handle(TypeRegistered(TypeMeta(type_name="T")))
     ring.handle(WorkerReady(WorkerId(0, 1)))
@@ -115,10 +115,10 @@ def test_ends_that_come_together_are_one_decision_of_the_open_batch_and_are_kept
 
 
 def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
-    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+    snapshot = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
     waiting = ("unreadable", "incomplete", "sound")
     snapshot.cold.listeners = [(number, "go", name) for number, name in enumerate(waiting)]
-    stored: list[Batch] = []
+    stored: list[CommitBatch] = []
     ring = _ring(snapshot, store=_Store(), stored=lambda batch, _seconds: stored.append(batch))
 
     ring.handle(Published("go", b"1", 7))

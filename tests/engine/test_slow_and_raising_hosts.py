@@ -13,9 +13,9 @@ import pytest
 
 from actorproc import Procedure, Status
 from actorproc.config import Config
-from actorproc.engine.callers.event_hooks import EventSink
-from actorproc.engine.callers.log_forwarder import LogLines
-from actorproc.engine.runtime.callback_thread import Courier
+from actorproc.engine.callers.event_hooks import EventHooks
+from actorproc.engine.callers.log_forwarder import LogForwarder
+from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.errors import NotAllowed, StorageUnavailable
 from actorproc.report.changes import WorkerEvent
 from actorproc.store.memory import MemoryStore
@@ -32,7 +32,7 @@ def event(slot):
 
 def test_lines_that_the_hosts_handlers_cannot_take_in_time_are_dropped_and_counted(caplog):
     errands = deque()
-    lines = LogLines(errands.append, bound=10)
+    lines = LogForwarder(errands.append, bound=10)
     caplog.set_level(logging.INFO)
     for number in range(1000):
         lines.put(line(str(number)))
@@ -70,7 +70,7 @@ def raising_handler():
 @pytest.mark.usefixtures("raising_handler")
 def test_a_log_handler_that_raises_keeps_no_event_from_the_hook():
     errands, called = deque(), []
-    sink = EventSink(lambda event: called.append(event.slot), errands.append)
+    sink = EventHooks(lambda event: called.append(event.slot), errands.append)
     for slot in range(3):
         sink.put(event(slot))
     run(errands)
@@ -87,7 +87,7 @@ def test_a_hook_that_wants_to_end_the_program_is_told_of_the_next_events_too():
         called.append(event.slot)
         sys.exit(1)
 
-    sink = EventSink(hook, errands.append)
+    sink = EventHooks(hook, errands.append)
     for slot in range(3):
         sink.put(event(slot))
     run(errands)
@@ -97,7 +97,7 @@ def test_a_hook_that_wants_to_end_the_program_is_told_of_the_next_events_too():
 
 @pytest.mark.usefixtures("raising_handler")
 def test_a_callback_that_raises_beside_a_log_handler_that_raises_ends_no_other_callback():
-    courier, is_called = Courier(), threading.Event()
+    courier, is_called = CallbackThread(), threading.Event()
     courier.post(lambda: 1 / 0)
     courier.post(is_called.set)
 

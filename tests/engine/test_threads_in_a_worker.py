@@ -9,7 +9,7 @@ import pytest
 
 from actorproc import Limits, NotAllowed, Procedure, Status
 from actorproc.testing import InlineManager, fake_pool
-from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.frames import NeedState
 
 
@@ -32,7 +32,7 @@ began = threading.Event()
 @pytest.mark.parametrize("place", ["sent", "finished"])
 def test_a_thread_that_asked_for_a_state_does_not_touch_the_step_that_comes_again_with_it(monkeypatch, place):
     here = threading.local()
-    send, finished = fake_pool._FakeWorker.send, Desk.finished
+    send, finished = fake_pool._FakeWorker.send, WorkerRuntime.finished
     asked = []
 
     def preempted():
@@ -54,7 +54,7 @@ def test_a_thread_that_asked_for_a_state_does_not_touch_the_step_that_comes_agai
         finished(desk, run)
 
     monkeypatch.setattr(fake_pool._FakeWorker, "send", slow_send)
-    monkeypatch.setattr(Desk, "finished", slow_finished)
+    monkeypatch.setattr(WorkerRuntime, "finished", slow_finished)
     with InlineManager([Beside]) as manager:
         assert manager.run(Beside(), timeout=30) == [1, 1, 1]
 
@@ -81,7 +81,7 @@ answered, is_through, refused = threading.Event(), threading.Event(), []
 
 
 def test_a_thread_that_asks_when_its_step_was_answered_a_moment_ago_does_not_wait_for_ever(monkeypatch, until):
-    finished, desks = Desk.finished, []
+    finished, desks = WorkerRuntime.finished, []
 
     def slow_finished(desk, run):
         desks.append(desk)
@@ -89,7 +89,7 @@ def test_a_thread_that_asks_when_its_step_was_answered_a_moment_ago_does_not_wai
         until(lambda: desk.asked)
         finished(desk, run)
 
-    monkeypatch.setattr(Desk, "finished", slow_finished)
+    monkeypatch.setattr(WorkerRuntime, "finished", slow_finished)
     with InlineManager([LeavesAThread]) as manager:
         assert manager.run(LeavesAThread(), timeout=30) == "done"
         assert is_through.wait(30)

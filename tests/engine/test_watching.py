@@ -21,10 +21,10 @@ from actorproc import (
     UnknownProcedure,
 )
 from actorproc.api.watch import Watch
-from actorproc.engine.callers.change_feed import Observer
-from actorproc.engine.callers.event_hooks import EventSink
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.callers.change_feed import ChangeFeed
+from actorproc.engine.callers.event_hooks import EventHooks
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import StorageUnavailable
 from actorproc.model.rows.records import ProcedureRecord
@@ -456,7 +456,9 @@ def test_after_a_crash_a_watch_goes_on_from_what_is_stored():
 
 def test_changes_that_nobody_was_there_for_are_a_gap_and_not_silence():
     clock = HandClock()
-    observer = Observer(epoch=1, clock=clock, ledger=Ledger(), events=EventSink(None, lambda errand: errand()))
+    observer = ChangeFeed(
+        epoch=1, clock=clock, ledger=InFlightTable(), events=EventHooks(None, lambda errand: errand())
+    )
     first = Subscription(None, steps=False, progress=False, bound=10)
     observer.subscribe(first, None, None, None)
     observer.committed(batch_of("one"))
@@ -479,7 +481,7 @@ def test_changes_that_nobody_was_there_for_are_a_gap_and_not_silence():
 
 
 def batch_of(id):
-    batch = Batch()
+    batch = CommitBatch()
     record = ProcedureRecord(id=id, type_name="T", version=1, root=id, parent=None, seq=1)
     batch.writes.append(PutProcedure(record, None))
     return batch

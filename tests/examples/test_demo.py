@@ -16,7 +16,7 @@ import pytest
 from actorproc import ProcedureFailed, ProcedureManager, step
 from actorproc.cli.demo_app.controller import plan_kills
 from actorproc.cli.demo_app.display import LineDisplay, PlainDisplay, RichDisplay
-from actorproc.cli.demo_app.journal import Journal, JournalReader, journaled
+from actorproc.cli.demo_app.journal import DemoJournal, JournalReader, journaled
 from actorproc.cli.demo_app.procedures import CreateTable, PlannedFailure
 from actorproc.cli.demo_app.queries import common_functions, rich_files
 from actorproc.cli.demo_app.source import python_files, region_of, symbols_in
@@ -200,7 +200,7 @@ def context(step, attempt=1):
 
 def test_a_step_that_began_twice_counts_as_replayed(tmp_path):
     path = tmp_path / "journal"
-    journal = Journal("t")
+    journal = DemoJournal("t")
     with journaled(path, context(1), "t", "first", files=5):
         pass
     with pytest.raises(KeyboardInterrupt), journaled(path, context(2), "t", "cut off", files=7):
@@ -210,7 +210,7 @@ def test_a_step_that_began_twice_counts_as_replayed(tmp_path):
 
     with journaled(path, context(2, attempt=2), "t", "again", files=7):
         pass
-    journal = Journal("t")
+    journal = DemoJournal("t")
     journal.add(JournalReader(path).fresh())
 
     assert journal.begun_again == {("p", 2): 2}
@@ -297,7 +297,7 @@ def test_a_failure_at_the_very_end_takes_back_the_catalog_row_the_manifest_and_t
     assert "after everything" in str(failed.value)
     assert failed.value.state == "ROLLEDBACK"
     assert check_nothing_left(layout, "symbols") == []
-    journal = Journal("symbols")
+    journal = DemoJournal("symbols")
     journal.add(JournalReader(layout.journal).fresh())
     undone = [entry.what for entry in journal.undone]
     assert undone[:2] == ["table: unregister", "table: remove manifest"]

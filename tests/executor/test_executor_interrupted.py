@@ -123,7 +123,7 @@ def test_a_stored_call_is_not_asked_for_of_an_executor_that_was_shut_down_meanwh
 
 
 def test_a_call_that_went_into_the_rest_of_its_batch_is_still_on_its_way():
-    old, rest = queue.Batch(), queue.Batch()
+    old, rest = queue.CallBatch(), queue.CallBatch()
     old.durable.set_result(None)
 
     class Moves(queue.DurableFuture):

@@ -11,8 +11,8 @@ import pytest
 
 from actorproc.config import Config
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.child.runtime.channel import Channel
-from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.runtime.channel import WorkerChannel
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.attachments import LONG, Attachments, in_pieces
 from actorproc.workers.protocol.frames import (
     DEFAULT_MAX_FRAME,
@@ -95,7 +95,7 @@ def test_long_states_arrive_where_frames_may_be_as_long_as_a_length_can_say():
 
 def test_states_that_came_ahead_go_with_their_steps_and_take_so_much_room():
     nobody: Any = None
-    desk = Desk(Silent(), nobody)
+    desk = WorkerRuntime(Silent(), nobody)
     state = long_state(b"1")
     desk.take_in(StateAhead(token("a"), state))
     desk.take_in(run("a", state))  # its commit failed, and it was given again with all it needs
@@ -139,7 +139,7 @@ def test_a_step_whose_state_did_not_come_is_a_frame_error():
 def test_a_worker_receives_a_long_state_through_its_channel():
     host, end = socket.socketpair()
     guard: Any = None
-    channel = Channel(end.detach(), guard)
+    channel = WorkerChannel(end.detach(), guard)
     state = os.urandom(3 * LONG)
     pieces = in_pieces([run("a", state), Stop()], DEFAULT_MAX_FRAME)
     sender = threading.Thread(target=host.sendall, args=(b"".join(pieces),))
@@ -163,7 +163,7 @@ class Silent:
 
 def test_a_state_that_came_ahead_is_there_when_its_step_comes_and_never_for_another_one():
     nobody: Any = None
-    desk = Desk(Silent(), nobody)
+    desk = WorkerRuntime(Silent(), nobody)
     desk.take_in(StateAhead(token("a"), b"of a"))
     desk.take_in(StateAhead(token("b"), b"of b"))
 
@@ -177,7 +177,7 @@ def test_a_state_that_came_ahead_is_there_when_its_step_comes_and_never_for_anot
 
 def test_states_of_steps_that_never_come_do_not_gather():
     nobody: Any = None
-    desk = Desk(Silent(), nobody)
+    desk = WorkerRuntime(Silent(), nobody)
 
     for number in range(1000):
         desk.take_in(StateAhead(token(str(number)), b"x"))

@@ -18,10 +18,10 @@ from actorproc import Procedure, Status
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.procedure.runtime.class_shipping import definition_of
 from actorproc.procedure.runtime.type_runtime import TypeRuntime
-from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.child.process_state.guard import Guard
 from actorproc.workers.child.process_state.limits import Limiter
-from actorproc.workers.child.runtime.live_procedures import Roster
+from actorproc.workers.child.runtime.live_procedures import LiveProcedures
 from actorproc.workers.child.output.streams import Streams
 from actorproc.workers.child.process_state.change_hooks import changes
 from actorproc.workers.protocol.frames import Ended, Run, encode_frame
@@ -55,12 +55,12 @@ def give(desk, first, last):
 
 guard, outlet = Guard(lambda: None), Outlet()
 changes.watch()
-desk = Desk(outlet, guard, Limiter())
+desk = WorkerRuntime(outlet, guard, Limiter())
 desk.streams = Streams(lambda: "")
 desk.remember_surroundings()
 runtime = TypeRuntime.of_class(Count)
 desk.types.define(definition_of(runtime))
-roster = Roster(desk, 1024)
+roster = LiveProcedures(desk, 1024)
 give(desk, 1, 100)
 roster.serve()
 give(desk, 101, 100 + STEPS)

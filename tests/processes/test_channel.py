@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SPEAKER = """
 import signal, socket, threading
-from actorproc.workers.child.runtime.channel import Channel
+from actorproc.workers.child.runtime.channel import WorkerChannel
 from actorproc.workers.protocol.frames import FrameBuffer, LogLine, decode_from_worker
 
 class NoGuard:
@@ -17,7 +17,7 @@ class NoGuard:
         call(frame)
 
 here, host = socket.socketpair()
-channel = Channel(here.detach(), NoGuard())
+channel = WorkerChannel(here.detach(), NoGuard())
 is_handled = threading.Event()
 heard = []
 

@@ -24,9 +24,9 @@ from actorproc.model.ids import WorkerId
 from actorproc.model.messages.outcomes import Failed, Finished
 from actorproc.workers.base import WorkerBooted, WorkerDied
 from actorproc.workers.os import process
-from actorproc.workers.os.cgroups import Rooms
+from actorproc.workers.os.cgroups import Cgroups
 from actorproc.workers.pool import pool_thread
-from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import Ask, Ended, encode_frame
 from tests.kit.waiting import wait_until
 
@@ -411,9 +411,9 @@ def test_a_spare_takes_the_place_of_a_worker_that_died_in_a_step_at_once(listen:
 
 def test_what_left_a_dead_workers_session_is_killed_before_its_death_is_told(listen, monkeypatch) -> None:
     order: list[str] = []
-    forget = Rooms.forget
+    forget = Cgroups.forget
     host, worker = beside_a_prepared_spare(listen)
-    monkeypatch.setattr(Rooms, "forget", lambda rooms, pid: (order.append("killed"), forget(rooms, pid)))
+    monkeypatch.setattr(Cgroups, "forget", lambda rooms, pid: (order.append("killed"), forget(rooms, pid)))
     sink = host.pool._thread._sink
     monkeypatch.setattr(
         host.pool._thread,
@@ -565,7 +565,7 @@ def test_a_worker_may_be_launched_while_the_pool_looks_whether_it_may_start_a_sp
 ) -> None:
     host = listen(spares=1)
 
-    class Looked(Link):
+    class Looked(WorkerLink):
         """Another thread launches a worker while the pool looks whether this one has booted."""
 
         @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.frames import FromWorker, Returned, Run, encode_frame
 
 
@@ -25,7 +25,7 @@ class SmallFrames:
 def test_a_worker_that_stops_gives_back_more_steps_with_long_ids_than_one_frame_can_hold():
     channel = SmallFrames(16 * 1024)
     nobody: Any = None
-    desk = Desk(channel, nobody)
+    desk = WorkerRuntime(channel, nobody)
     tokens = [StepToken(1, WorkerId(0, 1), f"{number:0255}", 1, 1) for number in range(255)]
     for token in tokens:
         desk.put(Run(token, "T", token.procedure, None, b"", "msgpack", 1))

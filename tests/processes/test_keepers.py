@@ -20,7 +20,7 @@ from steps_under_test import Count, Do
 from actorproc.workers.child.process_state import memory_keeper
 from actorproc.workers.os import memory_keepers
 from actorproc.workers.os.memory_keepers import Keeper, Keepers, find_keeper, is_missed
-from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.timers import PoolTimers
 from actorproc.workers.os.usage import free_memory
 from actorproc.workers.pool import pool_thread
 from tests.kit.waiting import wait_until
@@ -204,7 +204,7 @@ def test_where_nobody_collects_what_has_ended_no_more_keepers_are_made_for_a_whi
     monkeypatch.setattr(memory_keepers, "_COLLECTED_WITHIN", 0.0)
     uncollected = {1_000_001, 1_000_002, 1_000_004}
     monkeypatch.setattr(memory_keepers, "_has_ended", lambda pid: pid in uncollected)
-    timers = Timers()
+    timers = PoolTimers()
     several = Keepers(timers)
     several.close()  # what is taken from now on is let go at once
 

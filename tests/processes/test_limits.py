@@ -18,7 +18,7 @@ from actorproc.model.policies import StepLimits
 from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.workers.base import WorkerDied
 from actorproc.workers.protocol.exit_codes import EXIT_INTERNAL
-from actorproc.workers.protocol.frames import Answer, Ask, Began, Ended, Leaving, Returned, Stop
+from actorproc.workers.protocol.frames import Ask, Began, Ended, Leaving, Returned, StepAnswer, Stop
 from tests.kit.waiting import wait_until
 
 MIB = 1024 * 1024
@@ -58,7 +58,7 @@ def test_a_worker_whose_step_used_up_its_memory_still_hears_its_host(host: Liste
 
     host.start(worker, Do("hoard_and_ask", "100"), limits=StepLimits(memory=20 * MIB))
     ask = host.next_message(Ask, worker)
-    host.pool.send(worker, [Answer(ask.request)])
+    host.pool.send(worker, [StepAnswer(ask.request)])
     outcome = host.next_message(Ended, worker).outcome
 
     assert isinstance(outcome, Finished), outcome

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from actorproc import Procedure, ProcedureExecutor, ProcedureManager, Secret, Status, procedure
-from actorproc.engine.callers.log_forwarder import LogLines
+from actorproc.engine.callers.log_forwarder import LogForwarder
 from actorproc.errors import RemoteError
 from actorproc.workers.protocol.frames import LogLine
 from tests.kit.waiting import wait_until
@@ -377,7 +377,7 @@ def test_captured_warnings_come_as_records(tmp_path, attach):
 )
 def test_attributes_that_cannot_be_read_cost_no_record(attach, facts):
     seen = attach()
-    LogLines(lambda errand: errand()).put(LogLine(None, 30, "myapp", "100 %s", extra=facts), "a.Type")
+    LogForwarder(lambda errand: errand()).put(LogLine(None, 30, "myapp", "100 %s", extra=facts), "a.Type")
 
     (record,) = seen.records
     assert (record.getMessage(), record.type_name, record.procedure) == ("100 %s", "a.Type", "")

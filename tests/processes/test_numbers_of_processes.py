@@ -13,7 +13,7 @@ import pytest
 
 from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.os.usage import kill_all
-from actorproc.workers.protocol.host_program import Place
+from actorproc.workers.protocol.host_program import StartPlace
 from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[2]
 REUSED = """
 import os, signal, subprocess, sys, time
 import psutil
-from actorproc.workers.protocol.host_program import Place
+from actorproc.workers.protocol.host_program import StartPlace
 from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.os.usage import kill_all
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects our children, and their numbers are free at once
-process = WorkerProcess(executable=sys.executable, place=Place(), label="worker", use_pidfd=sys.argv[1] == "pidfd")
+process = WorkerProcess(executable=sys.executable, place=StartPlace(), label="worker", use_pidfd=sys.argv[1] == "pidfd")
 number = process.pid
 seen = psutil.Process(number)
 time.sleep(0.05)  # processes that start in the same hundredth of a second have the same start time
@@ -85,7 +85,7 @@ def test_a_number_that_is_a_strangers_by_now_is_left_alone_without_namespaces_to
         text=True,
     )
     stranger = psutil.Process(int(parent.communicate()[0]))
-    process = WorkerProcess(executable=sys.executable, place=Place(), label="worker", use_pidfd=False)
+    process = WorkerProcess(executable=sys.executable, place=StartPlace(), label="worker", use_pidfd=False)
     ours = process.pid
     try:
         process.pid = stranger.pid
@@ -104,7 +104,7 @@ def test_a_number_that_is_a_strangers_by_now_is_left_alone_without_namespaces_to
 
 
 def test_a_worker_that_is_dead_and_not_collected_still_owns_its_number_and_its_group_is_killed() -> None:
-    process = WorkerProcess(executable=sys.executable, place=Place(), label="worker")
+    process = WorkerProcess(executable=sys.executable, place=StartPlace(), label="worker")
     os.kill(process.pid, signal.SIGKILL)
     wait_until(process.is_over)
 

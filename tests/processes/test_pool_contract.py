@@ -17,7 +17,7 @@ from actorproc.model.messages.outcomes import Finished
 from actorproc.testing.fake_pool import FakePool
 from actorproc.workers.base import WorkerMessages
 from actorproc.workers.pool.local_pool import LocalPool
-from actorproc.workers.protocol.frames import Answer, Ask, Ended, Returned, TakeBackSteps
+from actorproc.workers.protocol.frames import Ask, Ended, Returned, StepAnswer, TakeBackSteps
 
 
 @pytest.fixture(params=[LocalPool, FakePool], ids=["processes", "threads"])
@@ -61,7 +61,7 @@ def test_requests_are_answered_while_the_step_runs(host: Listener) -> None:
     worker = host.boot()
     host.start(worker, Do("remember", "key"))
 
-    host.pool.send(worker, [Answer(host.next_message(Ask, worker).request)])
+    host.pool.send(worker, [StepAnswer(host.next_message(Ask, worker).request)])
 
     assert isinstance(host.next_message(Ended, worker).outcome, Finished)
 

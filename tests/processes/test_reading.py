@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from actorproc.workers.child.runtime import channel_reader
-from actorproc.workers.child.runtime.channel_reader import Reading, wait_for_next
+from actorproc.workers.child.runtime.channel_reader import ChannelReader, wait_for_next
 
 PATIENCE = 60
 
@@ -24,7 +24,7 @@ class Worker:
         self.asked = {}
         self.read_by = []
         self.words = SimpleQueue()
-        self.reading = Reading(self.read, self.steps, self.asked)
+        self.reading = ChannelReader(self.read, self.steps, self.asked)
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 
@@ -312,7 +312,7 @@ def test_the_main_thread_looks_up_while_the_other_one_reads(monkeypatch):
             self.tries = 0
 
     steps = SimpleQueue()
-    alone = Reading(lambda: steps.put("step"), steps, {})
+    alone = ChannelReader(lambda: steps.put("step"), steps, {})
     monkeypatch.setattr(alone, "_right", Right())
     alone.begin()
 

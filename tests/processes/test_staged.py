@@ -18,7 +18,7 @@ from actorproc.store.lmdb.files.blobs import BlobFiles
 from actorproc.support.staged_files import LONG, StagedFile, drop_staged_by, in_file, stage, taken
 from actorproc.workers.child.runtime.actor import _in_file
 from actorproc.workers.pool.receiver import _own
-from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import Ended, FrameError, decode_from_worker, encode_frame
 from tests.kit.waiting import wait_until
 
@@ -93,7 +93,7 @@ def test_an_output_that_cannot_be_staged_goes_through_the_socket(room, monkeypat
 
 def ended(outcome, name, size):
     token = StepToken(1, WorkerId(0, 1), "p", 1, 1, Mode.EXECUTE)
-    link = Link(token.worker, 1 << 20)
+    link = WorkerLink(token.worker, 1 << 20)
     link.given[token] = None
     return link, decode_from_worker(encode_frame([Ended(token, outcome, (), name, size)])[4:])
 

@@ -22,7 +22,6 @@ from actorproc.workers.base import WorkerBooted
 from actorproc.workers.protocol.frames import (
     DEFAULT_MAX_FRAME,
     AbortAsked,
-    Answer,
     Ask,
     Define,
     Definition,
@@ -32,6 +31,7 @@ from actorproc.workers.protocol.frames import (
     NeedState,
     Returned,
     Run,
+    StepAnswer,
     TakeBackSteps,
 )
 from tests.kit.waiting import wait_until
@@ -221,7 +221,7 @@ def test_a_note_is_answered_before_the_step_goes_on(host: Listener) -> None:
 
     ask = host.next_message(Ask, worker)
     assert (ask.kind, ask.key, ask.token) == ("remember", "key", run.token)
-    host.pool.send(worker, [Answer(ask.request)])
+    host.pool.send(worker, [StepAnswer(ask.request)])
 
     assert isinstance(host.next_message(Ended, worker).outcome, Finished)
 
@@ -231,7 +231,7 @@ def test_a_refused_request_fails_the_step_with_the_hosts_reason(host: Listener) 
     host.start(worker, Do("remember", "key"))
     ask = host.next_message(Ask, worker)
 
-    host.pool.send(worker, [Answer(ask.request, error="the disk is full")])
+    host.pool.send(worker, [StepAnswer(ask.request, error="the disk is full")])
 
     outcome = host.next_message(Ended, worker).outcome
     assert isinstance(outcome, Failed)

@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import _signal, os, resource, signal
 from actorproc.workers.child.process_state import process_state as surroundings
-from actorproc.workers.child.process_state.process_state import Surroundings
+from actorproc.workers.child.process_state.process_state import ProcessState
 from actorproc.workers.child.process_state.change_hooks import changes
 
 silent = {{"umask": os.umask, "chdir": os.chdir, "setitimer": signal.setitimer, "setrlimit": resource.setrlimit}}
@@ -19,7 +19,7 @@ before = resource.getrlimit(resource.RLIMIT_NOFILE)
 lower = before[0] - 1, before[1]
 os.umask(0o022)
 home = os.getcwd()
-places = Surroundings(lambda: None)
+places = ProcessState(lambda: None)
 places.tidy()
 
 def change():
@@ -216,11 +216,11 @@ def test_a_forked_copy_keeps_nothing_of_what_it_sends():
         "    pass",
         """
 import socket
-from actorproc.workers.child.runtime.channel import Channel
+from actorproc.workers.child.runtime.channel import WorkerChannel
 from actorproc.workers.child.process_state.guard import Guard
 from actorproc.workers.protocol.frames import Prepared
 ours, theirs = socket.socketpair()
-channel = Channel(ours.detach(), Guard(lambda: None))
+channel = WorkerChannel(ours.detach(), Guard(lambda: None))
 channel.leave_to_parent()
 for _ in range(10):
     channel.send([Prepared()])

@@ -254,7 +254,7 @@ def test_s6_a_length_of_4_gib_reserves_nothing():
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_s7_bytes_of_any_kind_on_the_control_socket_are_a_call_or_a_decode_error(body):
-    for kind in (wire.Call, wire.Answer):
+    for kind in (wire.RemoteCall, wire.CallAnswer):
         with suppress(msgspec.DecodeError):
             wire.decode_as(body, kind)
 

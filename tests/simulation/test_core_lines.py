@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.rows.records import copied
 from actorproc.model.rows.writes import PutProcedure
 from tests.simulator.scenarios import core_lines
@@ -38,7 +38,7 @@ def test_a_death_at_any_line_of_the_core_changes_no_outcome(name: str, record_pr
 
 def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision that reaches the store before it is committed as a whole: what a death in its middle leaves is half."""
-    honest, turn = Book.touch, core_lines._LineDriver._turn
+    honest, turn = EngineState.touch, core_lines._LineDriver._turn
     drivers = []
 
     def remembering(self):
@@ -52,7 +52,7 @@ def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.Monkey
             driver.world.store.commit([write], driver.shell.epoch)
 
     monkeypatch.setattr(core_lines._LineDriver, "_turn", remembering)
-    monkeypatch.setattr(Book, "touch", touch)
+    monkeypatch.setattr(EngineState, "touch", touch)
 
     report = try_every_line(SMALL_SCENARIOS["two-step saga"]())
 

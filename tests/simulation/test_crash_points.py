@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core.queues.worker_table import Staff
-from actorproc.core.state.engine_state import Book
+from actorproc.core.queues.worker_table import WorkerTable
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.rows.writes import PutUndo
 from tests.simulator.core_sim.faults import FaultKind
-from tests.simulator.scenarios.crash_points import Place, play_scenario, run_everything_twice, try_every_crash_point
+from tests.simulator.scenarios.crash_points import (
+    CrashPlace,
+    play_scenario,
+    run_everything_twice,
+    try_every_crash_point,
+)
 from tests.simulator.scenarios.small_scenarios import SMALL_SCENARIOS
 
 EXECUTIONS = {
@@ -86,12 +91,12 @@ def test_no_single_disturbance_changes_an_outcome(name: str) -> None:
         assert report.points[kind] >= at_least, kind
     for kind in (FaultKind.WORKER_AFTER, FaultKind.ANSWER_TWICE):
         assert report.points[kind] >= answers, kind
-    for kind in (Place.BEFORE_HEARD, Place.AFTER_HEARD):
+    for kind in (CrashPlace.BEFORE_HEARD, CrashPlace.AFTER_HEARD):
         # Plain and with a late answer; in one of the orders with a second death before or after the next commit too.
         assert report.points[kind] >= 3 * answers, kind
     for kind in (FaultKind.COMMIT_LOST, FaultKind.COMMIT_UNKNOWN):
         assert report.points[kind] >= EXECUTIONS[name], kind
-    for kind in (FaultKind.HOST_BEFORE_COMMIT, FaultKind.HOST_AFTER_COMMIT, Place.AFTER_ACTING):
+    for kind in (FaultKind.HOST_BEFORE_COMMIT, FaultKind.HOST_AFTER_COMMIT, CrashPlace.AFTER_ACTING):
         assert report.points[kind] >= 3 * EXECUTIONS[name], kind
 
 
@@ -120,8 +125,8 @@ def test_a_crash_point_is_the_same_in_every_run() -> None:
 
 
 def test_crash_points_find_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Staff.lose
-    monkeypatch.setattr(Staff, "lose", lambda self, worker: honest(self, worker)[:0])
+    honest = WorkerTable.lose
+    monkeypatch.setattr(WorkerTable, "lose", lambda self, worker: honest(self, worker)[:0])
 
     report = try_every_crash_point(SMALL_SCENARIOS["two-step saga"]())
 
@@ -129,8 +134,10 @@ def test_crash_points_find_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_memory_that_differs_from_the_store_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Book.write
-    monkeypatch.setattr(Book, "write", lambda self, write: None if type(write) is PutUndo else honest(self, write))
+    honest = EngineState.write
+    monkeypatch.setattr(
+        EngineState, "write", lambda self, write: None if type(write) is PutUndo else honest(self, write)
+    )
 
     report = try_every_crash_point(SMALL_SCENARIOS["two-step saga"]())
 

@@ -9,13 +9,13 @@ import pytest
 from actorproc.core import recovery
 from actorproc.core.lifecycle import children, finish, removal
 from actorproc.core.lock_manager import acquire
-from actorproc.core.queues.key_limits import Slots, _Key
-from actorproc.core.queues.worker_table import Staff
+from actorproc.core.queues.key_limits import KeyLimits, _Key
+from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import abort, fast_end, on_result, postponed_steps, worker_loss
 from actorproc.core.rollback import failure_scope
 from actorproc.core.rules import HANDLERS
 from actorproc.core.scheduler import cancellation, reload, schedule
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.errors import ManagerBusy
 from actorproc.model.messages.commands import Decision, Reply, Resolve, RunStep
@@ -47,29 +47,29 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def _without(kind: type[Write]) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
-        honest = Book.write
-        patch.setattr(Book, "write", lambda self, write: None if type(write) is kind else honest(self, write))
+        honest = EngineState.write
+        patch.setattr(EngineState, "write", lambda self, write: None if type(write) is kind else honest(self, write))
 
     return plant
 
 
 def _children_are_not_written_with_their_parent(patch: pytest.MonkeyPatch) -> None:
-    honest = Book.close
+    honest = EngineState.close
 
-    def close(self: Book) -> Decision:
+    def close(self: EngineState) -> Decision:
         decision = honest(self)
         kept = [w for w in decision.writes if not (type(w) is PutProcedure and w.was is None and w.record.parent)]
         return Decision(kept, decision.commands)
 
-    patch.setattr(Book, "close", close)
+    patch.setattr(EngineState, "close", close)
 
 
 def _stale_answers_are_accepted(patch: pytest.MonkeyPatch) -> None:
-    def current(self: Staff, token):
+    def current(self: WorkerTable, token):
         worker = self.in_hand.get(token.procedure)
         return None if worker is None else worker.queue[token.procedure]
 
-    patch.setattr(Staff, "current", current)
+    patch.setattr(WorkerTable, "current", current)
 
 
 def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
@@ -125,21 +125,21 @@ def _steps_are_handed_out_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def _attempts_are_not_stored(patch: pytest.MonkeyPatch) -> None:
-    honest = Book.close
+    honest = EngineState.close
 
-    def close(self: Book) -> Decision:
+    def close(self: EngineState) -> Decision:
         decision = honest(self)
         for write in decision.writes:
             if type(write) is PutProcedure:
                 write.record.attempt = 0
         return decision
 
-    patch.setattr(Book, "close", close)
+    patch.setattr(EngineState, "close", close)
 
 
 def _a_lost_worker_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    honest = Staff.lose
-    patch.setattr(Staff, "lose", lambda self, worker: honest(self, worker)[:0])
+    honest = WorkerTable.lose
+    patch.setattr(WorkerTable, "lose", lambda self, worker: honest(self, worker)[:0])
 
 
 def _locks_are_forgotten_when_a_child_ends(patch: pytest.MonkeyPatch) -> None:
@@ -182,22 +182,22 @@ def _a_refused_submit_is_done_all_the_same(patch: pytest.MonkeyPatch) -> None:
 
 
 def _an_abort_is_acknowledged_and_not_stored(patch: pytest.MonkeyPatch) -> None:
-    honest = Book.close
+    honest = EngineState.close
 
-    def close(self: Book) -> Decision:
+    def close(self: EngineState) -> Decision:
         decision = honest(self)
         for write in decision.writes:
             if type(write) is PutProcedure:
                 write.record.aborting = False
         return decision
 
-    patch.setattr(Book, "close", close)
+    patch.setattr(EngineState, "close", close)
 
 
 def _each_recovery_counts_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
     honest = recovery.take_up
 
-    def take_up(book: Book, busy: Sequence[Tree]) -> None:
+    def take_up(book: EngineState, busy: Sequence[Tree]) -> None:
         for record in book.procs.values():
             if record.state not in TERMINAL:
                 record.attempt += 1
@@ -243,7 +243,7 @@ def _a_pause_hands_out_all_the_same(patch: pytest.MonkeyPatch) -> None:
 
 
 def _slots_are_given_to_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Slots, "concerns", lambda self, record: False)
+    patch.setattr(KeyLimits, "concerns", lambda self, record: False)
 
 
 def _a_rate_counts_nobody(patch: pytest.MonkeyPatch) -> None:

@@ -13,18 +13,18 @@ from collections.abc import Callable
 
 import pytest
 
-from actorproc.core.queues.worker_table import Staff
+from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import worker_loss
 from actorproc.core.scheduler import scaling
-from actorproc.engine.callers.requests import CallerDesk
+from actorproc.engine.callers.requests import RequestHandler
 from actorproc.engine.manager_actor import ManagerActor
-from actorproc.engine.pipeline.command_executor import Dispatcher
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.pipeline.command_executor import CommandExecutor
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.reply_router import fail_future
 from actorproc.engine.supervisor_actor import SupervisorActor
-from actorproc.engine.workers.message_intake import Intake
-from actorproc.engine.workers.worker_messages import Floor
+from actorproc.engine.workers.message_intake import MessageIntake
+from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable, UnknownProcedure
 from actorproc.model.messages.events import StepDelayed, Submitted, WorkerReady
 from tests.simulator.actor_sim.callers import RESTARTS_FROM
@@ -132,17 +132,17 @@ def test_everything_worth_seeing_happens_on_the_stage() -> None:
 def _what_is_sent_again_is_taken_to_run_at_once(patch: pytest.MonkeyPatch) -> None:
     """As if it kept its place, although its worker has begun the next step."""
 
-    def delay(self: Staff, token, now):
+    def delay(self: WorkerTable, token, now):
         item = self.current(token)
         return None if item is None else (self.in_hand[token.procedure], item)
 
-    patch.setattr(Staff, "delay", delay)
+    patch.setattr(WorkerTable, "delay", delay)
 
 
 def _what_is_sent_again_is_sent_before_its_turn(patch: pytest.MonkeyPatch) -> None:
     """At once, before the steps that were decided earlier."""
 
-    def need_state(self: Floor, message) -> None:
+    def need_state(self: WorkerMessageHandler, message) -> None:
         dispatcher = self._dispatcher
         command = self._ledger.delayed(message.token, self._clock.monotonic())
         if command is None:
@@ -153,8 +153,8 @@ def _what_is_sent_again_is_sent_before_its_turn(patch: pytest.MonkeyPatch) -> No
             dispatcher._post_run(self._ledger.lines[message.token.worker], command, state)
             dispatcher._flush()
 
-    patch.setattr(Floor, "_need_state", need_state)
-    patch.setattr(Dispatcher, "_send_again", lambda *_: None)
+    patch.setattr(WorkerMessageHandler, "_need_state", need_state)
+    patch.setattr(CommandExecutor, "_send_again", lambda *_: None)
 
 
 def _a_vacated_slot_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -170,52 +170,52 @@ def _a_vacated_slot_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_commit_is_heard_of_twice(patch: pytest.MonkeyPatch) -> None:
-    honest = Ring.committed
+    honest = CommitPipeline.committed
 
-    def committed(self: Ring, number: int) -> None:
+    def committed(self: CommitPipeline, number: int) -> None:
         batch = self._committing
         honest(self, number)
         if batch is not None and batch.number == number:
             self._settle(batch)
 
-    patch.setattr(Ring, "committed", committed)
+    patch.setattr(CommitPipeline, "committed", committed)
 
 
 def _a_commit_that_failed_counts_as_lost(patch: pytest.MonkeyPatch) -> None:
     """Although the store says that it was applied."""
-    honest = Ring.reopened
+    honest = CommitPipeline.reopened
 
-    def reopened(self: Ring, snapshot) -> None:
+    def reopened(self: CommitPipeline, snapshot) -> None:
         if self._failed is not None:
             self._failed.number = -1
         honest(self, snapshot)
 
-    patch.setattr(Ring, "reopened", reopened)
+    patch.setattr(CommitPipeline, "reopened", reopened)
 
 
 def _what_came_in_the_trouble_is_dropped(patch: pytest.MonkeyPatch) -> None:
-    honest = Outage.doubt
-    patch.setattr(Outage, "doubt", lambda self: honest(self)[:0])
+    honest = StoreOutage.doubt
+    patch.setattr(StoreOutage, "doubt", lambda self: honest(self)[:0])
 
 
 def _a_worker_that_comes_in_the_trouble_is_heard_of_at_once(patch: pytest.MonkeyPatch) -> None:
-    honest = Intake.changed
+    honest = MessageIntake.changed
 
-    def changed(self: Intake, event) -> None:
+    def changed(self: MessageIntake, event) -> None:
         if type(event) is WorkerReady:
             self._ring.handle(event)
         else:
             honest(self, event)
 
-    patch.setattr(Intake, "changed", changed)
+    patch.setattr(MessageIntake, "changed", changed)
 
 
 def _a_worker_is_killed_for_what_it_has_answered(patch: pytest.MonkeyPatch) -> None:
-    def kill(self: Dispatcher, command, _batch) -> None:
+    def kill(self: CommandExecutor, command, _batch) -> None:
         self._flush()
         self._pool.kill(command.worker, blamed=command.token, reason=command.reason)
 
-    patch.setattr(Dispatcher, "_kill_worker", kill)
+    patch.setattr(CommandExecutor, "_kill_worker", kill)
 
 
 def _a_slot_is_not_added(patch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,9 @@ def _a_slot_is_not_added(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ends_are_not_found(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CallerDesk, "_watch", lambda _, message: fail_future(message.future, UnknownProcedure(message.id)))
+    patch.setattr(
+        RequestHandler, "_watch", lambda _, message: fail_future(message.future, UnknownProcedure(message.id))
+    )
 
 
 def _some_submits_are_refused(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.history import perform
 from tests.simulator.actor_sim.pool import StagePool
 from tests.simulator.actor_sim.rules import GATED, misses, slots_differ, strikes_another
-from tests.simulator.actor_sim.workers import RunningStep, StageWorker
+from tests.simulator.actor_sim.workers import SimulatedStep, StageWorker
 from tests.simulator.core_sim.world import World
 from tests.simulator.generators.groups import FIRST_SEED
 
@@ -35,7 +35,7 @@ def run(name: str, threads: int = 1) -> Run:
 
 def worker(*, running: tuple[Run, ...] = (), queue: tuple[Run, ...] = (), wire: tuple[Run, ...] = ()) -> StageWorker:
     made = StageWorker(StagePool(World(FIRST_SEED), Hazards(1), None), WORKER, replace=False)
-    made.running = {one.token: RunningStep(one, b"0:0:0") for one in running}
+    made.running = {one.token: SimulatedStep(one, b"0:0:0") for one in running}
     made.queue.extend(queue)
     made.wire.extend(wire)
     for one in (*running, *queue, *wire):

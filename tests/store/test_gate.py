@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import actorproc.store.lmdb.store as store_lmdb
-from actorproc.store.lmdb.map_gate import Gate
+from actorproc.store.lmdb.map_gate import MapGate
 from tests.kit.waiting import BOUND, wait_until
 
 ROOT = Path(store_lmdb.__file__).parents[2]
@@ -29,7 +29,7 @@ def alone(gate):
 
 
 def test_who_wants_to_be_alone_waits_for_those_inside():
-    gate = Gate()
+    gate = MapGate()
     first, second = gate.enter(), gate.enter()
     thread = alone(gate)
     wait_until(lambda: gate._closed)
@@ -44,7 +44,7 @@ def test_who_wants_to_be_alone_waits_for_those_inside():
 
 
 def test_a_reader_that_was_lost_on_its_way_keeps_nobody_waiting():
-    gate = Gate()
+    gate = MapGate()
     lost = [gate.enter()]
     thread = alone(gate)
     wait_until(lambda: gate._closed)
@@ -107,7 +107,7 @@ def test_a_thousand_interrupted_reads_leave_nobody_inside(tmp_path):
 
 
 def test_a_signal_handler_may_read_in_the_middle_of_its_threads_coming_and_going():
-    gate = Gate()
+    gate = MapGate()
 
     class Interrupted(set):
         def add(self, one):
@@ -140,7 +140,7 @@ def test_ctrl_c_while_one_waits_to_be_alone_opens_the_gate_again(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    gate = Gate()
+    gate = MapGate()
     inside = gate.enter()
     monkeypatch.setattr(gate._changed, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt), gate.alone():

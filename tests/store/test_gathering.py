@@ -12,7 +12,7 @@ from actorproc.errors import StoreInUse
 from actorproc.model.rows.records import StepKind, StepRecord
 from actorproc.model.rows.writes import PutProcedure, PutStep, Was
 from actorproc.store.lmdb.commit.meta_pages import read_meta_pages
-from actorproc.store.lmdb.commit.page_clustering import Gathering
+from actorproc.store.lmdb.commit.page_clustering import PageClustering
 from actorproc.store.lmdb.environment import open_databases
 from actorproc.store.lmdb.store import LmdbReader
 from actorproc.store.rows.layout import STORE_ID
@@ -66,7 +66,7 @@ def contents(path):
 
 def test_a_small_commit_is_written_to_few_places(tmp_path, monkeypatch):
     gathered = writes_of_a_commit(tmp_path / "gathered")
-    monkeypatch.setattr(Gathering, "before", lambda *_: False)
+    monkeypatch.setattr(PageClustering, "before", lambda *_: False)
     scattered = writes_of_a_commit(tmp_path / "scattered")
     assert gathered < 0.7 * scattered, (gathered, scattered)
     assert contents(tmp_path / "gathered") == contents(tmp_path / "scattered")
@@ -96,7 +96,7 @@ def test_free_pages_do_not_pile_up(tmp_path):
 
 
 def test_without_a_wait_for_the_disk_nothing_is_gathered(tmp_path, monkeypatch):
-    monkeypatch.setattr(Gathering, "before", lambda *_: pytest.fail("there is no write to save"))
+    monkeypatch.setattr(PageClustering, "before", lambda *_: pytest.fail("there is no write to save"))
     store = made(tmp_path, durability="process")
     store.commit(one_step(1), 1, 2)
     store.close()
@@ -113,7 +113,7 @@ def environment(tmp_path):
 def gatherings(environment, writes, commits, has_room=lambda pages: True):
     """How often so many commits of so many writes gather."""
     env, databases = environment
-    gathering, times = Gathering(has_room), 0
+    gathering, times = PageClustering(has_room), 0
     for _ in range(commits):
         with env.begin(write=True) as txn:
             times += gathering.before(writes, env, txn, databases)

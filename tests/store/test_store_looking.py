@@ -7,7 +7,7 @@ import pytest
 from actorproc import StoreReader
 from actorproc.model.rows.writes import DeleteProcedure
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.store.lmdb.environment import Snapshot
+from actorproc.store.lmdb.environment import ReadSnapshot
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
 
@@ -65,16 +65,16 @@ def test_what_is_read_for_the_numbers_does_not_grow_with_what_has_ended(lmdb_pat
     store.own()
     states = sorted(TERMINAL)
     read = []
-    scan, get, get_many = Snapshot.scan, Snapshot.get, Snapshot.get_many
+    scan, get, get_many = ReadSnapshot.scan, ReadSnapshot.get, ReadSnapshot.get_many
 
     def scanned(self, *given, **more):
         for row in scan(self, *given, **more):
             read.append(row)
             yield row
 
-    monkeypatch.setattr(Snapshot, "scan", scanned)
-    monkeypatch.setattr(Snapshot, "get", lambda self, *given: read.append(given) or get(self, *given))
-    monkeypatch.setattr(Snapshot, "get_many", lambda self, *given: read.append(given) or get_many(self, *given))
+    monkeypatch.setattr(ReadSnapshot, "scan", scanned)
+    monkeypatch.setattr(ReadSnapshot, "get", lambda self, *given: read.append(given) or get(self, *given))
+    monkeypatch.setattr(ReadSnapshot, "get_many", lambda self, *given: read.append(given) or get_many(self, *given))
 
     def stats():
         read.clear()

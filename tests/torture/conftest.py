@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultKind
+from actorproc.testing.torture.faults import IN_TROUBLE, Fault, TortureFault
 from actorproc.testing.torture.plan import Life, Plan, Root
 
 _TREE = {
@@ -38,12 +38,12 @@ _BAD = {
 def short() -> Plan:
     """Two lives, two trees, and a good dozen of faults, at places that the order of steps makes sure of."""
     faults = (
-        Fault(FaultKind.SLOW_DISK, nth=1, seconds=0.05, times=3),
-        Fault(FaultKind.EIO_APPLIED, nth=4),
-        Fault(FaultKind.EIO_LOST, nth=5),
-        Fault(FaultKind.EIO_LOST, nth=7),
-        Fault(FaultKind.HOST_POINT, point="after-commit", nth=9),
-        Fault(FaultKind.RELOAD, after=0.02),
+        Fault(TortureFault.SLOW_DISK, nth=1, seconds=0.05, times=3),
+        Fault(TortureFault.EIO_APPLIED, nth=4),
+        Fault(TortureFault.EIO_LOST, nth=5),
+        Fault(TortureFault.EIO_LOST, nth=7),
+        Fault(TortureFault.HOST_POINT, point="after-commit", nth=9),
+        Fault(TortureFault.RELOAD, after=0.02),
     )
     return Plan(
         seed=7,
@@ -57,7 +57,10 @@ def troubled() -> Plan:
     """A disk that is full for so long that a worker's death in a step, and its successor, fall into that time."""
     work = {"type": "errand", "keys": [], "orders": [{"do": "work", "seconds": 0.1}] * 3}
     roots = tuple(Root(f"root-{number}", work, ("SUCCESS",)) for number in range(2))
-    faults = (Fault(FaultKind.DISK_FULL, nth=2, seconds=0.5), Fault(FaultKind.WORKER_KILL, point=IN_TROUBLE, draw=0.1))
+    faults = (
+        Fault(TortureFault.DISK_FULL, nth=2, seconds=0.5),
+        Fault(TortureFault.WORKER_KILL, point=IN_TROUBLE, draw=0.1),
+    )
     return Plan(seed=9, roots=roots, lives=(Life("quiet", 0.0, faults),))
 
 
@@ -66,7 +69,7 @@ def refusing() -> Plan:
     """Callers who take a refusal for an answer, and a disk that refuses the first commits."""
     work = {"type": "errand", "keys": [], "orders": [{"do": "work"}] * 2}
     roots = tuple(Root(f"root-{number}", work, ("SUCCESS",), insists=False) for number in range(6))
-    faults = tuple(Fault(FaultKind.EIO_LOST, nth=nth) for nth in (1, 2, 3))
+    faults = tuple(Fault(TortureFault.EIO_LOST, nth=nth) for nth in (1, 2, 3))
     return Plan(seed=8, roots=roots, lives=(Life("stopped", 1.0, faults), Life("quiet", 0.0)))
 
 

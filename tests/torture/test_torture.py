@@ -18,7 +18,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.campaign import Episode, judge_folder, play
 from actorproc.testing.torture.coverage import count, table
-from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, FaultKind, Phase
+from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, FaultPhase, TortureFault
 from actorproc.testing.torture.host import Notary
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.plan import Life, Plan, draw_plan, work_of
@@ -37,9 +37,14 @@ def episode(short: Plan, tmp_path_factory: pytest.TempPathFactory) -> Episode:
 def test_an_episode_with_kills_failing_commits_and_odd_answers_breaks_no_promise(episode: Episode):
     assert episode.violations == []
     kinds = {kind for kind, _ in episode.tally.hits}
-    assert kinds >= {FaultKind.WORKER_POINT, FaultKind.HOST_POINT, FaultKind.EIO_APPLIED, FaultKind.EIO_LOST}
-    assert kinds >= {FaultKind.ANSWER_TWICE, FaultKind.SLOW_DISK, FaultKind.RELOAD}
-    assert episode.tally.hits[FaultKind.HOST_POINT, Phase.ACTING] == 1
+    assert kinds >= {
+        TortureFault.WORKER_POINT,
+        TortureFault.HOST_POINT,
+        TortureFault.EIO_APPLIED,
+        TortureFault.EIO_LOST,
+    }
+    assert kinds >= {TortureFault.ANSWER_TWICE, TortureFault.SLOW_DISK, TortureFault.RELOAD}
+    assert episode.tally.hits[TortureFault.HOST_POINT, FaultPhase.ACTING] == 1
     assert episode.tally.worker_kills >= 3
 
 
@@ -179,7 +184,7 @@ def test_plans_draw_every_fault_and_every_point():
     text = str([root.spec for plan in plans for root in plan.roots])
 
     drawn = {fault.kind for fault in faults}
-    assert drawn == set(FaultKind) - {FaultKind.WORKER_POINT, FaultKind.ANSWER_TWICE, FaultKind.ANSWER_LATE}
+    assert drawn == set(TortureFault) - {TortureFault.WORKER_POINT, TortureFault.ANSWER_TWICE, TortureFault.ANSWER_LATE}
     assert {fault.point for fault in faults} == {"", IN_TROUBLE, *HOST_POINTS}
     assert {f"{way}:{point}" for way in ("do", "undo") for point in WORKER_POINTS} <= set(
         re.findall(r"\w+:[\w-]+", text)
@@ -192,7 +197,7 @@ def test_plans_draw_every_fault_and_every_point():
     lasts = [plan.lives[-1] for plan in plans]
     assert {last.ends for last in lasts} == {"quiet"}
     assert 60 <= sum(bool(last.faults) for last in lasts) <= 140
-    assert not {fault.kind for last in lasts for fault in last.faults} & {FaultKind.CLOCK, FaultKind.HOST_KILL}
+    assert not {fault.kind for last in lasts for fault in last.faults} & {TortureFault.CLOCK, TortureFault.HOST_KILL}
     assert max(work_of(root.spec) for plan in plans for root in plan.roots) > 10
 
 
@@ -208,7 +213,7 @@ def test_some_plans_have_a_storm_of_restarts_in_one_piece_and_work_before_and_af
 
 
 def _is_of_storm(life: Life) -> bool:
-    return any(fault.kind is FaultKind.RESTARTS for fault in life.faults)
+    return any(fault.kind is TortureFault.RESTARTS for fault in life.faults)
 
 
 def test_a_storm_of_restarts_kills_each_host_in_it_and_breaks_nothing(tmp_path):
@@ -221,25 +226,27 @@ def test_a_storm_of_restarts_kills_each_host_in_it_and_breaks_nothing(tmp_path):
     episode = play(plan, tmp_path / "episode")
 
     assert episode.violations == []
-    struck = sum(hits for (kind, _), hits in episode.tally.hits.items() if kind == FaultKind.RESTARTS)
-    assert struck + episode.tally.wasted[FaultKind.RESTARTS] == 3
+    struck = sum(hits for (kind, _), hits in episode.tally.hits.items() if kind == TortureFault.RESTARTS)
+    assert struck + episode.tally.wasted[TortureFault.RESTARTS] == 3
 
 
 def test_a_fault_counts_only_when_work_was_in_flight():
-    struck = _line("fault", mode=FaultKind.HOST_KILL, state=Phase.RECOVERING)
+    struck = _line("fault", mode=TortureFault.HOST_KILL, state=FaultPhase.RECOVERING)
     durable = _line("durable", procedure="p", mode="RUNNABLE")
     ended = _line("durable", procedure="p", mode="SUCCESS")
 
     tally = count([struck, durable, struck, ended, struck], procedures=1, failed=False)
 
-    assert tally.hits == {(FaultKind.HOST_KILL, Phase.RECOVERING): 1}
-    assert tally.wasted == {FaultKind.HOST_KILL: 2}
+    assert tally.hits == {(TortureFault.HOST_KILL, FaultPhase.RECOVERING): 1}
+    assert tally.wasted == {TortureFault.HOST_KILL: 2}
     assert "1 hosts killed" in table(tally)
 
 
 def test_a_worker_killed_after_its_step_took_the_answer_along_only_if_the_step_runs_again():
     durable = _line("durable", procedure="p", mode="RUNNABLE")
-    killed = _line("fault", mode=FaultKind.WORKER_KILL, state=Phase.ANSWERING, procedure="p", step=1, text="execute")
+    killed = _line(
+        "fault", mode=TortureFault.WORKER_KILL, state=FaultPhase.ANSWERING, procedure="p", step=1, text="execute"
+    )
     again, later = (_line("enter", procedure="p", step=step, mode="execute") for step in (1, 2))
 
     assert count([durable, killed, again], procedures=1, failed=False).faults == 1

@@ -10,7 +10,7 @@ from typing import Any
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.queries import Queries, StoredQueries
 from actorproc.api.verbs.base import Facade
-from actorproc.api.verbs.read import Reading
+from actorproc.api.verbs.read import ReadVerbs
 from actorproc.api.watch import Watch
 from actorproc.api.why_source import facts_of
 from actorproc.core.state.phases import seen_in_store
@@ -25,13 +25,13 @@ from actorproc.report.why import EngineFacts
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
 
-__all__ = ["Looking"]
+__all__ = ["InspectVerbs"]
 
 _List = list
 """`list` hides the builtin inside the class."""
 
 
-class Looking(Facade, Reading):
+class InspectVerbs(Facade, ReadVerbs):
     """Views of present, past and coming events, for people and programs; and what handles need (`HandleSource`)."""
 
     def _asking(self) -> AbstractContextManager[StoredQueries]:

@@ -12,12 +12,12 @@ from actorproc.model.ids import check_id
 from actorproc.model.messages.events import Acknowledged, DeleteRequested
 from actorproc.model.reports import BackupReport, CompactionReport
 
-__all__ = ["Keeping"]
+__all__ = ["MaintenanceVerbs"]
 
 logger = logging.getLogger("actorproc")
 
 
-class Keeping(Facade):
+class MaintenanceVerbs(Facade):
     """`acknowledge`, `delete`, `compact`, `backup`."""
 
     def acknowledge(self, id: str, reason: str | None = None) -> bool:

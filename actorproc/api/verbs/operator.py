@@ -12,12 +12,12 @@ from actorproc.model.ids import check_id
 from actorproc.model.messages.events import AbortRequested, PoisonCleared
 from actorproc.model.policies import LockKey
 
-__all__ = ["Verbs"]
+__all__ = ["OperatorVerbs"]
 
 logger = logging.getLogger("actorproc")
 
 
-class Verbs(Facade):
+class OperatorVerbs(Facade):
     """`abort`, `clear_poison`."""
 
     def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:

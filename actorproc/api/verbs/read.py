@@ -18,13 +18,13 @@ from actorproc.report.step_log import StepInfo
 if TYPE_CHECKING:
     from actorproc.report.why import Cause, EngineFacts
 
-__all__ = ["Reading"]
+__all__ = ["ReadVerbs"]
 
 _List = list
 """`list` hides the builtin inside the class."""
 
 
-class Reading(ABC):
+class ReadVerbs(ABC):
     """The looking methods that a manager, a client and a reader of a store share."""
 
     @abstractmethod

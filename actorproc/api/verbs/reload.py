@@ -7,10 +7,10 @@ from datetime import timedelta
 from actorproc.api.verbs.base import Facade
 from actorproc.support.durations import in_seconds
 
-__all__ = ["Reloading"]
+__all__ = ["ReloadVerbs"]
 
 
-class Reloading(Facade):
+class ReloadVerbs(Facade):
     """`reload`."""
 
     def reload(self, timeout: float | timedelta = 300.0) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actorproc.api.handle import ProcedureHandle
-from actorproc.api.verbs.inspect import Looking
+from actorproc.api.verbs.inspect import InspectVerbs
 from actorproc.engine.arguments import check_flag, checked_text
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import (
@@ -14,7 +14,7 @@ from actorproc.model.messages.events import (
     RollbackRequested,
 )
 
-__all__ = ["Repairing", "checked_reason"]
+__all__ = ["RepairVerbs", "checked_reason"]
 
 _LONGEST_REASON = 1024
 
@@ -24,7 +24,7 @@ def checked_reason(reason: str | None) -> str | None:
     return None if reason is None else checked_text(reason, "reason", _LONGEST_REASON)
 
 
-class Repairing(Looking):
+class RepairVerbs(InspectVerbs):
     """`retry`, `bypass`, `rollback`, `pause`, `resume`, `open`.
 
     Each is durable when it returns, survives a crash, and is kept with its reason: see `audit`. All raise

@@ -6,10 +6,10 @@ from actorproc.api.verbs.base import Facade
 from actorproc.engine.arguments import check_workers, checked_max_workers
 from actorproc.model.messages.events import Resized
 
-__all__ = ["Scaling"]
+__all__ = ["ScaleVerbs"]
 
 
-class Scaling(Facade):
+class ScaleVerbs(Facade):
     """`resize`."""
 
     _slots: int

@@ -11,10 +11,10 @@ from actorproc.errors import EngineError, StateTooLarge, UsageError
 from actorproc.model.messages.events import Published, Signalled, SignalsWithdrawn
 from actorproc.procedure.runtime.engine_side import encode_payload, plain_payload
 
-__all__ = ["Signalling"]
+__all__ = ["SignalVerbs"]
 
 
-class Signalling(Facade):
+class SignalVerbs(Facade):
     """`signal`, `publish`, `withdraw`."""
 
     def signal(

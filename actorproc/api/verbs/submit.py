@@ -12,7 +12,7 @@ import msgspec
 
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.verbs.base import RunningEngine
-from actorproc.api.verbs.inspect import Looking
+from actorproc.api.verbs.inspect import InspectVerbs
 from actorproc.engine.arguments import (
     checked_limits,
     checked_on_existing,
@@ -35,7 +35,7 @@ from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.declaring.policies import Limits
 from actorproc.procedure.runtime.class_shipping import refuse_unloadable
 
-__all__ = ["Submitting", "checked_reuse"]
+__all__ = ["SubmitVerbs", "checked_reuse"]
 
 
 class _Options(NamedTuple):
@@ -57,7 +57,7 @@ def checked_reuse(on_existing: OnExisting) -> IdReuse | None:
     return None if policy == "same" else IdReuse(policy, os.urandom(TOKEN))
 
 
-class Submitting(Looking):
+class SubmitVerbs(InspectVerbs):
     """`submit`, `submit_many`, `run`."""
 
     def submit(

@@ -18,11 +18,11 @@ from typing import Any
 
 import psutil
 
-from actorproc.cli.demo_app.journal import Entry, Journal, JournalReader
+from actorproc.cli.demo_app.journal import DemoJournal, Entry, JournalReader
 from actorproc.cli.demo_app.tables import Layout
 from actorproc.procedure.values.type_names import command_of_module
 
-__all__ = ["Controller", "DemoError", "Kill", "PlannedKill", "Request", "plan_kills"]
+__all__ = ["Controller", "DemoError", "DemoRequest", "Kill", "PlannedKill", "plan_kills"]
 
 POLL_SECONDS = 0.01
 
@@ -32,7 +32,7 @@ class DemoError(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class DemoRequest:
     """Request for the service to create something."""
 
     source: Path
@@ -74,15 +74,15 @@ class Controller:
     def __init__(
         self,
         layout: Layout,
-        request: Request,
+        request: DemoRequest,
         *,
         total_files: int,
         kills: list[PlannedKill],
         chance: random.Random,
-        watch: Callable[[Journal], None],
+        watch: Callable[[DemoJournal], None],
         say: Callable[[str], None],
     ) -> None:
-        self.journal = Journal(request.table)
+        self.journal = DemoJournal(request.table)
         self.kills: list[Kill] = []
         self._layout = layout
         self._request = request

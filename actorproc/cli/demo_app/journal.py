@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from actorproc import Context
 
-__all__ = ["Entry", "Journal", "JournalReader", "StepKey", "journaled"]
+__all__ = ["DemoJournal", "Entry", "JournalReader", "StepKey", "journaled"]
 
 StepKey = tuple[str, int]
 """Procedure id and step number."""
@@ -112,7 +112,7 @@ class JournalReader:
         return [Entry(**json.loads(line)) for line in complete.splitlines()]
 
 
-class Journal:
+class DemoJournal:
     """The entries of one table, and the questions the demo asks of them."""
 
     def __init__(self, table: str) -> None:

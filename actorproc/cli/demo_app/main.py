@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actorproc.cli.demo_app.controller import Controller, DemoError, Kill, PlannedKill, Request, plan_kills
+from actorproc.cli.demo_app.controller import Controller, DemoError, DemoRequest, Kill, PlannedKill, plan_kills
 from actorproc.cli.demo_app.display import Advance, Display
-from actorproc.cli.demo_app.journal import Journal
+from actorproc.cli.demo_app.journal import DemoJournal
 from actorproc.cli.demo_app.queries import common_functions, rich_files
 from actorproc.cli.demo_app.source import python_files, region_of
 from actorproc.cli.demo_app.tables import Layout
@@ -94,7 +94,7 @@ class Demo:
         chaos = self._options.chaos
         self._display.head(f"1. Create table {TABLE!r}" + (" while processes are killed" if chaos else ""))
         kills = plan_kills(self._chance, workers=WORKER_KILLS, managers=MANAGER_KILLS) if chaos else []
-        controller, outcome = self._work(Request(self._options.source, TABLE, *self._size), kills)
+        controller, outcome = self._work(DemoRequest(self._options.source, TABLE, *self._size), kills)
         if outcome["state"] != "SUCCESS":
             self._blame(f"creating the table ended {outcome['state']}: {outcome['error']}")
         self._tell_replays(controller)
@@ -123,7 +123,9 @@ class Demo:
         self._display.head(f"4. Create table {BROKEN_TABLE!r}, which fails half-way on purpose")
         kills = plan_kills(self._chance, workers=2, managers=0) if self._options.chaos else []
         kills = [PlannedKill(kill.fraction / 2, kill.manager) for kill in kills]
-        request = Request(self._options.source, BROKEN_TABLE, *self._size, failing_region=self._fullest_region(answer))
+        request = DemoRequest(
+            self._options.source, BROKEN_TABLE, *self._size, failing_region=self._fullest_region(answer)
+        )
         controller, outcome = self._work(request, kills)
         self._display.say(f"ended {outcome['state']}: {outcome['error']}")
         journal = controller.journal
@@ -151,7 +153,7 @@ class Demo:
         regions = sorted({region_of(path, self._options.regions) for path in answer.rows})
         return regions[len(regions) // 2]
 
-    def _work(self, request: Request, kills: list[PlannedKill]) -> tuple[Controller, dict[str, Any]]:
+    def _work(self, request: DemoRequest, kills: list[PlannedKill]) -> tuple[Controller, dict[str, Any]]:
         began = time.monotonic()
         with self._display.progress("indexing", self._files) as advance:
             controller = Controller(
@@ -167,7 +169,7 @@ class Demo:
         self._display.say(f"done in {time.monotonic() - began:.1f} s")
         return controller, outcome
 
-    def _show(self, journal: Journal, advance: Advance) -> None:
+    def _show(self, journal: DemoJournal, advance: Advance) -> None:
         undone = f", {len(journal.undone)} undone" if journal.undone else ""
         advance(journal.files_done, f"{journal.regions_done}/{self._options.regions} regions{undone}")
 
@@ -198,7 +200,7 @@ class Demo:
         return "Consistent"
 
 
-def _aftermath(kill: Kill, journal: Journal) -> str:
+def _aftermath(kill: Kill, journal: DemoJournal) -> str:
     """Repair of one kill, from the journal's times."""
     whom = f"manager {kill.pid}" if kill.manager else f"worker {kill.pid}"
     told = []

@@ -8,7 +8,7 @@ from actorproc.core.lifecycle.removal import remove_one
 from actorproc.core.lifecycle.submit import admit, refusal
 from actorproc.core.scheduler.pick import on_suspended
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
 from actorproc.model.messages.outcomes import Answered, Outcome, Suspended
@@ -19,7 +19,7 @@ from actorproc.model.states import ProcedureState
 __all__ = ["finished", "is_due", "join_group", "leave_held", "make_children", "problem_with", "release", "suspend"]
 
 
-def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str | None:
+def problem_with(book: EngineState, record: ProcedureRecord, outcome: Outcome) -> str | None:
     """Reason why the engine cannot do what a step asked for; None when it can. Then the step counts as failed."""
     if isinstance(outcome, Answered):
         return "an answer to abort() came where a step's outcome was due"
@@ -46,7 +46,7 @@ def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str |
     return None
 
 
-def suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
+def suspend(book: EngineState, record: ProcedureRecord, outcome: Suspended) -> None:
     """Create the children and wait: for all outstanding ones, or for the next one that finishes.
 
     Children that an earlier step left outstanding (``wait="any"`` or ``"each"``) belong to the same group, also when
@@ -66,7 +66,7 @@ def suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
     on_suspended(book, record)
 
 
-def join_group(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
+def join_group(book: EngineState, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
     """Create the children; those of earlier steps that are outstanding, or whose end was not seen, join their group."""
     if not record.pending and finished(record) == record.seen:
         record.group = record.step - 1
@@ -91,7 +91,7 @@ def is_due(record: ProcedureRecord) -> bool:
     return not record.pending or finished(record) > record.seen
 
 
-def release(book: Book, record: ProcedureRecord) -> None:
+def release(book: EngineState, record: ProcedureRecord) -> None:
     """Let children that are kept back run, as many as `max_parallel` leaves room for."""
     tree = book.tree_of(record)
     held = tree.held.get(record.id)
@@ -135,7 +135,7 @@ def _never_start(child: ProcedureRecord) -> None:
         child.locks, child.locked = (), True
 
 
-def make_children(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
+def make_children(book: EngineState, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
     """Create the children of the step just recorded. Those of a failing parent are recorded and never start."""
     children = []
     for index, new in enumerate(outcome.children):

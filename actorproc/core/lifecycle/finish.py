@@ -10,7 +10,7 @@ from actorproc.core.lock_manager.poison import take_back_all, update_poisons
 from actorproc.core.scheduler.pick import keep_nothing, leave_limits
 from actorproc.core.scheduler.schedule import go_on, wake
 from actorproc.core.state import signal_ids
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.skipped_undo import has_own
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
@@ -35,7 +35,7 @@ _SUCCESS, _FAILED, _WAITING = ProcedureState.SUCCESS, ProcedureState.FAILED, Pro
 _CHILDREN_DONE = Trigger.CHILDREN_DONE
 
 
-def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
+def end(book: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     """Move a procedure to a terminal state and settle what hangs on it, in this one decision.
 
     The closing record must have been written by the caller in the same decision.
@@ -87,7 +87,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
         close_tree(book, tree)
 
 
-def _leave_scopes(book: Book, tree: Tree, record: ProcedureRecord) -> Iterable[str]:
+def _leave_scopes(book: EngineState, tree: Tree, record: ProcedureRecord) -> Iterable[str]:
     """It is not undone any more, and keeps no child back; the children that it did."""
     tree.scopes.pop(record.id, None)
     if tree.undoing == record.id:
@@ -99,7 +99,7 @@ def _leave_scopes(book: Book, tree: Tree, record: ProcedureRecord) -> Iterable[s
     return left_behind
 
 
-def _take_back_poison(book: Book, record: ProcedureRecord) -> None:
+def _take_back_poison(book: EngineState, record: ProcedureRecord) -> None:
     named = record.poisons
     update_poisons(book, record, ())
     if record.ended_in:
@@ -108,7 +108,7 @@ def _take_back_poison(book: Book, record: ProcedureRecord) -> None:
         take_back_all(book, record)
 
 
-def _note_left_open(book: Book, tree: Tree, record: ProcedureRecord) -> None:
+def _note_left_open(book: EngineState, tree: Tree, record: ProcedureRecord) -> None:
     """A root may leave others behind. Past its point of no return nothing ended them: what was to does now."""
     record.left_open = record.parent is None and tree.open > 0
     if not record.left_open or not record.no_return:
@@ -129,7 +129,7 @@ def _note_left_open(book: Book, tree: Tree, record: ProcedureRecord) -> None:
             book.touch(member)
 
 
-def close_unsuccessfully(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
+def close_unsuccessfully(book: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     """Write the closing ``.rollback`` record with the error, then end."""
     record.state_at = record.state_at or record.records
     record.records += 1
@@ -150,7 +150,7 @@ def close_unsuccessfully(book: Book, record: ProcedureRecord, trigger: Trigger) 
     end(book, record, trigger)
 
 
-def settle_bypass(book: Book, record: ProcedureRecord) -> None:
+def settle_bypass(book: EngineState, record: ProcedureRecord) -> None:
     """End a procedure that is to be bypassed, once no worker has its step and nothing below it is open."""
     tree = book.tree_of(record)
     if not record.bypassing or record.id in book.staff.in_hand:
@@ -181,7 +181,7 @@ def is_open(record: ProcedureRecord) -> bool:
     return record.state not in TERMINAL or record.undoing > 0
 
 
-def close_bypassed(book: Book, record: ProcedureRecord) -> None:
+def close_bypassed(book: EngineState, record: ProcedureRecord) -> None:
     """Write a closing ``.commit`` record without an output, which keeps the last error; end as if it had succeeded."""
     record.records += 1
     book.write(
@@ -219,14 +219,14 @@ def close_bypassed(book: Book, record: ProcedureRecord) -> None:
         settle_bypass(book, tree.members[name])
 
 
-def forget_listening(book: Book, record: ProcedureRecord) -> None:
+def forget_listening(book: EngineState, record: ProcedureRecord) -> None:
     """The procedure waits for no event any more."""
     if record.event is not None:
         book.listeners.discard(record.event, record.id)
         record.event = None
 
 
-def _pass_on_locks(book: Book, record: ProcedureRecord) -> None:
+def _pass_on_locks(book: EngineState, record: ProcedureRecord) -> None:
     parent = book.procs[record.parent] if record.parent is not None else None
     keeps = parent is not None and record.state is _SUCCESS and parent.undo_children
     while parent is not None and parent.state in TERMINAL:  # it left this one behind when it ended
@@ -238,7 +238,7 @@ def _pass_on_locks(book: Book, record: ProcedureRecord) -> None:
         acquire.release(book, record)
 
 
-def close_tree(book: Book, tree: Tree) -> None:
+def close_tree(book: EngineState, tree: Tree) -> None:
     """Undo units of a tree that has ended are of no use; those of a failed root serve `retry`."""
     root = book.procs[tree.root]
     if root.left_open:
@@ -257,7 +257,7 @@ def close_tree(book: Book, tree: Tree) -> None:
     tree.units_of.clear()
 
 
-def tell_parent(book: Book, child: ProcedureRecord) -> None:
+def tell_parent(book: EngineState, child: ProcedureRecord) -> None:
     """Count the child off at its parent; who waits for it is woken (HBase's latch)."""
     assert child.parent is not None
     parent = book.procs[child.parent]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actorproc.core.lifecycle.children import join_group
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.outcomes import Advanced, Outcome, Slept, Suspended, Waited
 from actorproc.model.rows.records import Interrupted, ProcedureRecord
 from actorproc.model.states import ProcedureState
@@ -11,14 +11,14 @@ from actorproc.model.states import ProcedureState
 __all__ = ["last_step", "note_interrupted", "stop_late"]
 
 
-def stop_late(book: Book, record: ProcedureRecord) -> None:
+def stop_late(book: EngineState, record: ProcedureRecord) -> None:
     """A step of a failing scope ended: the member waits for nothing any more."""
     record.due_at = None
     book.ready.discard(record.id)
     book.touch(record)
 
 
-def note_interrupted(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+def note_interrupted(book: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
     """Note what a step asked for when its tree failed already: not begun now, kept for a retry that goes forward."""
     if isinstance(outcome, Suspended):
         join_group(book, record, outcome)

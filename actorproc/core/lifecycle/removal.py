@@ -15,7 +15,7 @@ from copy import copy
 
 from actorproc.core.lock_manager.poison import disown
 from actorproc.core.state import signal_ids
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.messages.commands import Reply
@@ -38,7 +38,7 @@ CHUNK = 256
 
 
 # ---------------------------------------------------------------------- acknowledge
-def acknowledge(book: Book, event: Acknowledged) -> None:
+def acknowledge(book: EngineState, event: Acknowledged) -> None:
     """The result was taken: the tree goes after `Retention.acknowledged_seconds` (HBase's removeResult)."""
     record = _known(book, event.id, event.head)
     if record is None or (refused := _refusal(book, record, "acknowledged")) is not None:
@@ -53,7 +53,7 @@ def acknowledge(book: Book, event: Acknowledged) -> None:
 
 
 # ---------------------------------------------------------------------- delete
-def delete(book: Book, event: DeleteRequested) -> None:
+def delete(book: EngineState, event: DeleteRequested) -> None:
     """Remove a finished root at once; False when there is none of this id."""
     stored = event.tree.members[0] if event.tree is not None else None
     record = _known(book, event.id, stored)
@@ -70,14 +70,14 @@ def delete(book: Book, event: DeleteRequested) -> None:
     book.command(Reply(event.reply, value=True))
 
 
-def _known(book: Book, id: str, stored: ProcedureRecord | None) -> ProcedureRecord | None:
+def _known(book: EngineState, id: str, stored: ProcedureRecord | None) -> ProcedureRecord | None:
     record = book.procs.get(id)
     if record is not None or stored is None or id in book.removed or stored.root in book.removals:
         return record
     return stored
 
 
-def _refusal(book: Book, record: ProcedureRecord, verb: str) -> ActorprocError | None:
+def _refusal(book: EngineState, record: ProcedureRecord, verb: str) -> ActorprocError | None:
     if (damaged := error_of(book, record.id)) is not None:
         return damaged
     if record.parent is not None:
@@ -89,7 +89,7 @@ def _refusal(book: Book, record: ProcedureRecord, verb: str) -> ActorprocError |
     return None
 
 
-def _unsound(book: Book, record: ProcedureRecord, *, force: bool) -> NotAllowed | None:
+def _unsound(book: EngineState, record: ProcedureRecord, *, force: bool) -> NotAllowed | None:
     keys = [path for path, owners in _poisoners(book) if record.id in owners]
     if not keys or force:
         return None
@@ -100,14 +100,14 @@ def _unsound(book: Book, record: ProcedureRecord, *, force: bool) -> NotAllowed 
     )
 
 
-def _poisoners(book: Book) -> Iterable[tuple[str, frozenset[str]]]:
+def _poisoners(book: EngineState) -> Iterable[tuple[str, frozenset[str]]]:
     """Every poisoned key with the roots of all who poisoned it."""
     for path, poison in book.poisons.items():
         yield path, poison.roots
 
 
 # ---------------------------------------------------------------------- the clock
-def take(book: Book, event: ResultsTaken) -> None:
+def take(book: EngineState, event: ResultsTaken) -> None:
     """Remove calls whose results were taken; the reply names those that are not at rest yet."""
     left = []
     for tree in event.trees:
@@ -119,11 +119,11 @@ def take(book: Book, event: ResultsTaken) -> None:
     book.command(Reply(event.reply, value=tuple(left)))
 
 
-def _is_in_use(book: Book, root: str) -> bool:
+def _is_in_use(book: EngineState, root: str) -> bool:
     return is_leaving(book, root) or root in book.trees or root in book.backlog or root in book.damaged
 
 
-def expire(book: Book, event: TreesExpired) -> None:
+def expire(book: EngineState, event: TreesExpired) -> None:
     """Remove those of the trees that have been kept long enough and need no operator."""
     unsound = {root for _, owners in _poisoners(book) for root in owners}
     for tree in event.trees:
@@ -135,7 +135,7 @@ def expire(book: Book, event: TreesExpired) -> None:
             _remove(book, tree)
 
 
-def is_leaving(book: Book, root: str) -> bool:
+def is_leaving(book: EngineState, root: str) -> bool:
     """The root was removed by a decision that may not be stored yet, or is half removed."""
     return root in book.removed or root in book.removals
 
@@ -145,7 +145,7 @@ def _needs_operator(tree: FinishedTree, unsound: set[str]) -> bool:
     return root.id in unsound or (root.state is ProcedureState.FAILED and tree.units and root.rollback_supported)
 
 
-def _is_due(book: Book, tree: FinishedTree, at: float, *, needs_operator: bool) -> bool:
+def _is_due(book: EngineState, tree: FinishedTree, at: float, *, needs_operator: bool) -> bool:
     policy = book.retention
     root = tree.members[0]
     age = at - (root.finished_at if root.finished_at is not None else at)
@@ -158,7 +158,7 @@ def _is_due(book: Book, tree: FinishedTree, at: float, *, needs_operator: bool) 
 
 
 # ---------------------------------------------------------------------- removing
-def _remove(book: Book, tree: FinishedTree) -> None:
+def _remove(book: EngineState, tree: FinishedTree) -> None:
     root = tree.members[0].id
     if book.poisons:
         disown(book, root)
@@ -179,7 +179,7 @@ def _remove(book: Book, tree: FinishedTree) -> None:
         remove_one(book, member)
 
 
-def remove_one(book: Book, member: ProcedureRecord) -> None:
+def remove_one(book: EngineState, member: ProcedureRecord) -> None:
     """Remove one procedure that has ended, with all that is kept of it."""
     book.shedding.pop(member.id, None)
     for path in book.locks.release(member.id):  # none, unless the store was changed from outside
@@ -192,7 +192,7 @@ def remove_one(book: Book, member: ProcedureRecord) -> None:
     book.write(DeleteProcedure(member))
 
 
-def continue_removal(book: Book, event: RemovalContinued) -> None:
+def continue_removal(book: EngineState, event: RemovalContinued) -> None:
     """Remove the next part of a tree that is marked as removed."""
     if event.root not in book.removals:
         return

@@ -16,7 +16,7 @@ from actorproc.core.lifecycle.step_record import commit_step
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.messages.outcomes import Renewed
 from actorproc.model.policies import LockMode
@@ -30,7 +30,7 @@ SLICE = 256
 """Ended children of earlier generations that are removed in one decision."""
 
 
-def problem_with(book: Book, record: ProcedureRecord) -> str | None:
+def problem_with(book: EngineState, record: ProcedureRecord) -> str | None:
     """The reason why a procedure cannot begin again now; None when it can."""
     tree = book.tree_of(record)
     if record.parent is not None and book.procs[record.parent].state not in TERMINAL:
@@ -47,7 +47,7 @@ def problem_with(book: Book, record: ProcedureRecord) -> str | None:
     return None
 
 
-def begin_again(book: Book, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
+def begin_again(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
     """Write the first record of the next generation, and let go of the last one."""
     commit_step(book, record, item, outcome.as_first_state(), "again", None)
     record.generation += 1
@@ -69,7 +69,7 @@ def begin_again(book: Book, record: ProcedureRecord, item: InHand, outcome: Rene
     wake(book, record, to_the_back=True)
 
 
-def _drop_units(book: Book, record: ProcedureRecord) -> None:
+def _drop_units(book: EngineState, record: ProcedureRecord) -> None:
     tree = book.tree_of(record)
     for member in tree.below(record.id):
         for unit in list(tree.units_of.get(member.id, ())):
@@ -79,7 +79,7 @@ def _drop_units(book: Book, record: ProcedureRecord) -> None:
         record.undo_next = 1
 
 
-def _exchange_locks(book: Book, record: ProcedureRecord, outcome: Renewed) -> None:
+def _exchange_locks(book: EngineState, record: ProcedureRecord, outcome: Renewed) -> None:
     """Keep the keys that both generations name, give up the others, and ask for those that are new."""
     wanted: dict[str, LockMode] = {}
     for key in outcome.locks:
@@ -104,7 +104,7 @@ def _exchange_locks(book: Book, record: ProcedureRecord, outcome: Renewed) -> No
 
 
 # ---------------------------------------------------------------------- ended children
-def drop_stale(book: Book, tree: Tree) -> None:
+def drop_stale(book: EngineState, tree: Tree) -> None:
     """Take ended members of earlier generations out of memory; `shed` removes them from the store."""
     stale = _stale_members(tree)
     if not stale:
@@ -133,7 +133,7 @@ def _stale_members(tree: Tree) -> list[ProcedureRecord]:
     ]
 
 
-def shed(book: Book) -> None:
+def shed(book: EngineState) -> None:
     """Remove the next slice of members of earlier generations, children before their parents."""
     for name in list(islice(reversed(book.shedding), SLICE)):
         remove_one(book, book.shedding[name])

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actorproc.core.lifecycle.removal import remove_one
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, NotAllowed
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import IdReuse, NewProcedure, Past, ProcedureRecord
@@ -26,7 +26,7 @@ KEPT = 16
 """Tokens that a head keeps at most: those of its newest generations."""
 
 
-def refusal(book: Book, new: NewProcedure, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
+def refusal(book: EngineState, new: NewProcedure, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
     """Why a submit that was not done cannot have the id of an existing procedure as its policy says; None: it can."""
     if reuse.policy == "error":
         return DuplicateProcedure(
@@ -40,7 +40,7 @@ def refusal(book: Book, new: NewProcedure, reuse: IdReuse, known: ProcedureRecor
     return _no_restart(book, reuse, known)
 
 
-def _no_restart(book: Book, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
+def _no_restart(book: EngineState, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
     name = f"{known.id} cannot be restarted: it"
     if known.parent is not None:
         return NotAllowed(f"{name} is a child of {known.parent}; only a root can, with all that ran under it")
@@ -69,7 +69,7 @@ def was_done(known: ProcedureRecord, reuse: IdReuse) -> bool:
     return any(tokens[at : at + TOKEN] == reuse.token for at in range(0, len(tokens), TOKEN))
 
 
-def make_room(book: Book, restarted: Iterable[str], accepted: Iterable[str]) -> None:
+def make_room(book: EngineState, restarted: Iterable[str], accepted: Iterable[str]) -> None:
     """Remove the ended roots that begin anew, and members of earlier generations whose ids new procedures get."""
     for name in restarted:
         known = book.procs[name]
@@ -84,7 +84,7 @@ def make_room(book: Book, restarted: Iterable[str], accepted: Iterable[str]) -> 
             remove_one(book, book.shedding[name])
 
 
-def follows(book: Book, record: ProcedureRecord, reuse: IdReuse) -> bool:
+def follows(book: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool:
     """Mark the head of a procedure with its token; True when it is the next generation of another one.
 
     That one has the place of the other in submit order. So it stays the first of its tree, and as old as it was for

@@ -11,7 +11,7 @@ from itertools import islice
 
 from actorproc.core.lifecycle.finish import forget_listening
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.signal_ids import discard, is_repeated, keep, next_number, remember
 from actorproc.core.state.transitions import Trigger, move
@@ -42,7 +42,7 @@ MAX_PUBLISHED = 100_000
 
 
 # ---------------------------------------------------------------------- signals to a procedure
-def signal(book: Book, event: Signalled) -> None:
+def signal(book: EngineState, event: Signalled) -> None:
     """Deliver a signal to a procedure; it is kept when the procedure does not wait yet. False: it has ended."""
     record = book.procs.get(event.id)
     if event.id in book.damaged or record is None:
@@ -71,7 +71,7 @@ def signal(book: Book, event: Signalled) -> None:
 
 
 # ---------------------------------------------------------------------- events by name
-def publish(book: Book, event: Published) -> None:
+def publish(book: EngineState, event: Published) -> None:
     """Deliver an event to the procedure that has waited for it longest; it is kept when none waits yet."""
     target = event_target(event.name)
     if is_repeated(book, target, event.dedup):
@@ -91,12 +91,12 @@ def publish(book: Book, event: Published) -> None:
     book.command(Reply(event.reply))
 
 
-def first_listener(book: Book, event: str) -> tuple[str, ...]:
+def first_listener(book: EngineState, event: str) -> tuple[str, ...]:
     """Id of the procedure that has waited longest for an event name, if one does; damaged ones wait no more."""
     return tuple(islice((name for name in book.listeners.of(event) if name not in book.damaged), 1))
 
 
-def _no_room(book: Book, name: str) -> ActorprocError | None:
+def _no_room(book: EngineState, name: str) -> ActorprocError | None:
     if len(book.buffered.get(event_target(name), ())) >= MAX_BUFFERED:
         return _too_many(f"events called {name!r}")
     if book.published >= MAX_PUBLISHED:
@@ -110,7 +110,7 @@ def _too_many(things: str, number: int | None = None) -> NotAllowed:
 
 
 # ---------------------------------------------------------------------- taking
-def _deliver(book: Book, record: ProcedureRecord, row: EventRecord) -> None:
+def _deliver(book: EngineState, record: ProcedureRecord, row: EventRecord) -> None:
     """A procedure that waits gets a signal that was not kept."""
     forget_listening(book, record)
     record.payload = row.payload
@@ -122,7 +122,7 @@ def _deliver(book: Book, record: ProcedureRecord, row: EventRecord) -> None:
         remember(book, row)
 
 
-def take_buffered(book: Book, record: ProcedureRecord, event: str) -> bytes | None:
+def take_buffered(book: EngineState, record: ProcedureRecord, event: str) -> bytes | None:
     """The payload of the oldest signal kept for a procedure, or else of the event that it begins to wait for."""
     for target in (record.id, event_target(event)):
         kept = book.buffered.get(target)
@@ -135,7 +135,7 @@ def take_buffered(book: Book, record: ProcedureRecord, event: str) -> bytes | No
 
 
 # ---------------------------------------------------------------------- removing
-def withdraw(book: Book, event: SignalsWithdrawn) -> None:
+def withdraw(book: EngineState, event: SignalsWithdrawn) -> None:
     """Remove kept signals for an operator; the reply is how many there were."""
     target = event.id if event.name is None else event_target(event.name)
     assert target is not None
@@ -148,12 +148,12 @@ def withdraw(book: Book, event: SignalsWithdrawn) -> None:
     book.command(Reply(event.reply, value=len(chosen)))
 
 
-def published(book: Book) -> list[str]:
+def published(book: EngineState) -> list[str]:
     """Targets of all events by name that are kept."""
     return [target for target in book.buffered if name_of_event(target) is not None] if book.published else []
 
 
-def too_old(book: Book, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
+def too_old(book: EngineState, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
     """Events kept under these targets whose time is over at `at`."""
     limit = book.retention.signals_seconds
     if limit is None:
@@ -162,7 +162,7 @@ def too_old(book: Book, targets: Iterable[str], at: float) -> tuple[tuple[str, i
     return tuple((row.target, row.seq) for row in kept if at - row.at >= limit)
 
 
-def expire(book: Book, event: SignalsExpired) -> None:
+def expire(book: EngineState, event: SignalsExpired) -> None:
     """Remove those of the events that are still there and have been kept long enough."""
     chosen = set(event.rows)
     targets = dict.fromkeys(target for target, _ in event.rows if name_of_event(target) is not None)

@@ -8,7 +8,7 @@ from actorproc.core.lifecycle.finish import forget_listening
 from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import update_poisons
 from actorproc.core.queues.worker_table import InHand
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome
@@ -22,7 +22,7 @@ _STEP, _COMMIT = StepKind.STEP, StepKind.COMMIT
 
 
 def commit_step(
-    book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
+    book: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
 ) -> None:
     """Write the record from which the next step runs, and give the next step fresh counters."""
     attempts = record.attempt
@@ -81,7 +81,7 @@ def commit_step(
     book.touch(record)
 
 
-def _trim(book: Book, record: ProcedureRecord, below: int) -> None:
+def _trim(book: EngineState, record: ProcedureRecord, below: int) -> None:
     """Remove records that neither recovery nor an undo reads: all but the first and the last `keep_steps`.
 
     They go in batches, so a log has between `keep_steps` and about twice as many records of done steps. A batch ends
@@ -121,7 +121,7 @@ def death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
     return error
 
 
-def close_step(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
+def close_step(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
     """Write the closing record of a procedure whose last step ended well."""
     attempts = record.attempt
     crash = death_on_the_way(record) if record.error is not None else None
@@ -160,13 +160,13 @@ def close_step(book: Book, record: ProcedureRecord, item: InHand, outcome: Finis
         _empty_first_record(book, record, outcome)
 
 
-def _empty_first_record(book: Book, record: ProcedureRecord, outcome: Finished) -> None:
+def _empty_first_record(book: EngineState, record: ProcedureRecord, outcome: Finished) -> None:
     """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
     kind, codec, version = _STEP, outcome.codec, outcome.version or record.version
     book.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
 
 
-def note(book: Book, event: NoteMade) -> None:
+def note(book: EngineState, event: NoteMade) -> None:
     """Store a write-ahead note of a running step; the step goes on when it is durable."""
     if book.staff.current(event.token) is None:
         book.stale_results += 1

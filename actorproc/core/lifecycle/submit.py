@@ -6,7 +6,7 @@ from actorproc.core.lifecycle import restart
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.worker_table import BULKY
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, UnknownType
@@ -23,7 +23,7 @@ _INITIALIZING, _RUNNABLE = ProcedureState.INITIALIZING, ProcedureState.RUNNABLE
 _SUBMITTED, _STEP = Trigger.SUBMITTED, StepKind.STEP
 
 
-def submit(book: Book, event: Submitted) -> None:
+def submit(book: EngineState, event: Submitted) -> None:
     """Accept all procedures of a call or none; one that exists already with the same start is no new one."""
     accepted: list[NewProcedure] = []
     restarted: list[str] = []
@@ -51,7 +51,7 @@ def submit(book: Book, event: Submitted) -> None:
     book.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
 
 
-def _refused(book: Book, new: NewProcedure) -> ActorprocError | None:
+def _refused(book: EngineState, new: NewProcedure) -> ActorprocError | None:
     """As `refusal`; and a state that cannot be compared by its bytes is one that the submitter has to compare."""
     if new.reuse is not None and (existing := book.procs.get(new.id)) is not None:
         if restart.was_done(existing, new.reuse):
@@ -66,7 +66,7 @@ def _refused(book: Book, new: NewProcedure) -> ActorprocError | None:
     return error
 
 
-def _take_in(book: Book, accepted: list[NewProcedure]) -> None:
+def _take_in(book: EngineState, accepted: list[NewProcedure]) -> None:
     """Admit these; but those that need nothing but a worker, and would get none now, wait for their turn outside."""
     room = book.staff.room if book.hands_out else 0
     if not book.leaves_outside:
@@ -83,7 +83,7 @@ def _take_in(book: Book, accepted: list[NewProcedure]) -> None:
     book.backlog.fill(outside, book.ready.clock(book.now))
 
 
-def _stored_only(book: Book, new: NewProcedure) -> ProcedureRecord:
+def _stored_only(book: EngineState, new: NewProcedure) -> ProcedureRecord:
     """The head of a new root that is nowhere but in the store and the backlog. There may be a hundred thousand."""
     record = _head_of(book, new)
     record.state = _RUNNABLE
@@ -97,7 +97,7 @@ def _stored_only(book: Book, new: NewProcedure) -> ProcedureRecord:
     return record
 
 
-def _needs_only_a_worker(book: Book, new: NewProcedure) -> bool:
+def _needs_only_a_worker(book: EngineState, new: NewProcedure) -> bool:
     """No other waits for it, and it waits for no other, before its turn."""
     return (
         not new.locks
@@ -110,7 +110,7 @@ def _needs_only_a_worker(book: Book, new: NewProcedure) -> bool:
     )
 
 
-def _too_many(book: Book, count: int) -> ManagerBusy | None:
+def _too_many(book: EngineState, count: int) -> ManagerBusy | None:
     """The limit on unfinished roots. Children, retries and what recovery finds are never refused for it."""
     limits = book.scheduling
     room = limits.max_queued + (limits.max_running or 0)
@@ -125,7 +125,7 @@ def _too_many(book: Book, count: int) -> ManagerBusy | None:
     )
 
 
-def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | None:
+def refusal(book: EngineState, new: NewProcedure, root: str = "") -> ActorprocError | None:
     """Reason why a procedure cannot be accepted; None when it can, or when it is the same submit again."""
     if new.id in book.damaged:
         return error_of(book, new.id)
@@ -135,7 +135,7 @@ def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | N
     return _missing(book, new, root)
 
 
-def _missing(book: Book, new: NewProcedure, root: str) -> ActorprocError | None:
+def _missing(book: EngineState, new: NewProcedure, root: str) -> ActorprocError | None:
     """Why a procedure cannot run, whatever has its id: its class is unknown, or a key that it names is poisoned."""
     if new.type_name not in book.types:
         return UnknownType(f"no class is registered as {new.type_name!r}; register it before submitting {new.id}")
@@ -166,7 +166,7 @@ def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> Ac
     return None
 
 
-def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> ProcedureRecord:
+def admit(book: EngineState, new: NewProcedure, parent: ProcedureRecord | None) -> ProcedureRecord:
     """Make the head and the first step record of a procedure; the caller wakes it."""
     record = _head_of(book, new)
     record.due_at = new.due_at
@@ -196,7 +196,7 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
     return record
 
 
-def _head_of(book: Book, new: NewProcedure) -> ProcedureRecord:
+def _head_of(book: EngineState, new: NewProcedure) -> ProcedureRecord:
     """Make the part of a head that is common to all new procedures."""
     record = copied(book.blanks.get(new.type_name) or _blank(book, new.type_name))
     record.id = new.id
@@ -214,12 +214,12 @@ def _head_of(book: Book, new: NewProcedure) -> ProcedureRecord:
     return record
 
 
-def _first_step(book: Book, new: NewProcedure) -> PutStep:
+def _first_step(book: EngineState, new: NewProcedure) -> PutStep:
     # By position: half the time.
     return PutStep(StepRecord(new.id, 1, _STEP, book.now, new.state, new.codec, new.version, "submitted", new.unit))
 
 
-def _blank(book: Book, type_name: str) -> ProcedureRecord:
+def _blank(book: EngineState, type_name: str) -> ProcedureRecord:
     """Common part of the heads of a class's new procedures, with the traits that are fixed at submit."""
     meta = book.types[type_name]
     blank = book.blanks[type_name] = ProcedureRecord(

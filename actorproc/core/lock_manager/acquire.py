@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actorproc.core.lock_manager.deadlocks import look_for_cycle, look_for_cycles
 from actorproc.core.lock_manager.requests import request_of
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-def ask(book: Book, record: ProcedureRecord) -> bool:
+def ask(book: EngineState, record: ProcedureRecord) -> bool:
     """Ask for all keys of a procedure; True when it holds them now.
 
     A procedure that waits already keeps its place.
@@ -47,7 +47,7 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
     return False
 
 
-def has_retaken(book: Book, tree: Tree) -> bool:
+def has_retaken(book: EngineState, tree: Tree) -> bool:
     """True if a tree that was retried holds again what it held; asks for it when it does not wait already."""
     root = book.procs[tree.root]
     if not root.retaking:
@@ -63,7 +63,7 @@ def has_retaken(book: Book, tree: Tree) -> bool:
     return ask(book, root)
 
 
-def note_grants(book: Book) -> list[ProcedureRecord]:
+def note_grants(book: EngineState) -> list[ProcedureRecord]:
     """Write down what releases made possible; return the procedures that go on."""
     granted = []
     while names := book.locks.drain():
@@ -75,7 +75,7 @@ def note_grants(book: Book) -> list[ProcedureRecord]:
     return granted
 
 
-def release(book: Book, record: ProcedureRecord) -> None:
+def release(book: EngineState, record: ProcedureRecord) -> None:
     """Give up every key a procedure holds. Idempotent."""
     tree = book.tree_of(record)
     if tree.is_bare:
@@ -93,7 +93,7 @@ def release(book: Book, record: ProcedureRecord) -> None:
         look_for_cycles(book, tree)
 
 
-def demote(book: Book) -> None:
+def demote(book: EngineState) -> None:
     """Trees that hold no locks any more have no privilege; those that wait in them stand in line like newcomers."""
     for tree in [book.trees[root] for root in book.bereft if root in book.trees]:
         if not tree.holders:
@@ -104,7 +104,7 @@ def demote(book: Book) -> None:
     book.bereft.clear()
 
 
-def end_of_step(book: Book, record: ProcedureRecord) -> None:
+def end_of_step(book: EngineState, record: ProcedureRecord) -> None:
     """A step ended: locks of ``lock_scope = "step"`` are given up, to be asked for again before the next.
 
     What the procedure keeps for its finished children stays: it belongs to the tree until the root ends.
@@ -126,7 +126,7 @@ def end_of_step(book: Book, record: ProcedureRecord) -> None:
             write_lock(book, record, path)
 
 
-def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None:
+def inherit(book: EngineState, child: ProcedureRecord, parent: ProcedureRecord) -> None:
     """A finished child's keys pass to its parent: relatives may take them, strangers wait (Moss 1985)."""
     held = dict(book.locks.keys_of(child.id))
     if not held:
@@ -144,14 +144,14 @@ def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None
         look_for_cycle(book, parent)
 
 
-def write_lock(book: Book, holder: ProcedureRecord, path: str) -> None:
+def write_lock(book: EngineState, holder: ProcedureRecord, path: str) -> None:
     """Write down a key that a procedure holds, in the mode it has it."""
     mode = LockMode(book.locks.keys_of(holder.id)[path])
     kept = book.inherited.get(holder.id, {}).get(path, 0)
     book.write(PutLock(LockRecord(path, mode, holder.id, holder.root, book.now, int(kept))))
 
 
-def keep_granted(book: Book, record: ProcedureRecord) -> None:
+def keep_granted(book: EngineState, record: ProcedureRecord) -> None:
     """It asks for no more keys: its keys are those it holds, or held when its tree failed and is to have again."""
     held = book.locks.keys_of(record.id)
     again = {key.path: key.mode for key in book.procs[record.root].retaking}
@@ -160,7 +160,7 @@ def keep_granted(book: Book, record: ProcedureRecord) -> None:
     record.locked = True
 
 
-def withdraw(book: Book, record: ProcedureRecord) -> None:
+def withdraw(book: EngineState, record: ProcedureRecord) -> None:
     """Stop waiting for locks. Idempotent."""
     tree = book.tree_of(record)
     if not tree.is_bare:
@@ -168,7 +168,7 @@ def withdraw(book: Book, record: ProcedureRecord) -> None:
         tree.waiting.discard(record.id)
 
 
-def covers_poison(book: Book, keys: tuple[LockKey, ...], root: str) -> str | None:
+def covers_poison(book: EngineState, keys: tuple[LockKey, ...], root: str) -> str | None:
     """The poisoned key that refuses these keys to a tree, None when there is none.
 
     A poison key conflicts like a write lock of its owner, never with the tree of one who poisoned it.
@@ -182,7 +182,7 @@ def covers_poison(book: Book, keys: tuple[LockKey, ...], root: str) -> str | Non
     return None
 
 
-def poisoned_key(book: Book, record: ProcedureRecord) -> str | None:
+def poisoned_key(book: EngineState, record: ProcedureRecord) -> str | None:
     """The poisoned key that keeps a procedure from the keys it does not hold yet.
 
     Past the point of no return there is only the way forward, poisoned or not.
@@ -194,7 +194,7 @@ def poisoned_key(book: Book, record: ProcedureRecord) -> str | None:
     return covers_poison(book, wanted, record.root)
 
 
-def _write_grant(book: Book, record: ProcedureRecord) -> None:
+def _write_grant(book: EngineState, record: ProcedureRecord) -> None:
     tree = book.tree_of(record)
     is_first = tree.hold(record.id)
     keys = record.retaking or record.locks
@@ -218,7 +218,7 @@ def _write_grant(book: Book, record: ProcedureRecord) -> None:
         look_for_cycles(book, tree)
 
 
-def _note_retaken(book: Book, tree: Tree, root: ProcedureRecord) -> None:
+def _note_retaken(book: EngineState, tree: Tree, root: ProcedureRecord) -> None:
     """The tree holds again what it held when its root failed: it goes on."""
     if root.lock_scope == "step":
         # Not for its next step, but for its tree until it ends.

@@ -6,7 +6,7 @@ from functools import partial
 
 from actorproc.core.lock_manager.requests import put_off
 from actorproc.core.locks.wait_for_graph import WaitGraph
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL
@@ -14,13 +14,13 @@ from actorproc.model.states import TERMINAL
 __all__ = ["goes_forward", "is_closed", "keeper_in", "let_pass", "look_for_cycle", "look_for_cycles"]
 
 
-def look_for_cycles(book: Book, tree: Tree) -> None:
+def look_for_cycles(book: EngineState, tree: Tree) -> None:
     """Look at the waiters of a tree: what was granted, or who gave way, may have closed or left a cycle."""
     for name in book.locks.crowds.of(tree.root):
         look_for_cycle(book, book.procs[name])
 
 
-def look_for_cycle(book: Book, record: ProcedureRecord) -> None:
+def look_for_cycle(book: EngineState, record: ProcedureRecord) -> None:
     """Look for a cycle at a waiting procedure; the youngest tree in it that may fail is named its victim."""
     if not book.locks.waiting()[record.id].privileged:
         return
@@ -42,13 +42,13 @@ def goes_forward(record: ProcedureRecord) -> bool:
     return not (record.rolling or record.undoing)
 
 
-def is_closed(book: Book, cycle: list[str]) -> bool:
+def is_closed(book: EngineState, cycle: list[str]) -> bool:
     """True if all of a cycle wait still; some may have ended since it was found, or wait no more."""
     graph = _graph(book)
     return all(graph.waits(name) for name in cycle)
 
 
-def let_pass(book: Book, cycle: list[str]) -> bool:
+def let_pass(book: EngineState, cycle: list[str]) -> bool:
     """Open a cycle by letting one of it, that only stands in line there, go before the others; False when none does.
 
     To stand in line is fairness alone: no procedure has to fail for it.
@@ -62,7 +62,7 @@ def let_pass(book: Book, cycle: list[str]) -> bool:
     return False
 
 
-def keeper_in(book: Book, cycle: list[str]) -> ProcedureRecord | None:
+def keeper_in(book: EngineState, cycle: list[str]) -> ProcedureRecord | None:
     """The youngest that goes forward and keeps something from an undo of its own tree, in a cycle where all undo.
 
     It waits for the others by its children alone. Once it fails, what it holds is no obstacle to its relatives.
@@ -79,7 +79,7 @@ def keeper_in(book: Book, cycle: list[str]) -> ProcedureRecord | None:
     return max(found, key=lambda record: record.seq, default=None)
 
 
-def _graph(book: Book) -> WaitGraph:
+def _graph(book: EngineState) -> WaitGraph:
     return WaitGraph(
         book.locks,
         put_off=partial(put_off, book) if book.stalled else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actorproc.core.lock_manager import acquire
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import PoisonCleared
@@ -21,7 +21,7 @@ __all__ = ["clear", "declare", "disown", "free_tree", "poison", "take_back_all",
 _DECLARED = "set by poison_keys() before a risky step"
 
 
-def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
+def poison(book: EngineState, path: str, by: ProcedureRecord, reason: str) -> None:
     """Poison a key; who waits for it already fails."""
     known = book.poisons.get(path)
     owners = () if known is None else known.owners
@@ -30,7 +30,7 @@ def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
     _refuse_waiters(book)
 
 
-def declare(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
+def declare(book: EngineState, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
     """Poison the keys that a procedure names in `poison_keys()`, also those that another one has poisoned before."""
     for path in keys:
         known = book.poisons.get(path)
@@ -40,7 +40,7 @@ def declare(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
             _put(book, replace(known, others=(*known.others, (record.id, record.root))))
 
 
-def update_poisons(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
+def update_poisons(book: EngineState, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
     """Take what `poison_keys()` names now: the difference to what it named before goes into this decision."""
     for path in record.poisons:
         if path not in keys:
@@ -49,19 +49,19 @@ def update_poisons(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -
     record.poisons = keys
 
 
-def take_back_all(book: Book, record: ProcedureRecord) -> None:
+def take_back_all(book: EngineState, record: ProcedureRecord) -> None:
     """A retried procedure came to a clean end: whatever it poisoned on the way is sound again."""
     for path in list(book.poisons):
         _take_back(book, record, path)
 
 
-def free_tree(book: Book, tree: Tree) -> None:
+def free_tree(book: EngineState, tree: Tree) -> None:
     """An operator answers for what a tree left half done: none of its poison stays."""
     for record in tree.members.values():
         take_back_all(book, record)
 
 
-def disown(book: Book, root: str) -> None:
+def disown(book: EngineState, root: str) -> None:
     """Keep what a removed tree poisoned. A procedure that gets one of its ids is not exempt, and frees nothing."""
     for known in list(book.poisons.values()):
         if root in known.roots:
@@ -69,7 +69,7 @@ def disown(book: Book, root: str) -> None:
             _put(book, replace(known, root=UNKNOWN_ROOT if known.root == root else known.root, others=others))
 
 
-def _take_back(book: Book, record: ProcedureRecord, path: str) -> None:
+def _take_back(book: EngineState, record: ProcedureRecord, path: str) -> None:
     known = book.poisons.get(path)
     own = (record.id, record.root)
     if known is None or own not in known.owners:
@@ -88,7 +88,7 @@ def _take_back(book: Book, record: ProcedureRecord, path: str) -> None:
         book.write(DeletePoison(path))
 
 
-def _refuse_waiters(book: Book) -> None:
+def _refuse_waiters(book: EngineState) -> None:
     """Fail the waiters for a poisoned key: of all trees but those that poison it themselves, or not any more."""
     for name in list(book.locks.waiting()):
         waiting = book.procs[name]
@@ -97,12 +97,12 @@ def _refuse_waiters(book: Book) -> None:
             book.refused[name] = path
 
 
-def _put(book: Book, record: PoisonRecord) -> None:
+def _put(book: EngineState, record: PoisonRecord) -> None:
     book.poisons[record.path] = record
     book.write(PutPoison(record))
 
 
-def clear(book: Book, event: PoisonCleared) -> None:
+def clear(book: EngineState, event: PoisonCleared) -> None:
     """An operator found the object behind a key to be sound; False means that the key is not poisoned.
 
     Procedures that needed the key were refused, so none is woken. A poisoner that still runs goes on, and may

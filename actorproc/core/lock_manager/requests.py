@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actorproc.core.locks.request import Request
-from actorproc.core.state.engine_state import Book
+from actorproc.core.locks.request import LockRequest
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.core.state.undo_order import next_to_undo
 from actorproc.model.rows.records import ProcedureRecord
@@ -13,7 +13,7 @@ from actorproc.model.rows.records import ProcedureRecord
 __all__ = ["could_undo_now", "put_off", "request_of"]
 
 
-def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Request:
+def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> LockRequest:
     """Request of a member for now: all its keys, or for a retried root all that its tree held."""
     line = tree.lineage(record.id)
     if not is_undo:
@@ -23,13 +23,13 @@ def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Request
     return _request(tree, record, {*line, *(member.id for top in still for member in tree.below(top))}, is_undo=True)
 
 
-def could_undo_now(book: Book, record: ProcedureRecord) -> bool:
+def could_undo_now(book: EngineState, record: ProcedureRecord) -> bool:
     """True if the locks for the undo of a step are there already, or would be granted at once."""
     tree = book.tree_of(record)
     return _ungranted(book, tree, record, _holders_that_stand_still(tree)) is None
 
 
-def put_off(book: Book, root: str) -> dict[str, Request]:
+def put_off(book: EngineState, root: str) -> dict[str, LockRequest]:
     """Undos of a tree that let another go first because they cannot have their locks, with what they would ask for.
 
     Of siblings that hold nothing and need the same there is one: they wait for the same.
@@ -55,7 +55,7 @@ def put_off(book: Book, root: str) -> dict[str, Request]:
     return found
 
 
-def _ungranted(book: Book, tree: Tree, record: ProcedureRecord, still: set[str]) -> Request | None:
+def _ungranted(book: EngineState, tree: Tree, record: ProcedureRecord, still: set[str]) -> LockRequest | None:
     """Locks that an undo would ask for now and would have to wait for."""
     if record.lock_scope != "step" or not record.locks:
         return None
@@ -70,8 +70,8 @@ def _holders_that_stand_still(tree: Tree) -> set[str]:
     return {name for name, top in tops.items() if top is not None and still[top]}
 
 
-def _request(tree: Tree, record: ProcedureRecord, kin: Iterable[str], *, is_undo: bool) -> Request:
-    return Request(
+def _request(tree: Tree, record: ProcedureRecord, kin: Iterable[str], *, is_undo: bool) -> LockRequest:
+    return LockRequest(
         record.id,
         record.root,
         record.retaking or record.locks,

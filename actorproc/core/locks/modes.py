@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from actorproc.core.locks.wait_list import Line, Place
+from actorproc.core.locks.wait_list import Place, WaitList
 from actorproc.model.policies import LockKey, LockMode
 
-__all__ = ["CONFLICTS", "IS", "IX", "Counts", "Node", "S", "X", "ancestors_of", "needs_of"]
+__all__ = ["CONFLICTS", "IS", "IX", "ModeCounts", "Node", "S", "X", "ancestors_of", "needs_of"]
 
 IS, IX, S, X = 1, 2, 4, 8
 """Intention to read below, intention to write below, read, write; bits, so that a mask holds several."""
@@ -46,7 +46,7 @@ def ancestors_of(path: str) -> Iterator[str]:
         end = path.rfind("/")
 
 
-class Counts:
+class ModeCounts:
     """Numbers of holders or waiters by mode; `mask` is the union."""
 
     __slots__ = ("_counts", "mask")
@@ -71,14 +71,14 @@ class Counts:
         return self.mask != before
 
 
-class Queue(Line):
+class Queue(WaitList):
     """Waiters on a node, by ticket, with the modes they wait for."""
 
     __slots__ = ("asked",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = Counts()
+        self.asked = ModeCounts()
 
 
 _NOBODY: Final = Queue()
@@ -92,7 +92,7 @@ class Node:
 
     def __init__(self) -> None:
         self.holders: dict[str, int] = {}
-        self.held = Counts()
+        self.held = ModeCounts()
         self.privileged = _NOBODY
         self.ordinary = _NOBODY
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from actorproc.core.locks.modes import needs_of
 from actorproc.model.policies import LockKey
 
-__all__ = ["Crowds", "LockWaiter", "Request"]
+__all__ = ["Crowds", "LockRequest", "LockWaiter"]
 
 _Crowd = tuple[str, str, tuple[LockKey, ...]]
 """Tree, parent (the procedure itself when it is like no other), keys."""
 
 
-class Request:
+class LockRequest:
     """One procedure's wish for all its keys."""
 
     __slots__ = ("ahead", "crowd", "keys", "lineage", "needs", "parent", "privileged", "procedure", "ticket", "tree")
@@ -78,7 +78,7 @@ class Crowds:
         """True if all are children of one parent that hold nothing: none waits for another."""
         return len(self._families) <= 1
 
-    def join(self, request: Request, *, is_holder: bool) -> None:
+    def join(self, request: LockRequest, *, is_holder: bool) -> None:
         """A privileged request begins to wait; one that holds something already is like no other."""
         procedure = request.procedure
         is_like_others = request.parent is not None and not request.ahead and not is_holder
@@ -88,7 +88,7 @@ class Crowds:
         family = request.tree, parent
         self._families[family] = self._families.get(family, 0) + 1
 
-    def leave(self, request: Request) -> None:
+    def leave(self, request: LockRequest) -> None:
         """A request that joined waits no more."""
         crowds = self._crowds[request.tree]
         del crowds[request.crowd][request.procedure]

@@ -25,12 +25,12 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from actorproc.core.locks.modes import CONFLICTS, Node, X, needs_of
-from actorproc.core.locks.request import LockWaiter, Request
+from actorproc.core.locks.request import LockRequest, LockWaiter
 from actorproc.core.locks.view import LockView
 from actorproc.core.locks.wait_list import Place
 from actorproc.model.policies import LockKey, LockMode
 
-__all__ = ["CONFLICTS", "LockTable", "LockWaiter", "Request", "needs_of"]
+__all__ = ["CONFLICTS", "LockRequest", "LockTable", "LockWaiter", "needs_of"]
 
 
 class LockTable(LockView):
@@ -48,7 +48,7 @@ class LockTable(LockView):
         """Set when a holder gave something up; the reader of this flag clears it."""
 
     # ------------------------------------------------------------------ asking
-    def request(self, request: Request) -> bool:
+    def request(self, request: LockRequest) -> bool:
         """Grant at once (True) or queue (False)."""
         if self.is_free(request) and not self._must_queue(request):
             self._grant(request)
@@ -174,7 +174,7 @@ class LockTable(LockView):
         return granted
 
     # ------------------------------------------------------------------ inside
-    def _must_queue(self, request: Request) -> bool:
+    def _must_queue(self, request: LockRequest) -> bool:
         """True if a waiter that came before conflicts with it on a node no ancestor covers."""
         if request.ahead:
             return False
@@ -188,7 +188,7 @@ class LockTable(LockView):
                 return True
         return False
 
-    def _has_in_front(self, node: Node, path: str, request: Request) -> bool:
+    def _has_in_front(self, node: Node, path: str, request: LockRequest) -> bool:
         """True when a request with a conflict stands before it here; an old ticket goes before a newer one."""
         conflicts = CONFLICTS[request.needs[path]]
         queue = node.privileged if request.privileged else node.ordinary
@@ -203,7 +203,7 @@ class LockTable(LockView):
                 return True
         return False
 
-    def _grant(self, request: Request) -> None:
+    def _grant(self, request: LockRequest) -> None:
         self._add(request.procedure, request.keys, request.needs)
 
     def _add(self, procedure: str, added: Iterable[LockKey], needs: Mapping[str, int]) -> None:
@@ -231,7 +231,7 @@ class LockTable(LockView):
         if node.is_empty:
             del self._nodes[path]
 
-    def _enqueue(self, request: Request) -> None:
+    def _enqueue(self, request: LockRequest) -> None:
         self._waiting[request.procedure] = request
         self._aheads += request.ahead
         if request.privileged:
@@ -240,7 +240,7 @@ class LockTable(LockView):
         for path, mask in request.needs.items():
             self._node(path).join(place, mask, privileged=request.privileged)
 
-    def _dequeue(self, request: Request) -> None:
+    def _dequeue(self, request: LockRequest) -> None:
         del self._waiting[request.procedure]
         self._aheads -= request.ahead
         if request.privileged:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from actorproc.core.locks.modes import CONFLICTS, IS, IX, Node, S, X, ancestors_of, needs_of
-from actorproc.core.locks.request import Crowds, LockWaiter, Request
+from actorproc.core.locks.request import Crowds, LockRequest, LockWaiter
 from actorproc.core.locks.wait_list import Place
 from actorproc.model.policies import LockKey, LockMode
 
@@ -24,7 +24,7 @@ class LockView:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._keys: dict[str, dict[str, LockMode]] = {}
-        self._waiting: dict[str, Request] = {}
+        self._waiting: dict[str, LockRequest] = {}
         self.crowds = Crowds()
         """Privileged waiters that are alike."""
 
@@ -36,7 +36,7 @@ class LockView:
         """True if a request is queued."""
         return procedure in self._waiting
 
-    def waiting(self) -> dict[str, Request]:
+    def waiting(self) -> dict[str, LockRequest]:
         """All queued requests by procedure."""
         return self._waiting
 
@@ -97,12 +97,12 @@ class LockView:
             return False
         return any(self._nodes[path].privileged.asked.mask & CONFLICTS[mask] for path, mask in needs_of(keys).items())
 
-    def holders_in_the_way(self, request: Request) -> Iterator[str]:
+    def holders_in_the_way(self, request: LockRequest) -> Iterator[str]:
         """Strangers whose locks conflict with a request, queued or not; one may come more than once."""
         for path, mask in request.needs.items():
             yield from self._strangers_on(path, mask, request)
 
-    def is_free(self, request: Request) -> bool:
+    def is_free(self, request: LockRequest) -> bool:
         """True if no holder stands in the way of it now."""
         for path, mask in request.needs.items():
             node = self._nodes.get(path)
@@ -116,14 +116,14 @@ class LockView:
         return True
 
     # ------------------------------------------------------------------ inside
-    def _strangers_on(self, path: str, mask: int, request: Request) -> Iterator[str]:
+    def _strangers_on(self, path: str, mask: int, request: LockRequest) -> Iterator[str]:
         node = self._nodes.get(path)
         if node is not None and node.held.mask & CONFLICTS[mask]:
             for holder, held in node.holders.items():
                 if held & CONFLICTS[mask] and holder not in request.lineage:
                     yield holder
 
-    def _waiters_against(self, request: Request) -> Iterator[str]:
+    def _waiters_against(self, request: LockRequest) -> Iterator[str]:
         for path, mask in request.needs.items():
             node = self._nodes[path]
             conflicts = CONFLICTS[mask]
@@ -135,7 +135,7 @@ class LockView:
                 if other != request.procedure and self._waiting[other].needs[path] & conflicts:
                     yield other
 
-    def _is_covered(self, request: Request, path: str) -> bool:
+    def _is_covered(self, request: LockRequest, path: str) -> bool:
         """True if the requester or an ancestor holds at least what is asked on this node or above it."""
         asked = request.needs[path]
         for place in (path, *ancestors_of(path)):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from actorproc.core.locks.request import Request
+from actorproc.core.locks.request import LockRequest
 from actorproc.core.locks.view import LockView
 
 __all__ = ["WaitGraph"]
@@ -33,13 +33,13 @@ class WaitGraph:
         self,
         table: LockView,
         *,
-        put_off: Callable[[str], Mapping[str, Request]] | None,
+        put_off: Callable[[str], Mapping[str, LockRequest]] | None,
         tree_of: Callable[[str], str],
         lineage_of: Callable[[str], tuple[str, ...]],
     ) -> None:
         self._table = table
         self._ask = put_off
-        self._put_off: dict[str, Mapping[str, Request]] = {}
+        self._put_off: dict[str, Mapping[str, LockRequest]] = {}
         self._tree_of = tree_of
         self._lineage_of = lineage_of
 
@@ -106,7 +106,7 @@ class WaitGraph:
         waiting = self._table.crowds.of(tree)
         return waiting if self._ask is None else [*waiting, *self._put_off_in(tree)]
 
-    def _put_off_in(self, tree: str) -> Mapping[str, Request]:
+    def _put_off_in(self, tree: str) -> Mapping[str, LockRequest]:
         found = self._put_off.get(tree)
         if found is None:
             assert self._ask is not None

@@ -9,14 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-__all__ = ["Line", "Place"]
+__all__ = ["Place", "WaitList"]
 
 Place = tuple[int, str]
 """Ticket and procedure."""
 _FULL = 512
 
 
-class Line(list[list[Place]]):
+class WaitList(list[list[Place]]):
     """Places in order of tickets. True when there are any."""
 
     __slots__ = ()

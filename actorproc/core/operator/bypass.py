@@ -16,7 +16,7 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import free_tree
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.scheduler.cancellation import stop_forced
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.tree import Tree
 from actorproc.errors import ActorprocError, NotAllowed, UnknownProcedure
@@ -31,7 +31,7 @@ _FORCED = "bypassed"
 _NAMED = 3
 
 
-def request_bypass(book: Book, event: BypassRequested) -> None:
+def request_bypass(book: EngineState, event: BypassRequested) -> None:
     """End a procedure as if it had succeeded; False when it has ended already, other than `FAILED`."""
     record = book.procs.get(event.id)
     if record is None:
@@ -51,7 +51,7 @@ def request_bypass(book: Book, event: BypassRequested) -> None:
         book.command(Reply(event.reply, value=True))
 
 
-def take_up_bypasses(book: Book, busy: Sequence[Tree]) -> None:
+def take_up_bypasses(book: EngineState, busy: Sequence[Tree]) -> None:
     """Go on with what was to be bypassed, after a start or a failed commit."""
     for tree in busy:
         wanted = [record for record in tree.members.values() if record.bypassing]
@@ -61,7 +61,7 @@ def take_up_bypasses(book: Book, busy: Sequence[Tree]) -> None:
             settle_bypass(book, record)
 
 
-def _refusal(book: Book, record: ProcedureRecord, event: BypassRequested) -> ActorprocError | None:
+def _refusal(book: EngineState, record: ProcedureRecord, event: BypassRequested) -> ActorprocError | None:
     if record.state is ProcedureState.FAILED:
         if record.parent is None:
             return None
@@ -86,7 +86,7 @@ def _refusal(book: Book, record: ProcedureRecord, event: BypassRequested) -> Act
     return None
 
 
-def _open_below(book: Book, record: ProcedureRecord) -> list[ProcedureRecord]:
+def _open_below(book: EngineState, record: ProcedureRecord) -> list[ProcedureRecord]:
     return [member for member in book.tree_of(record).below(record.id) if member is not record and is_open(member)]
 
 
@@ -95,7 +95,7 @@ def _names(members: list[ProcedureRecord]) -> str:
     return ", ".join(member.id for member in members[:_NAMED]) + more
 
 
-def _bypass(book: Book, record: ProcedureRecord, event: BypassRequested) -> None:
+def _bypass(book: EngineState, record: ProcedureRecord, event: BypassRequested) -> None:
     tree = book.tree_of(record)
     targets = [record, *_open_below(book, record)]
     ancestors = [tree.members[name] for name in tree.lineage(record.id)[1:]] if event.ancestors else []
@@ -113,7 +113,7 @@ def _bypass(book: Book, record: ProcedureRecord, event: BypassRequested) -> None
         settle_bypass(book, member)
 
 
-def _take_out(book: Book, member: ProcedureRecord) -> None:
+def _take_out(book: EngineState, member: ProcedureRecord) -> None:
     """It is not handed out, woken or asked any more."""
     book.ready.discard(member.id)
     book.asking.pop(member.id, None)
@@ -126,14 +126,14 @@ def _take_out(book: Book, member: ProcedureRecord) -> None:
     book.touch(member)
 
 
-def _stop_step(book: Book, member: ProcedureRecord) -> None:
+def _stop_step(book: EngineState, member: ProcedureRecord) -> None:
     worker = book.staff.in_hand[member.id]
     item: InHand = worker.queue[member.id]
     item.forced = _FORCED
     stop_forced(book, worker, item)
 
 
-def _bypass_failed_root(book: Book, root: ProcedureRecord, event: BypassRequested) -> None:
+def _bypass_failed_root(book: EngineState, root: ProcedureRecord, event: BypassRequested) -> None:
     """Bypass a failed root with all that its tree left half done: its keys are not poisoned any more."""
     root.run += 1
     root.ended_in = 0

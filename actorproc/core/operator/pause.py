@@ -10,7 +10,7 @@ from __future__ import annotations
 from actorproc.core.lock_manager import acquire
 from actorproc.core.scheduler.cancellation import take_back
 from actorproc.core.scheduler.schedule import go_on
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.errors import UnknownProcedure
 from actorproc.model.messages.commands import Reply
@@ -23,7 +23,7 @@ __all__ = ["request_pause", "request_resume"]
 _NO_REASON = "on request"
 
 
-def request_pause(book: Book, event: PauseRequested) -> None:
+def request_pause(book: EngineState, event: PauseRequested) -> None:
     """Hand out nothing more of a procedure and what is below it, or of all; False when the procedure has ended."""
     if event.id is None:
         book.paused = event.reason or _NO_REASON
@@ -50,7 +50,7 @@ def request_pause(book: Book, event: PauseRequested) -> None:
     book.command(Reply(event.reply, value=True))
 
 
-def request_resume(book: Book, event: ResumeRequested) -> None:
+def request_resume(book: EngineState, event: ResumeRequested) -> None:
     """Lift a pause; False when there was none. A pause of an ancestor, or of the whole manager, is another one."""
     if event.id is None:
         was_paused = book.paused is not None
@@ -73,7 +73,7 @@ def request_resume(book: Book, event: ResumeRequested) -> None:
     book.command(Reply(event.reply, value=was_paused))
 
 
-def _find(book: Book, id: str, reply: int) -> ProcedureRecord | None:
+def _find(book: EngineState, id: str, reply: int) -> ProcedureRecord | None:
     record = book.procs.get(id)
     if record is None:
         error = error_of(book, id) or UnknownProcedure(f"no procedure has the id {id!r}")

@@ -18,7 +18,7 @@ from actorproc.core.lock_manager.poison import declare
 from actorproc.core.recovery import hold_back
 from actorproc.core.rollback.failure_scope import fail
 from actorproc.core.scheduler.schedule import go_on
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
@@ -41,7 +41,7 @@ _REASONS: dict[ProcedureState, str] = {
 
 
 # ---------------------------------------------------------------------- retry
-def request_retry(book: Book, event: RetryRequested) -> None:
+def request_retry(book: EngineState, event: RetryRequested) -> None:
     """Open a new run of a failed root."""
     root = book.procs.get(event.id)
     error = _unknown(book, event.id) if root is None else _refusal(root)
@@ -78,7 +78,7 @@ def request_retry(book: Book, event: RetryRequested) -> None:
     book.command(Reply(event.reply, value=True))
 
 
-def _unknown(book: Book, id: str) -> ActorprocError:
+def _unknown(book: EngineState, id: str) -> ActorprocError:
     return error_of(book, id) or UnknownProcedure(f"no procedure has the id {id!r}")
 
 
@@ -92,7 +92,7 @@ def _refusal(root: ProcedureRecord) -> ActorprocError | None:
 
 
 def _no_way_forward(
-    book: Book, root: ProcedureRecord, members: list[ProcedureRecord], keys: tuple[LockKey, ...]
+    book: EngineState, root: ProcedureRecord, members: list[ProcedureRecord], keys: tuple[LockKey, ...]
 ) -> ActorprocError | None:
     if root.reverted:
         return NotAllowed(
@@ -114,7 +114,7 @@ def _no_way_forward(
     return None
 
 
-def _unit_to_undo(book: Book, tree: Tree, members: list[ProcedureRecord]) -> UndoRecord | None:
+def _unit_to_undo(book: EngineState, tree: Tree, members: list[ProcedureRecord]) -> UndoRecord | None:
     """The unit at which the rollback stopped; None when nothing of the tree is left to undo."""
     opened = {member.id for member in members}
     return next(
@@ -127,7 +127,7 @@ def _unit_to_undo(book: Book, tree: Tree, members: list[ProcedureRecord]) -> Und
     )
 
 
-def _keys_of(book: Book, tree: Tree, members: list[ProcedureRecord]) -> tuple[LockKey, ...]:
+def _keys_of(book: EngineState, tree: Tree, members: list[ProcedureRecord]) -> tuple[LockKey, ...]:
     """Keys that the tree held when its root failed: of members that had not ended, and left by finished ones."""
     held: dict[str, LockMode] = {}
     left = [member for member in tree.members.values() if _left_locks(book, tree, member)]
@@ -138,7 +138,7 @@ def _keys_of(book: Book, tree: Tree, members: list[ProcedureRecord]) -> tuple[Lo
     return tuple(LockKey(path, mode) for path, mode in held.items())
 
 
-def _left_locks(book: Book, tree: Tree, member: ProcedureRecord) -> bool:
+def _left_locks(book: EngineState, tree: Tree, member: ProcedureRecord) -> bool:
     """True if a finished member passed its locks on, and they came as far as the root's end."""
     if member.state is not ProcedureState.SUCCESS or member.parent is None:
         return False
@@ -149,7 +149,7 @@ def _left_locks(book: Book, tree: Tree, member: ProcedureRecord) -> bool:
 
 
 # ---------------------------------------------------------------------- opening again
-def _open_again(book: Book, tree: Tree, member: ProcedureRecord, run: int, *, rolling: bool) -> None:
+def _open_again(book: EngineState, tree: Tree, member: ProcedureRecord, run: int, *, rolling: bool) -> None:
     move(member, Trigger.RETRIED)
     tree.open += 1
     member.run = run
@@ -175,7 +175,7 @@ def _open_again(book: Book, tree: Tree, member: ProcedureRecord, run: int, *, ro
     book.touch(member)
 
 
-def _take_up_undoing(book: Book, tree: Tree, root: ProcedureRecord, unit: UndoRecord) -> None:
+def _take_up_undoing(book: EngineState, tree: Tree, root: ProcedureRecord, unit: UndoRecord) -> None:
     """The rollback goes on where it stopped."""
     root.failing = True
     tree.scopes[root.id] = None
@@ -189,7 +189,7 @@ def _take_up_undoing(book: Book, tree: Tree, root: ProcedureRecord, unit: UndoRe
             member.attempt = member.undo_step = 0
 
 
-def _take_up_forward(book: Book, tree: Tree, members: list[ProcedureRecord]) -> None:
+def _take_up_forward(book: EngineState, tree: Tree, members: list[ProcedureRecord]) -> None:
     """Every member goes on with what it was about to do; the failed ones with the step they failed in."""
     for member in members:
         stopped, member.interrupted = member.interrupted, None
@@ -216,7 +216,7 @@ def _take_up_forward(book: Book, tree: Tree, members: list[ProcedureRecord]) -> 
         release(book, member)
 
 
-def _take_up(book: Book, member: ProcedureRecord, stopped: Interrupted) -> None:
+def _take_up(book: EngineState, member: ProcedureRecord, stopped: Interrupted) -> None:
     if stopped.keys:
         member.locks, member.locked, member.ticket = stopped.keys, False, 0
     if stopped.step:
@@ -237,7 +237,7 @@ def _take_up(book: Book, member: ProcedureRecord, stopped: Interrupted) -> None:
         move(member, Trigger.SUSPENDED)
 
 
-def _wait(book: Book, member: ProcedureRecord, due_at: float | None, trigger: Trigger) -> None:
+def _wait(book: EngineState, member: ProcedureRecord, due_at: float | None, trigger: Trigger) -> None:
     member.due_at = due_at
     if due_at is None:
         move(member, Trigger.WAITED)
@@ -247,7 +247,7 @@ def _wait(book: Book, member: ProcedureRecord, due_at: float | None, trigger: Tr
 
 
 # ---------------------------------------------------------------------- rollback on demand
-def request_rollback(book: Book, event: RollbackRequested) -> None:
+def request_rollback(book: EngineState, event: RollbackRequested) -> None:
     """Undo an unfinished root; running steps end first. False: it was undone already."""
     root = book.procs.get(event.id)
     error = _unknown(book, event.id) if root is None else _no_rollback(book, root)
@@ -263,7 +263,7 @@ def request_rollback(book: Book, event: RollbackRequested) -> None:
     book.command(Reply(event.reply, value=is_to_end))
 
 
-def _no_rollback(book: Book, root: ProcedureRecord) -> ActorprocError | None:
+def _no_rollback(book: EngineState, root: ProcedureRecord) -> ActorprocError | None:
     if root.parent is not None:
         return NotAllowed(f"{root.id} belongs to {root.root}; only a root can be rolled back, with its whole tree")
     if root.state is ProcedureState.SUCCESS:

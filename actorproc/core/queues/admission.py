@@ -6,10 +6,10 @@ import heapq
 
 from actorproc.model.rows.records import Admitted, ProcedureRecord
 
-__all__ = ["Lobby"]
+__all__ = ["AdmissionQueue"]
 
 
-class Lobby:
+class AdmissionQueue:
     """Counts running roots. A root is let in before it asks for locks, so those inside never wait for one outside."""
 
     def __init__(self, capacity: int | None = None) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from actorproc.model.rows.records import ProcedureRecord
 
-__all__ = ["Backlog", "is_new_root"]
+__all__ = ["ColdQueue", "is_new_root"]
 
 _AHEAD = 0.001
 """Seconds by which who goes before others of the backlog came earlier. They decide between those of one moment."""
@@ -22,7 +22,7 @@ _MOST_GONE = 64
 """So many more may have left than wait in a lane before they are forgotten."""
 
 
-class _Lane:
+class _ColdLane:
     """Those of one lane of the queue, in groups that came together."""
 
     __slots__ = ("groups", "held", "number", "open")
@@ -37,7 +37,7 @@ class _Lane:
         """Number of procedures in the groups; with those that have left."""
 
 
-class Backlog(dict[str, ProcedureRecord]):
+class ColdQueue(dict[str, ProcedureRecord]):
     """Heads by procedure. One of the rooms beside the ready queue: who is here is queued, and is not in that queue.
 
     The heads are as they were stored. A procedure that is named is made resident, by a copy, and keeps its
@@ -47,7 +47,7 @@ class Backlog(dict[str, ProcedureRecord]):
     def __init__(self, ageing: float) -> None:
         super().__init__()
         self._ageing = ageing
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, _ColdLane] = {}
         self._heap: list[tuple[float, int, int]] = []
         """One for each lane: its number, behind a lower bound of the virtual deadline and the seq of its first one."""
         self._first: tuple[float, ProcedureRecord] | None = None
@@ -65,7 +65,7 @@ class Backlog(dict[str, ProcedureRecord]):
         self.update((record.id, record) for record in records)
         lane = self._lanes.get(number)
         if lane is None:
-            lane = self._lanes[number] = _Lane(number)
+            lane = self._lanes[number] = _ColdLane(number)
             heapq.heappush(self._heap, (self._order(since, number), records[0].seq, number))
             self._first = None
         elif not lane.open:
@@ -110,7 +110,7 @@ class Backlog(dict[str, ProcedureRecord]):
         head = None if lane is None else self._head(lane)
         return None if head is None else head[0] - _AHEAD
 
-    def _head(self, lane: _Lane) -> tuple[float, ProcedureRecord] | None:
+    def _head(self, lane: _ColdLane) -> tuple[float, ProcedureRecord] | None:
         groups = lane.groups
         while groups:
             since, records = groups[0]
@@ -123,14 +123,14 @@ class Backlog(dict[str, ProcedureRecord]):
             groups.popleft()
         return None
 
-    def _tidy(self, lane: _Lane) -> None:
+    def _tidy(self, lane: _ColdLane) -> None:
         """Forget those of a lane that have left."""
         groups = [(since, [one for one in records if self.get(one.id) is one]) for since, records in lane.groups]
         lane.groups = deque(group for group in groups if group[1])
         lane.held = lane.open
 
     def _order(self, since: float, number: int) -> float:
-        """As `ReadyQueue.order_of`."""
+        """As `RunQueue.order_of`."""
         return since + number / 2 * self._ageing
 
 
@@ -142,6 +142,6 @@ def is_new_root(record: ProcedureRecord) -> bool:
 def _lane(record: ProcedureRecord) -> int:
     """A number for each lane of a class of work; the smallest goes first among those who came at once.
 
-    The order of `ReadyQueue`, where a new root stands back by half a level of priority.
+    The order of `RunQueue`, where a new root stands back by half a level of priority.
     """
     return is_new_root(record) - 2 * record.priority

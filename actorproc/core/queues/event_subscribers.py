@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["Listeners"]
+__all__ = ["EventSubscribers"]
 
 
-class Listeners:
+class EventSubscribers:
     """Procedures by the name of the event they wait for, resident or not."""
 
     def __init__(self) -> None:

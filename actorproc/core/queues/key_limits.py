@@ -5,7 +5,7 @@ step until it ends or begins to be undone; sleeps, retries and crashes of its wo
 because the slot is a mark in its head a restart changes nothing either. A rate counts each procedure once, when its
 first step is handed out; those times are stored, so a restart does not open the window again.
 
-Slots are the last thing asked for, all keys at once, first come first served by virtual deadline (`ReadyQueue`).
+Slots are the last thing asked for, all keys at once, first come first served by virtual deadline (`RunQueue`).
 No procedure holds one while it waits for what another slot could hold up: one that waits for locks gives its back, and
 parents that wait for children lend theirs as long as a member of their tree waits for a slot or a lock. So no cycle of
 waiting can close over a slot.
@@ -22,7 +22,7 @@ import msgspec
 
 from actorproc.model.rows.records import WITH_SLOT, WITH_STARTED, Admitted, ProcedureRecord, StartRecord
 
-__all__ = ["Slots"]
+__all__ = ["KeyLimits"]
 
 _at = attrgetter("at")
 
@@ -81,7 +81,7 @@ class _Waiter(msgspec.Struct):
     listed: bool = False
 
 
-class Slots:
+class KeyLimits:
     """Slots of limit keys: their holders, and the procedures that wait for them."""
 
     def __init__(

@@ -17,7 +17,7 @@ import math
 from collections import OrderedDict
 from typing import Any, Protocol
 
-__all__ = ["DEFAULT_AGEING", "DEFAULT_CLASS", "OWN_CLASS", "ReadyQueue"]
+__all__ = ["DEFAULT_AGEING", "DEFAULT_CLASS", "OWN_CLASS", "RunQueue"]
 
 DEFAULT_AGEING = 60.0
 """Seconds of waiting that outweigh one level of priority."""
@@ -59,7 +59,7 @@ class _Lane:
         self.ring: OrderedDict[str, _Turn] = OrderedDict()
 
 
-class ReadyQueue:
+class RunQueue:
     """Procedures that could run now. All methods take O(1), or O(log n) in the number of priorities in use."""
 
     def __init__(self, ageing: float = DEFAULT_AGEING) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from actorproc.model.rows.cold_trees import due_key, named_by, time_of
 
-__all__ = ["SLICE", "Timers"]
+__all__ = ["SLICE", "TimerQueue"]
 
 _SPARE = 64
 """Entries of no use that are not worth making the heap anew."""
@@ -20,7 +20,7 @@ SLICE = 1024
 """Entries taken up at a time: when a great many are due at once, other events have their turn in between."""
 
 
-class Timers:
+class TimerQueue:
     """Due times of procedures, resident or not."""
 
     def __init__(self) -> None:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from actorproc.core.queues.worker_table import Staff, Worker
+from actorproc.core.queues.worker_table import Worker, WorkerTable
 
-__all__ = ["Shares"]
+__all__ = ["WorkerShares"]
 
 
-class Shares:
+class WorkerShares:
     """Worker quotas by class of work. Classes that are not named have a share of 1 and nothing reserved."""
 
     def __init__(self, shares: Mapping[str, float], reserved: Mapping[str, int]) -> None:
         self._shares = dict(shares)
         self._reserved = dict(reserved)
 
-    def open_to(self, staff: Staff, work_class: str, wanting: Collection[str]) -> list[Worker]:
+    def open_to(self, staff: WorkerTable, work_class: str, wanting: Collection[str]) -> list[Worker]:
         """Workers that may get a step of this class, while the classes in `wanting` have steps to hand out too."""
         pool = staff.for_all()
         open_workers = [worker for worker in pool if worker.queue and worker.work_class == work_class]
@@ -31,7 +31,7 @@ class Shares:
             open_workers += idle
         return open_workers
 
-    def would_use_another(self, staff: Staff, work_class: str, wanting: Collection[str]) -> bool:
+    def would_use_another(self, staff: WorkerTable, work_class: str, wanting: Collection[str]) -> bool:
         """True if one worker more than there are, with nothing to do, might get a step of this class."""
         pool = staff.for_all()
         idle = sum(not worker.queue for worker in pool)

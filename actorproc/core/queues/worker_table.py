@@ -12,7 +12,7 @@ import msgspec
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
 
-__all__ = ["BULKY", "PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "Roster", "Staff", "Worker"]
+__all__ = ["BULKY", "PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "SlotPlan", "Worker", "WorkerTable"]
 
 PREFETCH_LIMIT = 256
 """Steps in one worker's hands at most."""
@@ -74,7 +74,7 @@ class Worker(msgspec.Struct):
     """Steps in hand that run beside each other; then there are no others."""
 
 
-class Roster:
+class SlotPlan:
     """Worker slots, dedicated ones not included, and what is to become of them."""
 
     def __init__(self, workers: int) -> None:
@@ -98,7 +98,7 @@ class Roster:
         self.ordered = max(0, self.ordered - len(self.slots))
 
 
-class WaitingRoom:
+class WorkerWaitList:
     """Procedures that could run if a worker of their own were there, in the order they came."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class WaitingRoom:
         return list(self._names)
 
 
-class Staff:
+class WorkerTable:
     """All live workers."""
 
     def __init__(self) -> None:

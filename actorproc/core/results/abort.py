@@ -5,7 +5,7 @@ from __future__ import annotations
 from actorproc.core.rollback.failure_scope import aborted_error, fail
 from actorproc.core.scheduler.cancellation import cancel_step, kill_cancelled, stop_forced
 from actorproc.core.scheduler.schedule import note_unbegun, park, wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import Mode
@@ -18,7 +18,7 @@ from actorproc.model.states import TERMINAL
 __all__ = ["ask_again", "begin_abort", "may_abort", "need_not_ask", "on_refused", "press_abort", "request_abort"]
 
 
-def request_abort(book: Book, event: AbortRequested) -> None:
+def request_abort(book: EngineState, event: AbortRequested) -> None:
     """Ask a procedure to abort; the request is durable and False means it has ended already."""
     record = book.procs.get(event.id)
     if record is None:
@@ -35,7 +35,7 @@ def request_abort(book: Book, event: AbortRequested) -> None:
     book.command(Reply(event.reply, value=True))
 
 
-def press_abort(book: Book, record: ProcedureRecord) -> None:
+def press_abort(book: EngineState, record: ProcedureRecord) -> None:
     """Have a procedure answer for the abort it was asked for; by force its steps and those below it are killed.
 
     Past the point of no return the wish is recorded and has no effect. During a rollback force alone has one: it kills
@@ -47,7 +47,7 @@ def press_abort(book: Book, record: ProcedureRecord) -> None:
         kill_cancelled(book, record)
 
 
-def _decide_or_ask(book: Book, record: ProcedureRecord) -> None:
+def _decide_or_ask(book: EngineState, record: ProcedureRecord) -> None:
     worker = book.staff.in_hand.get(record.id)
     if worker is None:
         begin_abort(book, record)
@@ -71,21 +71,21 @@ def _decide_or_ask(book: Book, record: ProcedureRecord) -> None:
             stop_forced(book, worker, item)
 
 
-def _has_open_children(book: Book, record: ProcedureRecord) -> bool:
+def _has_open_children(book: EngineState, record: ProcedureRecord) -> bool:
     if not record.children:
         return False
     tree = book.tree_of(record)
     return any(tree.members[name].state not in TERMINAL for name in tree.children.get(record.id, ()))
 
 
-def may_abort(book: Book, record: ProcedureRecord) -> bool:
+def may_abort(book: EngineState, record: ProcedureRecord) -> bool:
     """True if an abort it was asked for could have an effect now: it goes forward, and may turn back."""
     if record.rolling or record.bypassing or record.state in TERMINAL:
         return False
     return not book.has_no_return(record)
 
 
-def begin_abort(book: Book, record: ProcedureRecord) -> None:
+def begin_abort(book: EngineState, record: ProcedureRecord) -> None:
     """Ask one that `may_abort` and is in no worker's hands; not a class without `abort`, nor an unknown one."""
     meta = book.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
@@ -96,7 +96,7 @@ def begin_abort(book: Book, record: ProcedureRecord) -> None:
         book.asking[record.id] = None
 
 
-def need_not_ask(book: Book, type_name: str) -> None:
+def need_not_ask(book: EngineState, type_name: str) -> None:
     """This class, registered anew, has no `abort` any more: who waits for a worker to be asked is aborted at once."""
     for name in list(book.asking):
         record = book.procs.get(name)
@@ -106,7 +106,7 @@ def need_not_ask(book: Book, type_name: str) -> None:
             begin_abort(book, record)
 
 
-def on_refused(book: Book, record: ProcedureRecord, outcome: Refused) -> None:
+def on_refused(book: EngineState, record: ProcedureRecord, outcome: Refused) -> None:
     """No worker can run its step as it is: it is set aside, unless it must not go on anyway, or has ended."""
     if record.state in TERMINAL and not record.undoing:
         return  # while it was to be asked about its abort
@@ -120,7 +120,7 @@ def on_refused(book: Book, record: ProcedureRecord, outcome: Refused) -> None:
         fail(book, record, aborted_error(record))
 
 
-def ask_again(book: Book, record: ProcedureRecord) -> None:
+def ask_again(book: EngineState, record: ProcedureRecord) -> None:
     """The question about its abort came back unanswered; force asks no procedure."""
     if not record.aborting:
         wake(book, record)  # it was asked of another run, or of another procedure under this id

@@ -6,7 +6,7 @@ from actorproc.core.queues.worker_table import InHand
 from actorproc.core.rollback.failure_scope import aborted_error, fail
 from actorproc.core.scheduler.cancellation import kill_outstaying, stop_forced
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.model.ids import Mode
 from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
@@ -15,7 +15,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 __all__ = ["deadline_error", "end_forced", "miss_deadline", "on_due"]
 
 
-def on_due(book: Book, record: ProcedureRecord) -> None:
+def on_due(book: EngineState, record: ProcedureRecord) -> None:
     """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
     if record.state in TERMINAL and not record.undoing:
         return
@@ -36,7 +36,7 @@ def on_due(book: Book, record: ProcedureRecord) -> None:
         wake(book, record)
 
 
-def miss_deadline(book: Book, record: ProcedureRecord) -> None:
+def miss_deadline(book: EngineState, record: ProcedureRecord) -> None:
     """The deadline of a procedure passed: kill the step it runs, or fail it at once."""
     if record.id in book.staff.in_hand:
         _kill_late(book, record)
@@ -44,14 +44,14 @@ def miss_deadline(book: Book, record: ProcedureRecord) -> None:
         fail(book, record, deadline_error(record))
 
 
-def _runs_past_deadline(book: Book, record: ProcedureRecord) -> bool:
+def _runs_past_deadline(book: EngineState, record: ProcedureRecord) -> bool:
     """True if a forward step runs on though its tree has failed over the same deadline."""
     if record.deadline is None or record.deadline > book.now or record.id not in book.staff.in_hand:
         return False
     return book.staff.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
 
 
-def _kill_late(book: Book, record: ProcedureRecord) -> None:
+def _kill_late(book: EngineState, record: ProcedureRecord) -> None:
     worker = book.staff.in_hand[record.id]
     item = worker.queue[record.id]
     if item.forced is None:
@@ -59,7 +59,7 @@ def _kill_late(book: Book, record: ProcedureRecord) -> None:
         stop_forced(book, worker, item)
 
 
-def end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
+def end_forced(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """The step was killed or taken back. Where its tree fails already, or has no way back, that is all."""
     if record.rolling or book.has_no_return(record):
         wake(book, record, to_the_front=True)
@@ -72,7 +72,7 @@ def deadline_error(record: ProcedureRecord) -> ErrorInfo:
     return ErrorInfo("deadline", "DeadlineExceeded", "the deadline passed", procedure=record.id, step=record.step)
 
 
-def _end_wait(book: Book, record: ProcedureRecord) -> None:
+def _end_wait(book: EngineState, record: ProcedureRecord) -> None:
     if record.event is None:
         move(record, Trigger.DUE)
         wake(book, record)

@@ -12,7 +12,7 @@ from actorproc.core.lifecycle.finish import close_tree, tell_parent
 from actorproc.core.lifecycle.step_record import close_step
 from actorproc.core.results.on_result import look_after
 from actorproc.core.state import signal_ids
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode
 from actorproc.model.messages.commands import Resolve
@@ -27,7 +27,7 @@ __all__ = ["end_straight"]
 _EXECUTE, _RUNNABLE, _SUCCESS = Mode.EXECUTE, ProcedureState.RUNNABLE, ProcedureState.SUCCESS
 
 
-def end_straight(book: Book, event: StepEnded, outcome: Finished) -> bool:
+def end_straight(book: EngineState, event: StepEnded, outcome: Finished) -> bool:
     """Take the answer of a last step and end its procedure, when that moves no procedure but its parent; else False."""
     token = event.token
     procedure = token.procedure
@@ -83,7 +83,7 @@ def _is_calm(tree: Tree, procedure: str) -> bool:
     return tree.is_bare or not (tree.scopes or procedure in tree.holders)
 
 
-def _forget(book: Book, procedure: str) -> None:
+def _forget(book: EngineState, procedure: str) -> None:
     """Drop what is noted of a procedure that goes on."""
     book.warm.pop(procedure, None)
     if book.suspects:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from actorproc.core.lifecycle.step_record import commit_step, may_have_gone_on
 from actorproc.core.scheduler.schedule import push_unit
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.commands import Decision, RunStep
@@ -25,7 +25,7 @@ __all__ = ["go_straight_on"]
 _EXECUTE, _RUNNABLE = Mode.EXECUTE, ProcedureState.RUNNABLE
 
 
-def go_straight_on(book: Book, event: StepEnded, outcome: Advanced) -> Decision | None:
+def go_straight_on(book: EngineState, event: StepEnded, outcome: Advanced) -> Decision | None:
     """The decision when the procedure's next step goes to the same worker and nothing else moves; else None."""
     token = event.token
     procedure = token.procedure
@@ -83,7 +83,7 @@ def go_straight_on(book: Book, event: StepEnded, outcome: Advanced) -> Decision 
     return book.close()
 
 
-def _is_quiet(book: Book) -> bool:
+def _is_quiet(book: EngineState) -> bool:
     """No procedure waits for a worker, a slot, or to be asked; all workers are for all, and steps are handed out."""
     return not (
         book.shares is not None
@@ -100,7 +100,7 @@ def _is_quiet(book: Book) -> bool:
     )
 
 
-def _is_alone(book: Book, record: ProcedureRecord) -> bool:
+def _is_alone(book: EngineState, record: ProcedureRecord) -> bool:
     """It goes forward, and waits for nothing; nothing was asked of it, and nothing happened in this step."""
     tree = book.trees[record.root]
     return not (

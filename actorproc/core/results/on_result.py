@@ -21,7 +21,7 @@ from actorproc.core.scheduler.cancellation import stop_forced, stop_next
 from actorproc.core.scheduler.dedicated import say_goodbye
 from actorproc.core.scheduler.pick import on_suspended
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import backoff_of
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.model.ids import Mode, StepToken
@@ -55,7 +55,7 @@ _FINISHED = Trigger.FINISHED
 _OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
 
 
-def on_ended(book: Book, event: StepEnded) -> None:
+def on_ended(book: EngineState, event: StepEnded) -> None:
     """Take a worker's answer; one whose token is not current is dropped and counted."""
     token, outcome = event.token, event.outcome
     kind = type(outcome)
@@ -95,7 +95,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
         look_again(book, record)
 
 
-def _look_at_deadline(book: Book, record: ProcedureRecord, item: InHand) -> None:
+def _look_at_deadline(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """Its answer came before the kill: the step counts, and no timer is left to end the procedure."""
     if book.is_late(record):
         fail(book, record, deadline_error(record))
@@ -103,7 +103,7 @@ def _look_at_deadline(book: Book, record: ProcedureRecord, item: InHand) -> None
         book.timers.add(record.deadline, record.id)  # the clock was set back since
 
 
-def _note_object(book: Book, token: StepToken, outcome: Outcome) -> None:
+def _note_object(book: EngineState, token: StepToken, outcome: Outcome) -> None:
     """Note the worker that holds the live object now: it lets go of one that is to wait, or is not as it was stored."""
     if type(outcome) is Advanced or (type(outcome) is Finished and token.mode is _ROLLBACK):
         book.warm[token.procedure] = token.worker
@@ -111,7 +111,7 @@ def _note_object(book: Book, token: StepToken, outcome: Outcome) -> None:
         book.warm.pop(token.procedure, None)
 
 
-def look_after(book: Book, worker: Worker) -> None:
+def look_after(book: EngineState, worker: Worker) -> None:
     """A worker has answered: it goes on to its next step, or leaves."""
     if worker.leaving:
         say_goodbye(book, worker.id)
@@ -119,7 +119,7 @@ def look_after(book: Book, worker: Worker) -> None:
         stop_next(book, worker)
 
 
-def on_returned(book: Book, event: StepReturned) -> None:
+def on_returned(book: EngineState, event: StepReturned) -> None:
     """A prefetched step came back unbegun: it may go to another worker, under the same attempt."""
     item = book.staff.current(event.token)
     if item is None:
@@ -151,7 +151,7 @@ def on_returned(book: Book, event: StepReturned) -> None:
         look_again(book, record)
 
 
-def on_delayed(book: Book, event: StepDelayed) -> None:
+def on_delayed(book: EngineState, event: StepDelayed) -> None:
     """A worker goes on with the steps behind this one: it is one of them that runs now, and would be to blame.
 
     It is sent again by a command, behind those that were decided before. Sent at once it would come to the worker
@@ -171,7 +171,7 @@ def on_delayed(book: Book, event: StepDelayed) -> None:
 
 
 # ---------------------------------------------------------------------- forward
-def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
+def _after_execution(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
     if type(outcome) is Advanced and outcome.placed:
         _place(book, record, item, outcome)
     elif type(outcome) is Advanced and not record.rolling:  # most steps
@@ -199,7 +199,7 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
             _after_step(book, record)
 
 
-def _place(book: Book, record: ProcedureRecord, item: InHand, outcome: Advanced) -> None:
+def _place(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Advanced) -> None:
     """No step ran: the code has changed, and another one comes next, which sees what this one would have seen."""
     tree = book.tree_of(record)
     units = tree.units_of.get(record.id)
@@ -219,7 +219,7 @@ def _place(book: Book, record: ProcedureRecord, item: InHand, outcome: Advanced)
         _after_step(book, record)
 
 
-def _end_poisoned(book: Book, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:
+def _end_poisoned(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:
     if not record.rolling and book.has_no_return(record):
         # No way back, and no end without one: others are refused its keys, and the step runs again until it works.
         for path in outcome.keys:
@@ -237,7 +237,7 @@ def _end_poisoned(book: Book, record: ProcedureRecord, item: InHand, outcome: Po
         record.interrupted = Interrupted(ProcedureState.WAITING, event)
 
 
-def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+def _go_on(book: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
     if isinstance(outcome, Advanced):
         if outcome.acquire:
             _add_locks(record, outcome.acquire)
@@ -261,7 +261,7 @@ def _add_locks(record: ProcedureRecord, keys: tuple[LockKey, ...]) -> None:
         record.ticket = 0
 
 
-def _sleep(book: Book, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
+def _sleep(book: EngineState, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
     record.due_at = book.now + seconds
     book.timers.add(record.due_at, record.id)
     move(record, trigger)
@@ -269,7 +269,7 @@ def _sleep(book: Book, record: ProcedureRecord, seconds: float, trigger: Trigger
         on_suspended(book, record)
 
 
-def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
+def _wait(book: EngineState, record: ProcedureRecord, outcome: Waited) -> None:
     payload = take_buffered(book, record, outcome.event)
     if payload is not None:
         record.payload = payload
@@ -285,7 +285,7 @@ def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
         _sleep(book, record, outcome.timeout, Trigger.WAITED_LIMITED)
 
 
-def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
+def _finish(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
     if record.rolling:
         # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
         began = last_step(record)
@@ -305,7 +305,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
     end(book, record, _FINISHED)
 
 
-def _begin_again(book: Book, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
+def _begin_again(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
     if record.rolling:
         _finish(book, record, item, outcome.as_last_step())
     elif (problem := renewal.problem_with(book, record)) is not None:
@@ -316,7 +316,7 @@ def _begin_again(book: Book, record: ProcedureRecord, item: InHand, outcome: Ren
         _after_step(book, record)
 
 
-def _after_step(book: Book, record: ProcedureRecord) -> None:
+def _after_step(book: EngineState, record: ProcedureRecord) -> None:
     """A step ended well: an abort asked meanwhile comes due now."""
     if record.aborting and may_abort(book, record):
         begin_abort(book, record)
@@ -324,7 +324,7 @@ def _after_step(book: Book, record: ProcedureRecord) -> None:
 
 # ---------------------------------------------------------------------- errors
 def on_step_error(
-    book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool, after: float | None = None
+    book: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool, after: float | None = None
 ) -> None:
     """A forward step failed: try it again by the policy of its submit or class, or fail the procedure."""
     policy = backoff_of(book, record)
@@ -355,7 +355,7 @@ def on_step_error(
         fail(book, record, error)
 
 
-def _retry(book: Book, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:
+def _retry(book: EngineState, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:
     if after is None:
         after = backoff.delay(policy, procedure=record.id, step=record.step, errors=record.errors)
     record.due_at = book.now + after
@@ -364,7 +364,7 @@ def _retry(book: Book, record: ProcedureRecord, policy: Backoff, after: float | 
         book.asking[record.id] = None
 
 
-def _wait_on(book: Book, record: ProcedureRecord, event: str, pause: float) -> None:
+def _wait_on(book: EngineState, record: ProcedureRecord, event: str, pause: float) -> None:
     """Its `on_timeout` failed where there is no way back: it waits on, for the signal or for the next attempt."""
     payload = take_buffered(book, record, event)
     if payload is not None:  # it came meanwhile
@@ -376,7 +376,7 @@ def _wait_on(book: Book, record: ProcedureRecord, event: str, pause: float) -> N
 
 
 # ---------------------------------------------------------------------- asked to abort
-def _after_asking(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+def _after_asking(book: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
     if record.rolling or record.state in TERMINAL:
         return
     is_refused = isinstance(outcome, Answered) and not outcome.allowed

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from actorproc.core.results.abort import on_refused
 from actorproc.core.scheduler.schedule import note_unbegun, wake
-from actorproc.core.state.engine_state import Book
-from actorproc.core.state.parts import Hindered
+from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts import PostponedStep
 from actorproc.model.ids import Mode
 from actorproc.model.messages.outcomes import Refused
 from actorproc.model.names import READ_LATER
@@ -22,7 +22,7 @@ _PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds before each further look."""
 
 
-def put_off_or_park(book: Book, record: ProcedureRecord, mode: Mode, outcome: Refused) -> None:
+def put_off_or_park(book: EngineState, record: ProcedureRecord, mode: Mode, outcome: Refused) -> None:
     """Have a step that no worker could begin again after a pause, or park it.
 
     Only steps and undos are put off. One that is to be stopped, or was asked about its abort, or waits for an event
@@ -38,13 +38,13 @@ def put_off_or_park(book: Book, record: ProcedureRecord, mode: Mode, outcome: Re
         return
     if is_step:
         note_unbegun(book, record)
-    book.hindered[record.id] = Hindered(step, tried + 1, outcome.reason)
+    book.hindered[record.id] = PostponedStep(step, tried + 1, outcome.reason)
     record.due_at = book.now + _PAUSES[tried]
     book.touch(record)
     wake(book, record)
 
 
-def why_put_off(book: Book, record: ProcedureRecord) -> str | None:
+def why_put_off(book: EngineState, record: ProcedureRecord) -> str | None:
     """Reason why a step that waits for its next attempt was put off; None when it was not."""
     known = book.hindered.get(record.id)
     if known is None or record.due_at is None or known.step != (record.step, record.records):

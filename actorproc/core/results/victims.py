@@ -5,14 +5,14 @@ from __future__ import annotations
 from actorproc.core.lock_manager import deadlocks
 from actorproc.core.results.abort import press_abort
 from actorproc.core.rollback.failure_scope import fail, give_up
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL
 
 __all__ = ["fail_next", "search_stalled"]
 
 
-def fail_next(book: Book) -> None:
+def fail_next(book: EngineState) -> None:
     """Fail those of one kind that the decision has named."""
     if book.refused:
         _fail_refused(book)
@@ -24,7 +24,7 @@ def fail_next(book: Book) -> None:
         _fail_victims(book)
 
 
-def _abort_orphans(book: Book) -> None:
+def _abort_orphans(book: EngineState) -> None:
     """Cancel the outstanding children of procedures that have ended: each is undone behind its parent, by itself.
 
     While the root cannot turn back they cannot either: the abort is recorded, and carried out when the root has ended.
@@ -44,7 +44,7 @@ def _abort_orphans(book: Book) -> None:
                 fail(book, child, ErrorInfo("aborted", "ProcedureAborted", message, procedure=name, step=child.step))
 
 
-def _fail_victims(book: Book) -> None:
+def _fail_victims(book: EngineState) -> None:
     """Break cycles of lock waiting: at best without a failure, else by that of the youngest tree that goes forward.
 
     Where all undo already, and each needs again for a step what another one keeps, the keeper fails if it goes forward
@@ -59,7 +59,7 @@ def _fail_victims(book: Book) -> None:
             deadlocks.look_for_cycles(book, book.trees[name])
 
 
-def search_stalled(book: Book) -> None:
+def search_stalled(book: EngineState) -> None:
     """All scopes of these trees were looked at; some stalled or were bypassed: is the undo that waits in a cycle?"""
     for tree in [book.trees[root] for root in book.searches if root in book.trees]:
         if tree.undoing is not None and book.locks.is_waiting(tree.undoing):
@@ -67,7 +67,7 @@ def search_stalled(book: Book) -> None:
     book.searches.clear()
 
 
-def _break(book: Book, root: str, cycle: list[str]) -> None:
+def _break(book: EngineState, root: str, cycle: list[str]) -> None:
     """Fail the member of a cycle that belongs to the chosen tree."""
     ours = [name for name in cycle if book.procs[name].root == root]
     # A member that is being undone cannot fail once more; another one of the cycle gives way, or the one in its way.
@@ -87,7 +87,7 @@ def _deadlock(member: ProcedureRecord, root: str, cycle: list[str]) -> ErrorInfo
     return ErrorInfo("deadlock", "DeadlockDetected", message, procedure=member.id, step=member.step)
 
 
-def _fail_refused(book: Book) -> None:
+def _fail_refused(book: EngineState) -> None:
     """Fail the procedures that need a poisoned key and go forward still."""
     while book.refused:
         name, path = book.refused.popitem()

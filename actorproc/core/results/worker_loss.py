@@ -17,7 +17,7 @@ from actorproc.core.scheduler.dedicated import join, was_lost
 from actorproc.core.scheduler.reload import gone
 from actorproc.core.scheduler.scaling import joined, left
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import limits_of, retries_overtime
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode
@@ -31,7 +31,7 @@ _OVERTIME = ("timeout", "cpu-limit")
 """Kinds of reports of workers that were killed because a step took too long."""
 
 
-def on_ready(book: Book, event: WorkerReady) -> None:
+def on_ready(book: EngineState, event: WorkerReady) -> None:
     """A worker takes steps now."""
     record = join(book, event)
     joined(book, event)
@@ -39,7 +39,7 @@ def on_ready(book: Book, event: WorkerReady) -> None:
         wake(book, record, to_the_front=True)
 
 
-def on_lost(book: Book, event: WorkerLost) -> None:
+def on_lost(book: EngineState, event: WorkerLost) -> None:
     """A worker is dead: charge the step it died in, hand everything it had to others."""
     worker = book.staff.find(event.worker)
     if worker is None:
@@ -68,7 +68,7 @@ def on_lost(book: Book, event: WorkerLost) -> None:
         look_again(book, record)
 
 
-def _guilty(book: Book, items: list[InHand], event: WorkerLost) -> InHand | None:
+def _guilty(book: EngineState, items: list[InHand], event: WorkerLost) -> InHand | None:
     if event.blamed is not None:
         return next((item for item in items if item.token == event.blamed), None)
     if not items or not event.crashed:
@@ -80,7 +80,7 @@ def _guilty(book: Book, items: list[InHand], event: WorkerLost) -> InHand | None
     return next((item for item in items if item.token == event.first), items[0])
 
 
-def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
+def _give_back(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
     if item.token.mode is Mode.ASK_ABORT:
         ask_again(book, record)
     elif item.forced is not None:
@@ -89,7 +89,7 @@ def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
         _run_again(book, record, item)
 
 
-def _run_again(book: Book, record: ProcedureRecord, item: InHand) -> None:
+def _run_again(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """A step whose worker is gone goes first again; a forward one whose abort was asked for is not begun once more."""
     if record.aborting and item.token.mode is not Mode.ROLLBACK and may_abort(book, record):
         begin_abort(book, record)
@@ -97,7 +97,7 @@ def _run_again(book: Book, record: ProcedureRecord, item: InHand) -> None:
         wake(book, record, to_the_front=True)
 
 
-def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
+def _charge(book: EngineState, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
     report = event.report
     details = "\n".join(part for part in (report.stack.rstrip(), report.stderr.rstrip()) if part)
     if record.state in TERMINAL and item.token.mode is Mode.ASK_ABORT:
@@ -119,7 +119,7 @@ def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost
         _count_crash(book, record, item, report, details)
 
 
-def _count_crash(book: Book, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
+def _count_crash(book: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
     record.crashes += 1
     book.touch(record)
     limit = limits_of(book, record).crashes

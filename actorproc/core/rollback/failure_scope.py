@@ -16,7 +16,7 @@ from actorproc.core.lock_manager.poison import poison
 from actorproc.core.lock_manager.requests import could_undo_now
 from actorproc.core.scheduler.cancellation import cancel_step
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.skipped_undo import list_no_rollback
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
@@ -39,7 +39,7 @@ __all__ = [
 _UNDONE = "It was to be undone because of this:\n"
 
 
-def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
+def fail(book: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
     """A procedure failed for good: stop its scope and begin to undo it.
 
     Within a scope that is failing already only the member's own error is noted, and that it is not to be undone.
@@ -59,7 +59,7 @@ def aborted_error(record: ProcedureRecord) -> ErrorInfo:
     return ErrorInfo("aborted", "ProcedureAborted", "aborted on request", procedure=record.id, step=record.step)
 
 
-def _top_of(book: Book, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
+def _top_of(book: EngineState, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
     if (scope := tree.scope_of(record.id)) is not None:
         return tree.members[scope]  # also where an ancestor in between is to be bypassed, or left this one behind
     top = record
@@ -72,7 +72,7 @@ def _top_of(book: Book, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
     return top
 
 
-def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecord, error: ErrorInfo) -> None:
+def _begin(book: EngineState, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecord, error: ErrorInfo) -> None:
     top.failing = True
     if top is not culprit:
         message = f"{culprit.id} ({culprit.type_name}) failed in step {error.step}: {error.message}"
@@ -96,7 +96,7 @@ def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecor
             _set_aside(book, member)
 
 
-def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) -> None:
+def _stop(book: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: bool) -> None:
     if not is_named and not member.rolling:
         # An error it was still retrying is not why it ends.
         member.error = ErrorInfo(
@@ -130,7 +130,7 @@ def _interrupted(member: ProcedureRecord) -> Interrupted | None:
     return None
 
 
-def _set_aside(book: Book, member: ProcedureRecord) -> None:
+def _set_aside(book: EngineState, member: ProcedureRecord) -> None:
     """Take a member out of every queue; its undoing, if it was begun, is taken up again in its turn."""
     member.due_at = None
     _end_undoing(book, book.tree_of(member), member)
@@ -145,7 +145,7 @@ def _set_aside(book: Book, member: ProcedureRecord) -> None:
     book.touch(member)
 
 
-def _give_back(book: Book, member: ProcedureRecord) -> None:
+def _give_back(book: EngineState, member: ProcedureRecord) -> None:
     """Nothing was done under the keys of a step that never began: they do not wait for the undo of the tree."""
     if member.lock_scope == "step":
         place = member.ticket
@@ -156,14 +156,14 @@ def _give_back(book: Book, member: ProcedureRecord) -> None:
         member.locked = False
 
 
-def look_again(book: Book, record: ProcedureRecord) -> None:
+def look_again(book: EngineState, record: ProcedureRecord) -> None:
     """Something happened to a member: its failing scope, if it is in one, may go on."""
     top = book.tree_of(record).scope_of(record.id)
     if top is not None:
         book.scopes_to_advance[top] = None
 
 
-def advance(book: Book, top_id: str) -> None:
+def advance(book: EngineState, top_id: str) -> None:
     """Take the next thing to do of a failing scope: wait for running steps, undo a unit, or finish it."""
     top = book.procs.get(top_id)
     if top is None or not top.failing:
@@ -200,20 +200,20 @@ def advance(book: Book, top_id: str) -> None:
     _finish(book, tree, top)
 
 
-def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
+def _ask_again(book: EngineState, tree: Tree, member: ProcedureRecord) -> None:
     """Another scope of the tree stands still now: its locks are no obstacle to the undo under way any more."""
     if member.id in tree.waiting:
         acquire.withdraw(book, member)
         wake(book, member)
 
 
-def _pass_on_the_turn(book: Book, tree: Tree, top_id: str) -> None:
+def _pass_on_the_turn(book: EngineState, tree: Tree, top_id: str) -> None:
     """Its next undo is paused: scopes that failed after it may go on meanwhile."""
     scopes = list(tree.scopes)
     book.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
 
 
-def _look_at_stalled(book: Book, tree: Tree, top_id: str) -> None:
+def _look_at_stalled(book: EngineState, tree: Tree, top_id: str) -> None:
     """This scope stands still; those that stalled while it ran a step may have their locks now."""
     if not book.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
         return
@@ -222,7 +222,7 @@ def _look_at_stalled(book: Book, tree: Tree, top_id: str) -> None:
         book.scopes_to_advance[name] = None
 
 
-def next_scope(book: Book) -> str | None:
+def next_scope(book: EngineState) -> str | None:
     """A failing scope to look at, None when none may have something to do."""
     if book.stalled and book.locks.has_released:
         # Locks were given up: perhaps they are those that a scope needs to take its turn.
@@ -232,7 +232,7 @@ def next_scope(book: Book) -> str | None:
     return book.scopes_to_advance.popitem()[0] if book.scopes_to_advance else None
 
 
-def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
+def _takes_the_turn(book: EngineState, tree: Tree, top_id: str) -> bool:
     """True if this scope goes first, because the undo whose turn it is waits for locks and its own next need not.
 
     The locks waited for may be held above this very scope, by one that goes on only when it has been undone.
@@ -256,7 +256,7 @@ def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
     return True
 
 
-def _end_undoing(book: Book, tree: Tree, member: ProcedureRecord) -> None:
+def _end_undoing(book: EngineState, tree: Tree, member: ProcedureRecord) -> None:
     """The member is not being undone any more; another failing scope of the tree may go on."""
     member.undoing = 0
     if tree.undoing == member.id:
@@ -265,7 +265,7 @@ def _end_undoing(book: Book, tree: Tree, member: ProcedureRecord) -> None:
             book.scopes_to_advance[top] = None
 
 
-def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
+def _undo(book: EngineState, member: ProcedureRecord, unit: UndoRecord) -> None:
     if member.undoing != unit.seq:
         member.undoing = unit.seq
         book.tree_of(member).undoing = member.id
@@ -284,7 +284,7 @@ def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
     wake(book, member)
 
 
-def drop_unit(book: Book, tree: Tree, unit: UndoRecord) -> None:
+def drop_unit(book: EngineState, tree: Tree, unit: UndoRecord) -> None:
     """A unit is undone, or was not to be: remove it; a finished member without units left becomes ROLLEDBACK."""
     book.write(DeleteUndo(unit.root, unit.seq))
     member = book.procs[unit.procedure]
@@ -296,7 +296,7 @@ def drop_unit(book: Book, tree: Tree, unit: UndoRecord) -> None:
         close_unsuccessfully(book, member, Trigger.UNDONE)
 
 
-def _finish(book: Book, tree: Tree, top: ProcedureRecord) -> None:
+def _finish(book: EngineState, tree: Tree, top: ProcedureRecord) -> None:
     """Nothing is left to undo: end the members, descendants before their parents, the top last."""
     for member in reversed(tree.below(top.id)):
         if member.bypassing:
@@ -316,7 +316,7 @@ def _verdict(member: ProcedureRecord) -> Trigger:
     return Trigger.UNDONE
 
 
-def give_up(book: Book, member: ProcedureRecord, error: ErrorInfo) -> None:
+def give_up(book: EngineState, member: ProcedureRecord, error: ErrorInfo) -> None:
     """A supported rollback is exhausted: the scope ends FAILED and its write locks become poison keys."""
     tree = book.tree_of(member)
     top_id = tree.scope_of(member.id)
@@ -348,7 +348,7 @@ def _with_cause(error: ErrorInfo, cause: ErrorInfo | None) -> ErrorInfo:
     return replace(error, traceback=f"{error.traceback.rstrip()}\n\n{_UNDONE}{text}".strip())
 
 
-def _count_as_failed(book: Book, child: ProcedureRecord) -> None:
+def _count_as_failed(book: EngineState, child: ProcedureRecord) -> None:
     """A finished child turns out a failure."""
     parent = book.procs[child.parent] if child.parent is not None else None
     if parent is not None and child.ended_as:  # else it outlived its parent, which has not counted it

@@ -7,7 +7,7 @@ from actorproc.core.queues import backoff
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.rollback.failure_scope import drop_unit, give_up
 from actorproc.core.scheduler.schedule import wake
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.skipped_undo import skip
 from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Outcome
 from actorproc.model.rows.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
@@ -16,7 +16,7 @@ from actorproc.model.rows.writes import PutStep
 __all__ = ["after_rollback", "on_rollback_error"]
 
 
-def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
+def after_rollback(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
     """Take a worker's answer to a rollback step; the unit is given up only with the record of its undo."""
     tree = book.tree_of(record)
     if isinstance(outcome, Finished | Advanced):
@@ -66,21 +66,21 @@ def _death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
     return error if error is not None and error.crash is not None else None
 
 
-def _note_reverted(book: Book, top: str | None) -> None:
+def _note_reverted(book: EngineState, top: str | None) -> None:
     """Something of this failure scope is undone: from here on there is no way forward for it."""
     if top is not None and not book.procs[top].reverted:
         book.procs[top].reverted = True
         book.touch(book.procs[top])
 
 
-def _others_run(book: Book, record: ProcedureRecord) -> bool:
+def _others_run(book: EngineState, record: ProcedureRecord) -> bool:
     """True if a wider failure took this undo over while steps of its own still run: it ends only after them."""
     tree = book.tree_of(record)
     top = tree.scope_of(record.id)
     return top is not None and tree.runs_below(top)
 
 
-def on_rollback_error(book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
+def on_rollback_error(book: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
     """A rollback step failed: again with backoff, or give the whole scope up."""
     policy = book.types[record.type_name].rollback_retry
     record.errors += 1
@@ -101,7 +101,7 @@ def on_rollback_error(book: Book, record: ProcedureRecord, error: ErrorInfo, *, 
     wake(book, record)
 
 
-def _skip(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
+def _skip(book: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
     """A best-effort rollback goes on with the unit before this one, and says what it left behind."""
     tree = book.tree_of(record)
     unit = tree.units[record.undoing]

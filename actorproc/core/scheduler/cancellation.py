@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 
 from actorproc.core.queues.worker_table import InHand, Worker
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode
@@ -38,7 +38,7 @@ _REASONS = {
 
 
 # ---------------------------------------------------------------------- one step
-def take_back(book: Book, record: ProcedureRecord) -> None:
+def take_back(book: EngineState, record: ProcedureRecord) -> None:
     """Ask for a step that a worker has in hand and has not begun."""
     worker = book.staff.in_hand.get(record.id)
     if worker is None:
@@ -49,7 +49,7 @@ def take_back(book: Book, record: ProcedureRecord) -> None:
         book.command(TakeBack(worker.id, (item.token,)))
 
 
-def stop_forced(book: Book, worker: Worker, item: InHand) -> None:
+def stop_forced(book: EngineState, worker: Worker, item: InHand) -> None:
     """End a step that must not go on: kill the worker when the step runs, else take it back.
 
     Killing for a step that only waits behind another would hit an innocent one.
@@ -63,7 +63,7 @@ def stop_forced(book: Book, worker: Worker, item: InHand) -> None:
         book.command(TakeBack(worker.id, (item.token,)))
 
 
-def stop_next(book: Book, worker: Worker) -> None:
+def stop_next(book: EngineState, worker: Worker) -> None:
     """A worker goes on to its next step: one that must not go on was not taken back in time."""
     following = next(iter(worker.queue.values()))
     if following.forced is not None:
@@ -71,7 +71,7 @@ def stop_next(book: Book, worker: Worker) -> None:
 
 
 # ---------------------------------------------------------------------- a step whose undo is decided
-def cancel_step(book: Book, record: ProcedureRecord) -> None:
+def cancel_step(book: EngineState, record: ProcedureRecord) -> None:
     """Tell the forward step in hand, if there is one, that its undo is decided. Telling it again changes nothing."""
     worker = book.staff.in_hand.get(record.id)
     if worker is None:
@@ -87,7 +87,7 @@ def cancel_step(book: Book, record: ProcedureRecord) -> None:
     _allow(book, record, item)
 
 
-def kill_step(book: Book, record: ProcedureRecord, why: str = "aborted") -> None:
+def kill_step(book: EngineState, record: ProcedureRecord, why: str = "aborted") -> None:
     """Kill the forward step in hand, if there is one and it may be stopped."""
     worker = book.staff.in_hand.get(record.id)
     if worker is None:
@@ -100,7 +100,7 @@ def kill_step(book: Book, record: ProcedureRecord, why: str = "aborted") -> None
     stop_forced(book, worker, item)
 
 
-def kill_cancelled(book: Book, top: ProcedureRecord) -> None:
+def kill_cancelled(book: EngineState, top: ProcedureRecord) -> None:
     """Kill the forward steps of a procedure and its descendants whose undo is decided."""
     tree = book.tree_of(top)
     for name in tuple(tree.running):
@@ -108,7 +108,7 @@ def kill_cancelled(book: Book, top: ProcedureRecord) -> None:
             kill_step(book, tree.members[name])
 
 
-def kill_outstaying(book: Book, record: ProcedureRecord) -> None:
+def kill_outstaying(book: EngineState, record: ProcedureRecord) -> None:
     """A timer of the procedure went off: its step may have had the time it was given."""
     worker = book.staff.in_hand.get(record.id)
     if worker is None:
@@ -118,7 +118,7 @@ def kill_outstaying(book: Book, record: ProcedureRecord) -> None:
         kill_step(book, record, "abort-grace")
 
 
-def resume_cancelling(book: Book, tree: Tree) -> None:
+def resume_cancelling(book: EngineState, tree: Tree) -> None:
     """Workers lived on while memory was lost: what they were told, and what they were killed for, is known again."""
     for name in tuple(tree.running):
         record = tree.members[name]
@@ -133,7 +133,7 @@ def resume_cancelling(book: Book, tree: Tree) -> None:
         _allow(book, record, item)
 
 
-def _may_stop(book: Book, record: ProcedureRecord, item: InHand) -> bool:
+def _may_stop(book: EngineState, record: ProcedureRecord, item: InHand) -> bool:
     """It is a forward step on the near side of the point of no return, and no operator bypasses its procedure."""
     mode = item.token.mode
     if mode is Mode.ROLLBACK or mode is Mode.ASK_ABORT or record.bypassing:
@@ -143,7 +143,7 @@ def _may_stop(book: Book, record: ProcedureRecord, item: InHand) -> bool:
     return record.rolling or not book.has_no_return(record)
 
 
-def _allow(book: Book, record: ProcedureRecord, item: InHand) -> None:
+def _allow(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """Give the step the time that its limits give it."""
     grace = None
     if record.limits is not None or record.type_name in book.types:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from actorproc.core.queues.run_queue import DEFAULT_CLASS, OWN_CLASS
-from actorproc.core.queues.worker_shares import Shares
+from actorproc.core.queues.worker_shares import WorkerShares
 from actorproc.core.queues.worker_table import STEAL_AFTER, InHand, Worker
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.model.rows.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
 from actorproc.model.rows.writes import PutStart
@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 
-def work_class_of(book: Book, record: ProcedureRecord) -> str:
+def work_class_of(book: EngineState, record: ProcedureRecord) -> str:
     """The class of work of a procedure's steps; without shares all are one, but for workers of one's own."""
     if book.knows_dedicated and known_limits_of(book, record).limits.dedicated:
         return OWN_CLASS
     return DEFAULT_CLASS if book.shares is None else book.types[record.type_name].work_class
 
 
-def next_up(book: Book, barred: set[str]) -> str | None:
+def next_up(book: EngineState, barred: set[str]) -> str | None:
     """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits."""
     if book.shares is None and not book.knows_dedicated:
         if barred:
@@ -58,7 +58,7 @@ def next_up(book: Book, barred: set[str]) -> str | None:
     return None if best is None else best[1]
 
 
-def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[float, str]:
+def _or_of_the_backlog(book: EngineState, best: tuple[float, str] | None) -> tuple[float, str]:
     """The first of the backlog if its turn comes before that of `best`: then it is resident."""
     order, record = book.backlog.first()
     if best is not None and (best[0], _place_of(book, best[1])) < (order, record.seq):
@@ -67,7 +67,7 @@ def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[floa
     return order, record.id
 
 
-def _place_of(book: Book, procedure: str) -> int:
+def _place_of(book: EngineState, procedure: str) -> int:
     """The number of its tree in submit order: who was queued at the start, and not left, waits since the same time."""
     return book.procs[book.procs[procedure].root].seq
 
@@ -78,17 +78,17 @@ def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> 
     return min(one, other)
 
 
-def _wanting(book: Book) -> set[str]:
+def _wanting(book: EngineState) -> set[str]:
     """Classes of work that may want a worker of those that are for all."""
     return {*book.ready.classes(), *book.slots.classes()} - {OWN_CLASS}
 
 
-def open_workers(book: Book, shares: Shares, record: ProcedureRecord) -> list[Worker]:
+def open_workers(book: EngineState, shares: WorkerShares, record: ProcedureRecord) -> list[Worker]:
     """Workers that may get a step of this procedure's class of work."""
     return shares.open_to(book.staff, work_class_of(book, record), _wanting(book))
 
 
-def wants_another_worker(book: Book) -> bool:
+def wants_another_worker(book: EngineState) -> bool:
     """True if a step waits that one worker more than there are might get."""
     shares = book.shares
     wanting: set[str] = set() if shares is None else _wanting(book)
@@ -106,7 +106,7 @@ def wants_another_worker(book: Book) -> bool:
     return next_up(book, kept_out) is not None
 
 
-def take_turn(book: Book, record: ProcedureRecord) -> None:
+def take_turn(book: EngineState, record: ProcedureRecord) -> None:
     """It is handed out now: it leaves the queue, with its slots if it waited for any."""
     if record.id in book.backlog:
         book.backlog.discard(record.id)
@@ -116,14 +116,14 @@ def take_turn(book: Book, record: ProcedureRecord) -> None:
         book.touch(record)
 
 
-def leave_queue(book: Book, record: ProcedureRecord) -> None:
+def leave_queue(book: EngineState, record: ProcedureRecord) -> None:
     """It waits for something else now, and holds no slots meanwhile."""
     if not book.ready.take(record.id, book.now):
         book.slots.discard(record.id)
         book.backlog.discard(record.id)
 
 
-def lend_slots(book: Book, record: ProcedureRecord) -> None:
+def lend_slots(book: EngineState, record: ProcedureRecord) -> None:
     """It begins to wait for slots or locks: ancestors that wait for it lend theirs until they go on."""
     if not book.slots.holders:
         return
@@ -144,7 +144,7 @@ def lend_slots(book: Book, record: ProcedureRecord) -> None:
             _give_back(book, lender)
 
 
-def on_suspended(book: Book, record: ProcedureRecord) -> None:
+def on_suspended(book: EngineState, record: ProcedureRecord) -> None:
     """A parent of unfinished children waits now; it keeps its slots unless its tree waits for some, or for locks."""
     if record.admitted not in WITH_SLOT:
         return
@@ -152,19 +152,19 @@ def on_suspended(book: Book, record: ProcedureRecord) -> None:
         _give_back(book, record)
 
 
-def keep_nothing(book: Book, record: ProcedureRecord) -> None:
+def keep_nothing(book: EngineState, record: ProcedureRecord) -> None:
     """It runs no step for now, though it has not ended: those it waits for may need its slots."""
     if record.admitted in WITH_SLOT:
         _give_back(book, record)
 
 
-def _waits_aside(book: Book, root: str) -> bool:
+def _waits_aside(book: EngineState, root: str) -> bool:
     """True if a member of the tree asks for slots once it has a worker of its own."""
     found = (book.procs[name] for name in book.aside.names())
     return any(record.root == root and record.limit_keys for record in found)
 
 
-def leave_limits(book: Book, record: ProcedureRecord) -> None:
+def leave_limits(book: EngineState, record: ProcedureRecord) -> None:
     """It has ended: its slots, and its place among the running, are for others."""
     if record.admitted in WITH_SLOT:
         book.slots.release(record)
@@ -178,17 +178,17 @@ def _waits(record: ProcedureRecord) -> bool:
     return record.rolling or record.state is not ProcedureState.RUNNABLE
 
 
-def _give_back(book: Book, record: ProcedureRecord) -> None:
+def _give_back(book: EngineState, record: ProcedureRecord) -> None:
     book.slots.release(record)
     book.touch(record)
 
 
-def may_steal(book: Book) -> bool:
+def may_steal(book: EngineState) -> bool:
     """True if prefetched steps may be asked back: not while others are queued, unless shares keep those waiting."""
     return book.hands_out and (book.shares is not None or not (book.ready or book.backlog))
 
 
-def stuck_behind(book: Book, now: float) -> list[tuple[Worker, list[InHand]]]:
+def stuck_behind(book: EngineState, now: float) -> list[tuple[Worker, list[InHand]]]:
     """Prefetched steps behind silent workers' running ones that an idle worker may have."""
     found = book.staff.stuck_behind(now)
     if book.shares is None:
@@ -201,7 +201,7 @@ def stuck_behind(book: Book, now: float) -> list[tuple[Worker, list[InHand]]]:
     ]
 
 
-def steal_at(book: Book) -> float | None:
+def steal_at(book: EngineState) -> float | None:
     """Time at which prefetched steps should be asked back, None when there is no worker that may have them."""
     at = book.staff.steal_at()
     if at is None or book.shares is None:
@@ -210,7 +210,7 @@ def steal_at(book: Book) -> float | None:
     return min(times) + STEAL_AFTER if times else None
 
 
-def why_queued(book: Book, record: ProcedureRecord) -> str | None:
+def why_queued(book: EngineState, record: ProcedureRecord) -> str | None:
     """The limit that keeps a procedure waiting; None when it only waits for a worker."""
     if record.id in book.lobby:
         return f"for one of the {book.lobby.running} that run to end (Config.max_running)"

@@ -10,34 +10,34 @@ Memory that is made anew after a failed commit takes it over from the one before
 from __future__ import annotations
 
 from actorproc.core.queues.worker_table import Worker
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import ReloadBegan
 
 __all__ = ["begin", "gone", "open_to", "take_over"]
 
 
-def begin(book: Book, event: ReloadBegan) -> None:
+def begin(book: EngineState, event: ReloadBegan) -> None:
     """All workers that are there now have old code; or that matters no more."""
     book.outdated = set() if event.is_over else {worker.id for worker in book.staff.workers.values()}
     book.renewed.clear()
     book.command(Reply(event.reply, value=True))
 
 
-def gone(book: Book, worker: Worker) -> None:
+def gone(book: EngineState, worker: Worker) -> None:
     """A worker is gone; with the last one of old code no procedure needs to be kept from any."""
     book.outdated.discard(worker.id)
     if not book.outdated:
         book.renewed.clear()
 
 
-def take_over(book: Book, before: Book) -> None:
+def take_over(book: EngineState, before: EngineState) -> None:
     """Take over which workers have old code, and which procedures new code was handed, from the memory before."""
     book.outdated |= before.outdated
     book.renewed |= before.renewed
 
 
-def open_to(book: Book, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
+def open_to(book: EngineState, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
     """Of these workers (None: all) those that may get a step of this procedure."""
     if procedure not in book.renewed:
         return among

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from actorproc.core.queues.worker_table import Worker
 from actorproc.core.scheduler.pick import wants_another_worker
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import AddWorker, Reply, RetireWorker
 from actorproc.model.messages.events import Resized, WorkerReady
 
 __all__ = ["joined", "left", "look_after", "next_look", "resize"]
 
 
-def joined(book: Book, event: WorkerReady) -> None:
+def joined(book: EngineState, event: WorkerReady) -> None:
     """A worker is ready: an extra one that was ordered, or the next one of a slot that is known."""
     roster = book.roster
     if event.reserved is not None:
@@ -38,14 +38,14 @@ def joined(book: Book, event: WorkerReady) -> None:
         _retire(book, worker)
 
 
-def left(book: Book, worker: Worker) -> None:
+def left(book: EngineState, worker: Worker) -> None:
     """A worker is gone; the slot of one that was retired goes with it."""
     if worker.id in book.roster.retired:
         book.roster.retired.discard(worker.id)
         book.roster.slots.discard(worker.id.slot)
 
 
-def next_look(book: Book) -> float | None:
+def next_look(book: EngineState) -> float | None:
     """Time of the next look whether a worker is to be added or retired; kept until then, so that it moves no alarm."""
     limits, roster = book.scheduling, book.roster
     if not limits.workers:
@@ -60,7 +60,7 @@ def next_look(book: Book) -> float | None:
     return min(times, default=None)
 
 
-def look_after(book: Book) -> None:
+def look_after(book: EngineState) -> None:
     """Time passed: add a worker when all are stuck, retire those that are not needed any more."""
     roster = book.roster
     due = next_look(book)
@@ -80,7 +80,7 @@ def look_after(book: Book) -> None:
             _retire(book, worker)
 
 
-def resize(book: Book, event: Resized) -> None:
+def resize(book: EngineState, event: Resized) -> None:
     """An operator wants another number of workers. Steps that run are finished where they run."""
     maximum = event.max_workers if event.max_workers is not None else book.scheduling.max_workers
     book.scheduling = replace(book.scheduling, workers=event.workers, max_workers=max(maximum, event.workers))
@@ -103,39 +103,39 @@ def resize(book: Book, event: Resized) -> None:
     book.command(Reply(event.reply, value=True))
 
 
-def _stuck_at(book: Book) -> float:
+def _stuck_at(book: EngineState) -> float:
     """Time at which the last of the workers will have been silent for too long."""
     last = max((worker.active_at for worker in book.staff.for_all()), default=book.now)
     return last + book.scheduling.stuck_after
 
 
-def _idle(book: Book) -> list[Worker]:
+def _idle(book: EngineState) -> list[Worker]:
     return sorted((worker for worker in book.staff.for_all() if not worker.queue), key=lambda worker: -worker.id.slot)
 
 
-def _surplus(book: Book) -> int:
+def _surplus(book: EngineState) -> int:
     roster = book.roster
     return len(roster.slots) - len(roster.vacated) - len(roster.retired) - book.scheduling.workers
 
 
-def _has_spare(book: Book) -> bool:
+def _has_spare(book: EngineState) -> bool:
     """True if an idle worker may go: as many as there should be are ready without it."""
     return _surplus(book) > 0 and len(book.staff.for_all()) > book.scheduling.workers
 
 
-def _is_short(book: Book) -> bool:
+def _is_short(book: EngineState) -> bool:
     """One more worker may be added, and would have something to do."""
     roster = book.roster
     may_add = len(roster.slots) - len(roster.vacated) + roster.ordered < book.scheduling.max_workers
     return may_add and book.hands_out and wants_another_worker(book)
 
 
-def _add(book: Book) -> None:
+def _add(book: EngineState) -> None:
     book.roster.ordered += 1
     book.command(AddWorker())
 
 
-def _retire(book: Book, worker: Worker) -> None:
+def _retire(book: EngineState, worker: Worker) -> None:
     worker.leaving = True
     worker.stopped = True
     book.roster.retired.add(worker.id)

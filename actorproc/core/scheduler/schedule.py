@@ -25,7 +25,7 @@ from actorproc.core.scheduler.pick import (
     work_class_of,
 )
 from actorproc.core.scheduler.reload import open_to
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode, StepToken
@@ -41,7 +41,7 @@ __all__ = ["fill", "go_on", "let_in", "note_unbegun", "park", "push_unit", "queu
 _RUNNABLE, _EXECUTE, _ON_TIMEOUT = ProcedureState.RUNNABLE, Mode.EXECUTE, Mode.ON_TIMEOUT
 
 
-def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_the_front: bool = False) -> None:
+def wake(book: EngineState, record: ProcedureRecord, *, to_the_back: bool = False, to_the_front: bool = False) -> None:
     """Bring a procedure one step nearer to running: park, wait for a due time or for locks, or queue it.
 
     Safe to call at any time: a procedure that cannot run, or runs already, is left alone.
@@ -88,7 +88,7 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
     )
 
 
-def queue_again(book: Book, type_name: str) -> None:
+def queue_again(book: EngineState, type_name: str) -> None:
     """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
     left_alone = [record for record in book.backlog.values() if record.type_name == type_name]
     for record in left_alone:
@@ -103,7 +103,7 @@ def queue_again(book: Book, type_name: str) -> None:
         wake(book, record)
 
 
-def _is_let_in(book: Book, record: ProcedureRecord) -> bool:
+def _is_let_in(book: EngineState, record: ProcedureRecord) -> bool:
     """True if a root counts as running, from now on if there is room; its members are let in with it."""
     if record.parent is not None or record.undoing or record.admitted in WITH_RUNNING:
         return True
@@ -119,7 +119,7 @@ def _is_let_in(book: Book, record: ProcedureRecord) -> bool:
     return True
 
 
-def let_in(book: Book) -> None:
+def let_in(book: EngineState) -> None:
     """A running root has ended: the next one comes in and asks for what else it needs."""
     while book.lobby.has_news and (name := book.lobby.next()) is not None:
         record = book.procs[name]
@@ -128,7 +128,7 @@ def let_in(book: Book) -> None:
         wake(book, record)
 
 
-def go_on(book: Book, tree: Tree, top: str) -> None:
+def go_on(book: EngineState, tree: Tree, top: str) -> None:
     """Nothing keeps `top` and its descendants from running any more: wake those that have something to do."""
     # In the old order of the queue for locks, as after a restart.
     for record in sorted(tree.below(top), key=lambda record: (not record.ticket, record.ticket)):
@@ -136,7 +136,7 @@ def go_on(book: Book, tree: Tree, top: str) -> None:
     book.scopes_to_advance.update(tree.scopes)
 
 
-def _has_locks(book: Book, record: ProcedureRecord) -> bool:
+def _has_locks(book: EngineState, record: ProcedureRecord) -> bool:
     """Ask for the locks of a step. A key that was poisoned since the procedure was accepted is refused now."""
     if book.poisons and not record.undoing and not book.locks.is_waiting(record.id):
         path = acquire.poisoned_key(book, record)
@@ -146,7 +146,7 @@ def _has_locks(book: Book, record: ProcedureRecord) -> bool:
     return acquire.ask(book, record)
 
 
-def park(book: Book, record: ProcedureRecord, needs: str = "") -> None:
+def park(book: EngineState, record: ProcedureRecord, needs: str = "") -> None:
     """Set a procedure aside until its type is registered, or the other one that it ``needs``."""
     parked = book.parked.setdefault(record.type_name, {})
     if record.id not in parked:  # else a signal found it where it was
@@ -157,13 +157,13 @@ def park(book: Book, record: ProcedureRecord, needs: str = "") -> None:
         book.parked.setdefault(needs, {})[record.id] = None
 
 
-def _is_held_back(book: Book, record: ProcedureRecord, parent: str) -> bool:
+def _is_held_back(book: EngineState, record: ProcedureRecord, parent: str) -> bool:
     """True if `max_parallel` of the parent keeps this child back."""
     held = book.tree_of(record).held.get(parent)
     return held is not None and record.id in held
 
 
-def fill(book: Book) -> None:
+def fill(book: EngineState) -> None:
     """Hand out steps while workers have room."""
     if not book.hands_out:
         return
@@ -197,7 +197,7 @@ def fill(book: Book) -> None:
             barred.add(work_class_of(book, record))
 
 
-def _ask_abort(book: Book, procedure: str) -> None:
+def _ask_abort(book: EngineState, procedure: str) -> None:
     record = book.procs.get(procedure)
     if record is None or record.state in TERMINAL or record.rolling:
         del book.asking[procedure]
@@ -218,7 +218,7 @@ def _ask_abort(book: Book, procedure: str) -> None:
         _send(book, worker, record, Mode.ASK_ABORT, record.step, None)
 
 
-def _worker_for(book: Book, record: ProcedureRecord) -> Worker | None:
+def _worker_for(book: EngineState, record: ProcedureRecord) -> Worker | None:
     """The worker that gets the next step; None when there is none, and the procedure waits."""
     known = known_limits_of(book, record)
     if known.is_plain and book.shares is None and not book.outdated:
@@ -233,7 +233,7 @@ def _worker_for(book: Book, record: ProcedureRecord) -> Worker | None:
     return book.staff.choose(record.type_name, book.warm.get(record.id), threads, among)
 
 
-def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
+def _hand_out(book: EngineState, worker: Worker, record: ProcedureRecord) -> None:
     record.attempt += 1
     if record.undoing:
         unit = book.tree_of(record).units[record.undoing]
@@ -256,7 +256,7 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
     _send(book, worker, record, mode, record.step, None)
 
 
-def push_unit(book: Book, record: ProcedureRecord, label: str) -> None:
+def push_unit(book: EngineState, record: ProcedureRecord, label: str) -> None:
     """The step that begins now is to be undone when its tree fails."""
     root = book.procs[record.root]
     unit = UndoRecord(record.root, root.undo_next, record.id, label, record.step)
@@ -267,7 +267,7 @@ def push_unit(book: Book, record: ProcedureRecord, label: str) -> None:
     book.touch(root)
 
 
-def note_unbegun(book: Book, record: ProcedureRecord) -> None:
+def note_unbegun(book: EngineState, record: ProcedureRecord) -> None:
     """The attempt that was handed out last has not begun its step: if none before has, the next one is the first."""
     tree = book.tree_of(record)
     units = tree.units_of.get(record.id)
@@ -277,7 +277,7 @@ def note_unbegun(book: Book, record: ProcedureRecord) -> None:
         book.write(PutUndo(unit))
 
 
-def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:
+def _send(book: EngineState, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:
     book.touch(record)
     procedure, type_name, attempt = record.id, record.type_name, record.attempt
     token = StepToken(book.epoch, worker.id, procedure, step, attempt, mode)
@@ -321,7 +321,7 @@ def _special(limits: StepLimits, threads: int) -> StepLimits | None:
     return limits if threads == limits.threads else msgspec.structs.replace(limits, threads=threads)
 
 
-def steal(book: Book) -> None:
+def steal(book: EngineState) -> None:
     """Ask back what waits behind a silent worker's running step while another worker is idle."""
     if not may_steal(book):
         return

@@ -6,7 +6,7 @@ into writes. `restore(store + pending writes)` must give the same memory again.
 
 from __future__ import annotations
 
-from actorproc.core.state.parts import Aftermath, Agenda, Obstacles, Residents, Standing, Workplace
+from actorproc.core.state.parts import EndedTrees, ManagerFlags, PendingDecision, ResidentSet, WaitRegistry, WorkQueues
 from actorproc.core.state.tree import Tree
 from actorproc.model.messages.commands import Decision
 from actorproc.model.policies import Scheduling, TypeMeta
@@ -14,7 +14,7 @@ from actorproc.model.rows.records import AuditRecord, ProcedureRecord, copied
 from actorproc.model.rows.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch, Was
 from actorproc.model.states import TERMINAL, ProcedureState
 
-__all__ = ["DEFAULT_SCHEDULING", "Book"]
+__all__ = ["DEFAULT_SCHEDULING", "EngineState"]
 
 DEFAULT_SCHEDULING = Scheduling()
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
@@ -22,7 +22,7 @@ _RUNNABLE = ProcedureState.RUNNABLE
 _WAS_RUNNABLE = Was(_RUNNABLE, None, None)
 
 
-class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
+class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTrees, PendingDecision):
     """Resident trees, queues, locks, timers, workers; plus the decision being made.
 
     One object, so that a decision reaches everything in one step; each base class is a part with a job of its
@@ -30,12 +30,12 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
     """
 
     def __init__(self, epoch: int, scheduling: Scheduling = DEFAULT_SCHEDULING) -> None:
-        Standing.__init__(self, epoch)
-        Residents.__init__(self)
-        Workplace.__init__(self, scheduling)
-        Obstacles.__init__(self)
-        Aftermath.__init__(self)
-        Agenda.__init__(self)
+        ManagerFlags.__init__(self, epoch)
+        ResidentSet.__init__(self)
+        WorkQueues.__init__(self, scheduling)
+        WaitRegistry.__init__(self)
+        EndedTrees.__init__(self)
+        PendingDecision.__init__(self)
         self._stored: dict[str, Was] = {}
 
     # ------------------------------------------------------------------ residents

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.states import TERMINAL
 
@@ -16,12 +16,12 @@ __all__ = ["facts_of", "fingerprint"]
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def fingerprint(book: Book) -> dict[str, Any]:
+def fingerprint(book: EngineState) -> dict[str, Any]:
     """Equal for books with the same durable facts; trees that may leave memory are left out. Stays as it is."""
     return copy.deepcopy(facts_of(book))
 
 
-def facts_of(book: Book) -> dict[str, Any]:
+def facts_of(book: EngineState) -> dict[str, Any]:
     """The same to be compared at once and not to be changed: much of it is the book's own, not a copy."""
     # A question about an abort is not asked again of one that has ended: what only waits for its answer knows no more
     # than a tree that has left memory.
@@ -59,13 +59,13 @@ def facts_of(book: Book) -> dict[str, Any]:
     }
 
 
-def _is_due_at(book: Book, name: str, at: float) -> bool:
+def _is_due_at(book: EngineState, name: str, at: float) -> bool:
     """Whether a timer is of what waits now; one of a wait that a removed procedure of this id gave up is not."""
     record = book.procs.get(name)
     return record is not None and record.due_at == at
 
 
-def _at_work(book: Book) -> set[str]:
+def _at_work(book: EngineState) -> set[str]:
     """Procedures that wait for anything but the outside, or are in a worker's hands."""
     queued = book.ready.members()
     queued.update(book.backlog, book.staff.in_hand, book.aside.names(), book.slots.names(), book.lobby.names())
@@ -75,7 +75,7 @@ def _at_work(book: Book) -> set[str]:
     return {name for name in queued if name in book.backlog or (name in book.procs and not _stands_still(book, name))}
 
 
-def _stands_still(book: Book, name: str) -> bool:
+def _stands_still(book: EngineState, name: str) -> bool:
     """It has a step in a worker's hands, but no other will follow by itself: paused, or to be bypassed."""
     record = book.procs[name]
     if record.bypassing:

@@ -1,4 +1,4 @@
-"""Parts of the `Book`: each owns the attributes of one concern; `Book` puts them together."""
+"""Parts of the `EngineState`: each owns the attributes of one concern; `EngineState` puts them together."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 import msgspec
 
 from actorproc.core.locks.table import LockTable
-from actorproc.core.queues.admission import Lobby
-from actorproc.core.queues.cold_queue import Backlog
-from actorproc.core.queues.event_subscribers import Listeners
-from actorproc.core.queues.key_limits import Slots
-from actorproc.core.queues.run_queue import ReadyQueue
-from actorproc.core.queues.timers import Timers
-from actorproc.core.queues.worker_shares import Shares
-from actorproc.core.queues.worker_table import Roster, Staff, WaitingRoom
+from actorproc.core.queues.admission import AdmissionQueue
+from actorproc.core.queues.cold_queue import ColdQueue
+from actorproc.core.queues.event_subscribers import EventSubscribers
+from actorproc.core.queues.key_limits import KeyLimits
+from actorproc.core.queues.run_queue import RunQueue
+from actorproc.core.queues.timers import TimerQueue
+from actorproc.core.queues.worker_shares import WorkerShares
+from actorproc.core.queues.worker_table import SlotPlan, WorkerTable, WorkerWaitList
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.commands import Command
@@ -24,7 +24,16 @@ from actorproc.model.rows.records import EventRecord, PoisonRecord, ProcedureRec
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import TERMINAL
 
-__all__ = ["Aftermath", "Agenda", "Hindered", "KnownLimits", "Obstacles", "Residents", "Standing", "Workplace"]
+__all__ = [
+    "EndedTrees",
+    "KnownLimits",
+    "ManagerFlags",
+    "PendingDecision",
+    "PostponedStep",
+    "ResidentSet",
+    "WaitRegistry",
+    "WorkQueues",
+]
 
 _QUOTAS = Quotas()
 _RETENTION = Retention()
@@ -40,8 +49,8 @@ class KnownLimits(msgspec.Struct, frozen=True, gc=False):
     """The class that says so; None: the submit does."""
 
 
-class Standing:
-    """Part of the `Book`: the time of the event, the next numbers to give, and whether steps are handed out."""
+class ManagerFlags:
+    """Part of the `EngineState`: the time of the event, the next numbers to give, and whether steps are handed out."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -67,8 +76,8 @@ class Standing:
         return self.dispatching and self.paused is None and not self.gated
 
 
-class Residents:
-    """Part of the `Book`: heads, trees and types."""
+class ResidentSet:
+    """Part of the `EngineState`: heads, trees and types."""
 
     def __init__(self) -> None:
         self.procs: dict[str, ProcedureRecord] = {}
@@ -113,7 +122,7 @@ class Residents:
         return [record for record in tree.members.values() if record.state not in TERMINAL]
 
 
-class Hindered(NamedTuple):
+class PostponedStep(NamedTuple):
     """A step that could not be begun, for a reason that may pass."""
 
     step: tuple[int, int]
@@ -122,25 +131,25 @@ class Hindered(NamedTuple):
     reason: str
 
 
-class Workplace:
-    """Part of the `Book`: queues and workers. Nothing here is stored, but for the marks in the heads."""
+class WorkQueues:
+    """Part of the `EngineState`: queues and workers. Nothing here is stored, but for the marks in the heads."""
 
     def __init__(self, scheduling: Scheduling) -> None:
         self.scheduling = scheduling
-        self.ready = ReadyQueue(scheduling.priority_ageing)
-        self.lobby = Lobby(scheduling.max_running)
-        self.slots = Slots(scheduling.concurrency, scheduling.rate)
+        self.ready = RunQueue(scheduling.priority_ageing)
+        self.lobby = AdmissionQueue(scheduling.max_running)
+        self.slots = KeyLimits(scheduling.concurrency, scheduling.rate)
         self.knows_dedicated = False
         """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""
-        self.aside = WaitingRoom()
+        self.aside = WorkerWaitList()
         """Runnable procedures whose worker of their own is not there yet."""
-        self.backlog = Backlog(self.ready.ageing)
+        self.backlog = ColdQueue(self.ready.ageing)
         self.ready.rooms += [self.lobby, self.slots, self.aside, self.backlog]
-        self.shares: Shares | None = None
+        self.shares: WorkerShares | None = None
         if scheduling.shares or scheduling.reserved:
-            self.shares = Shares(scheduling.shares, scheduling.reserved)
-        self.staff = Staff()
-        self.roster = Roster(scheduling.workers)
+            self.shares = WorkerShares(scheduling.shares, scheduling.reserved)
+        self.staff = WorkerTable()
+        self.roster = SlotPlan(scheduling.workers)
         self.hired: dict[str, WorkerId | None] = {}
         """Procedures with a worker of their own; None: it was asked for."""
         self.suspects: set[str] = set()
@@ -149,7 +158,7 @@ class Workplace:
         """While workers are reloaded: those with old code."""
         self.renewed: set[str] = set()
         """Procedures that a worker with new code was handed meanwhile."""
-        self.hindered: dict[str, Hindered] = {}
+        self.hindered: dict[str, PostponedStep] = {}
         """Steps that could not be begun for a reason that may pass, by procedure."""
         self.warm: dict[str, WorkerId] = {}
         """Worker that holds the live object of a procedure, by procedure."""
@@ -160,16 +169,16 @@ class Workplace:
         return self.shares is None and self.lobby.capacity is None
 
 
-class Obstacles:
-    """Part of the `Book`: timers, locks, poisoned keys, signals."""
+class WaitRegistry:
+    """Part of the `EngineState`: timers, locks, poisoned keys, signals."""
 
     def __init__(self) -> None:
-        self.timers = Timers()
+        self.timers = TimerQueue()
         self.locks = LockTable()
         self.inherited: dict[str, dict[str, LockMode]] = {}
         """Locks that parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
         self.poisons: dict[str, PoisonRecord] = {}
-        self.listeners = Listeners()
+        self.listeners = EventSubscribers()
         self.buffered: dict[str, list[EventRecord]] = {}
         """Signals and events that none has taken, by target, in the order in which they came."""
         self.published = 0
@@ -190,8 +199,8 @@ class Obstacles:
         )
 
 
-class Aftermath:
-    """Part of the `Book`: how long finished trees are kept, and those that are on their way out."""
+class EndedTrees:
+    """Part of the `EngineState`: how long finished trees are kept, and those that are on their way out."""
 
     def __init__(self) -> None:
         self.retention = _RETENTION
@@ -205,8 +214,8 @@ class Aftermath:
         """Procedures removed in batches that may not be stored yet: what the store has of them is void."""
 
 
-class Agenda:
-    """Part of the `Book`: empty between two decisions, but for `asking` and `stalled`."""
+class PendingDecision:
+    """Part of the `EngineState`: empty between two decisions, but for `asking` and `stalled`."""
 
     def __init__(self) -> None:
         self.scopes_to_advance: dict[str, None] = {}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockMode
@@ -25,7 +25,7 @@ _HELD_BY = " held by "
 """Between path and holder in the shown key of a lock; a holder's id has no spaces."""
 
 
-def exclude_damaged(book: Book, damage: list[Damage], families: Iterable[str]) -> None:
+def exclude_damaged(book: EngineState, damage: list[Damage], families: Iterable[str]) -> None:
     """Exclude every resident tree in which a record is missing; one that is not of `families` has a single record."""
     flaws: dict[str, str] = {}
     for found in damage:
@@ -45,7 +45,7 @@ def exclude_damaged(book: Book, damage: list[Damage], families: Iterable[str]) -
             exclude(book, tree, flaws.get(root))
 
 
-def _keep_lock(book: Book, found: Damage, flaws: dict[str, str]) -> None:
+def _keep_lock(book: EngineState, found: Damage, flaws: dict[str, str]) -> None:
     path, _, name = found.key.rpartition(_HELD_BY)
     book.locks.hold(name, path, LockMode.WRITE)
     what = f"the lock of {path!r} held by {name} is damaged"
@@ -55,13 +55,13 @@ def _keep_lock(book: Book, found: Damage, flaws: dict[str, str]) -> None:
         flaws[holder.root] = f"{what}: {found.reason}"
 
 
-def _keep_poison(book: Book, found: Damage) -> None:
+def _keep_poison(book: EngineState, found: Damage) -> None:
     reason = f"its poison record is damaged: {found.reason}"
     book.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", UNKNOWN_ROOT, 0.0, reason)
     book.flaws.append(f"the poison record of {found.key!r} is damaged, so it stays poisoned: {found.reason}")
 
 
-def exclude(book: Book, tree: Tree, reason: str | None = None) -> None:
+def exclude(book: EngineState, tree: Tree, reason: str | None = None) -> None:
     """Take a tree out of memory when a record of it is missing, or for the reason given."""
     reason = reason or _flaw_of(tree)
     if reason is not None:
@@ -69,7 +69,7 @@ def exclude(book: Book, tree: Tree, reason: str | None = None) -> None:
         book.dismiss(tree)
 
 
-def error_of(book: Book, procedure: str) -> StoreDamaged | None:
+def error_of(book: EngineState, procedure: str) -> StoreDamaged | None:
     """Error that forbids every action on a procedure; None when it is sound, or unknown."""
     reason = book.damaged.get(procedure)
     if reason is None:

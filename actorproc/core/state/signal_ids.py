@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import itemgetter
 
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.ids import name_of_event
 from actorproc.model.rows.records import EventRecord
 from actorproc.model.rows.writes import DeleteEvent, PutEvent
@@ -35,7 +35,7 @@ MAX_REMEMBERED_IN_ALL = 100_000
 """Ids of taken signals that are remembered for all targets together."""
 
 
-def is_repeated(book: Book, target: str, dedup: str | None) -> bool:
+def is_repeated(book: EngineState, target: str, dedup: str | None) -> bool:
     """True if a signal with this id is kept for the target or was taken."""
     if dedup is None:
         return False
@@ -44,21 +44,21 @@ def is_repeated(book: Book, target: str, dedup: str | None) -> bool:
     return any(known.dedup == dedup for known in book.buffered.get(target, ()))
 
 
-def next_number(book: Book, target: str) -> int:
+def next_number(book: EngineState, target: str) -> int:
     """The number of the next row of a target: above those kept and those remembered."""
     kept = book.buffered.get(target)
     taken = book.taken.get(target)
     return max(kept[-1].seq if kept else 0, next(reversed(taken.values())) if taken else 0) + 1
 
 
-def keep(book: Book, row: EventRecord) -> None:
+def keep(book: EngineState, row: EventRecord) -> None:
     """A signal waits from now on for a procedure to take it."""
     book.buffered.setdefault(row.target, []).append(row)
     book.write(PutEvent(row))
     _count(book, row.target, 1)
 
 
-def discard(book: Book, row: EventRecord, *, is_stored: bool = False) -> None:
+def discard(book: EngineState, row: EventRecord, *, is_stored: bool = False) -> None:
     """A kept signal waits no more; `is_stored`: its row is for the caller to remove, or to change."""
     kept = book.buffered[row.target]
     kept.remove(row)
@@ -69,12 +69,12 @@ def discard(book: Book, row: EventRecord, *, is_stored: bool = False) -> None:
         book.write(DeleteEvent(row.target, row.seq))
 
 
-def _count(book: Book, target: str, change: int) -> None:
+def _count(book: EngineState, target: str, change: int) -> None:
     if name_of_event(target) is not None:
         book.published += change
 
 
-def remember(book: Book, row: EventRecord) -> None:
+def remember(book: EngineState, row: EventRecord) -> None:
     """A signal was taken: its row goes, or stays as a note of its id."""
     if row.dedup is None:
         book.write(DeleteEvent(row.target, row.seq))
@@ -88,7 +88,7 @@ def remember(book: Book, row: EventRecord) -> None:
         _drop(book, *next(iter(book.taken_order)))
 
 
-def forget(book: Book, procedure: str) -> None:
+def forget(book: EngineState, procedure: str) -> None:
     """A procedure takes no signal any more: those kept for it go, and the ids of those it took. Idempotent."""
     for row in book.buffered.pop(procedure, ()):
         book.write(DeleteEvent(procedure, row.seq))
@@ -96,13 +96,13 @@ def forget(book: Book, procedure: str) -> None:
         _drop(book, procedure, dedup)
 
 
-def drop(book: Book, target: str) -> None:
+def drop(book: EngineState, target: str) -> None:
     """The same for a procedure that is removed: its rows go with it. Idempotent."""
     for dedup in book.taken.pop(target, ()):
         book.taken_order.pop((target, dedup), None)
 
 
-def recall(book: Book, events: Iterable[EventRecord]) -> None:
+def recall(book: EngineState, events: Iterable[EventRecord]) -> None:
     """Signals that no procedure has taken yet, and the ids of those that were taken, read back from the store."""
     rows = []
     for row in events:
@@ -119,12 +119,12 @@ def recall(book: Book, events: Iterable[EventRecord]) -> None:
         book.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
 
 
-def _note(book: Book, target: str, dedup: str, seq: int) -> None:
+def _note(book: EngineState, target: str, dedup: str, seq: int) -> None:
     book.taken.setdefault(target, {})[dedup] = seq
     book.taken_order[target, dedup] = None
 
 
-def _drop(book: Book, target: str, dedup: str) -> None:
+def _drop(book: EngineState, target: str, dedup: str) -> None:
     known = book.taken[target]
     book.write(DeleteEvent(target, known.pop(dedup)))
     if not known:

@@ -5,7 +5,7 @@ Listed where they happened and at the top of the failing scope, durably. The hea
 
 from __future__ import annotations
 
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.model.rows.records import ErrorInfo, Leftover, ProcedureRecord, StepKind, StepRecord, UndoRecord
 from actorproc.model.rows.writes import PutStep
 
@@ -16,7 +16,7 @@ MAX_LEFTOVERS = 100
 _LONGEST_REASON = 300
 
 
-def skip(book: Book, record: ProcedureRecord, unit: UndoRecord, error: ErrorInfo, top: ProcedureRecord) -> None:
+def skip(book: EngineState, record: ProcedureRecord, unit: UndoRecord, error: ErrorInfo, top: ProcedureRecord) -> None:
     """Record that an undo gave up and that the rollback goes on without it, from the state there is."""
     record.state_at = record.state_at or record.records
     record.records += 1
@@ -41,7 +41,7 @@ def skip(book: Book, record: ProcedureRecord, unit: UndoRecord, error: ErrorInfo
     _add(book, record, top, Leftover(record.id, unit.label, reason))
 
 
-def list_no_rollback(book: Book, record: ProcedureRecord, top: ProcedureRecord) -> None:
+def list_no_rollback(book: EngineState, record: ProcedureRecord, top: ProcedureRecord) -> None:
     """A member ran and has no rollback: the top of its scope lists it."""
     if record is not top:
         _add(book, top, top, Leftover(record.id, "", f"{record.type_name} has no rollback"))
@@ -52,7 +52,7 @@ def has_own(record: ProcedureRecord) -> bool:
     return bool(record.leftovers) and any(left.procedure == record.id for left in record.leftovers)
 
 
-def _add(book: Book, record: ProcedureRecord, top: ProcedureRecord, left: Leftover) -> None:
+def _add(book: EngineState, record: ProcedureRecord, top: ProcedureRecord, left: Leftover) -> None:
     for listing in {record.id: record, top.id: top}.values():
         if len(listing.leftovers) < MAX_LEFTOVERS:
             listing.leftovers += (left,)

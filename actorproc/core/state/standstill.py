@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from actorproc.core.locks.view import LockView
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.names import no_class_registered
 from actorproc.model.rows.records import ProcedureRecord
@@ -32,7 +32,7 @@ class Parked(NamedTuple):
     """Its class is not registered; else the class was not able to take its state, or no worker to run it."""
 
 
-def parked_residents(book: Book) -> Iterator[Parked]:
+def parked_residents(book: EngineState) -> Iterator[Parked]:
     """Procedures in memory that are parked."""
     for name in {name: None for names in book.parked.values() for name in names}:  # some stand under two types
         record = book.procs.get(name)
@@ -41,7 +41,7 @@ def parked_residents(book: Book) -> Iterator[Parked]:
             yield found
 
 
-def obstacle_of(book: Book, procedure: str) -> Parked | None:
+def obstacle_of(book: EngineState, procedure: str) -> Parked | None:
     """The parked procedure that keeps a resident one from ending; None when nothing of its tree does."""
     record = book.procs.get(procedure)
     if record is None:
@@ -49,7 +49,7 @@ def obstacle_of(book: Book, procedure: str) -> Parked | None:
     return _Search(book.trees[record.root], book.types, book.locks).of(record)
 
 
-def obstacle_of_stored(book: Book, procedure: str, members: Iterable[ProcedureRecord]) -> Parked | None:
+def obstacle_of_stored(book: EngineState, procedure: str, members: Iterable[ProcedureRecord]) -> Parked | None:
     """The same for a tree that is not in memory, as the store has it."""
     found = {record.id: record for record in members}
     if procedure not in found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts import KnownLimits
 from actorproc.model.policies import Backoff, StepLimits, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord
@@ -10,12 +10,12 @@ from actorproc.model.rows.records import ProcedureRecord
 __all__ = ["backoff_of", "known_limits_of", "limits_of", "retries_overtime"]
 
 
-def limits_of(book: Book, record: ProcedureRecord) -> StepLimits:
+def limits_of(book: EngineState, record: ProcedureRecord) -> StepLimits:
     """The limits of a procedure whose class is registered."""
     return record.limits if record.limits is not None else known_limits_of(book, record).limits
 
 
-def known_limits_of(book: Book, record: ProcedureRecord) -> KnownLimits:
+def known_limits_of(book: EngineState, record: ProcedureRecord) -> KnownLimits:
     """The same with what follows from them."""
     if record.limits is not None:
         return _known(record.limits, None)
@@ -26,13 +26,13 @@ def known_limits_of(book: Book, record: ProcedureRecord) -> KnownLimits:
     return known
 
 
-def backoff_of(book: Book, record: ProcedureRecord) -> Backoff:
+def backoff_of(book: EngineState, record: ProcedureRecord) -> Backoff:
     """The retry policy of a procedure whose class is registered."""
     given = record.limits.retry if record.limits is not None else None
     return given if given is not None else book.types[record.type_name].retry
 
 
-def retries_overtime(book: Book, record: ProcedureRecord) -> bool:
+def retries_overtime(book: EngineState, record: ProcedureRecord) -> bool:
     """True: a step that was killed for its wall time or CPU time is tried again."""
     if record.limits is not None and record.limits.retry is not None:
         return record.limits.retries_overtime

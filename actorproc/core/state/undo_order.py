@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from actorproc.core.state.engine_state import Book
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
 from actorproc.model.states import ProcedureState
@@ -12,7 +12,7 @@ from actorproc.model.states import ProcedureState
 __all__ = ["is_left_alone", "is_poisoned", "next_to_undo"]
 
 
-def next_to_undo(book: Book, tree: Tree, top_id: str) -> UndoRecord | None:
+def next_to_undo(book: EngineState, tree: Tree, top_id: str) -> UndoRecord | None:
     """The next unit of a failing scope below its root that is to run, None when none is."""
     return tree.newest_unit(top_id, lambda member: is_left_alone(book, member, top_id))
 
@@ -22,7 +22,9 @@ def is_poisoned(member: ProcedureRecord) -> bool:
     return member.error is not None and member.error.kind == "poisoned"
 
 
-def is_left_alone(book: Book, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()) -> bool:
+def is_left_alone(
+    book: EngineState, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()
+) -> bool:
     """True if a unit does not run: of a poisoned or given up member, or of a finished one its parent compensates.
 
     `opened`: members that a retry would open again.

@@ -15,23 +15,23 @@ from itertools import chain, islice
 import msgspec
 
 from actorproc.core.state.phases import is_interrupted, is_waiting_for_locks, phase_of, reason_of
-from actorproc.engine.callers.event_hooks import EventSink
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.callers.event_hooks import EventHooks
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.subscription import EPOCH_BITS, Subscription
 from actorproc.model.ids import StepToken
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.rows.cold_trees import COLD_STATES
 from actorproc.model.rows.records import ErrorInfo, PoisonRecord, ProcedureRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import DeleteProcedure, PutPoison, PutProcedure, PutStep
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.report.changes import Change, ChangeKind, EventKind, ProcedureEvent
 from actorproc.report.info import as_text
 from actorproc.store.base import ProcedureStore
 
-__all__ = ["Observer"]
+__all__ = ["ChangeFeed"]
 
 _HISTORY = 4096
 """Changes kept for those who come back with ``since``."""
@@ -58,7 +58,7 @@ _STEADY = {ProcedureState.WAITING, ProcedureState.WAITING_TIMEOUT, *TERMINAL}
 """States in which a head can be stored again while nothing happened to the procedure itself."""
 
 
-class _Seen(msgspec.Struct, gc=False):
+class _SeenHead(msgspec.Struct, gc=False):
     """Last state of a procedure that was told."""
 
     state: ProcedureState
@@ -69,11 +69,11 @@ class _Seen(msgspec.Struct, gc=False):
     """Errors and crashes of the present step."""
 
 
-class Observer:
+class ChangeFeed:
     """Finds out what changed and tells those who asked."""
 
     def __init__(
-        self, *, epoch: int, clock: Clock, ledger: Ledger, events: EventSink, last_batch: int | None = None
+        self, *, epoch: int, clock: Clock, ledger: InFlightTable, events: EventHooks, last_batch: int | None = None
     ) -> None:
         """`last_batch` is the number of the last commit of the life before; None: no watcher of it can come back."""
         self._clock = clock
@@ -93,7 +93,7 @@ class Observer:
         """Time until which changes are noted; monotonic. None: there are watchers, or changes are not noted."""
         self._awaits_first = self._noting
         """Changes are noted for watchers of the life before, and none has come yet."""
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _SeenHead] = {}
 
     @property
     def watchers(self) -> int:
@@ -167,11 +167,11 @@ class Observer:
             stands_still=parked is not None,
         )
         if record.state not in TERMINAL:
-            self._seen[record.id] = _Seen(*self._look(record, phase))
+            self._seen[record.id] = _SeenHead(*self._look(record, phase))
         return self._change("present", record, phase, record.state, parked or reason_of(record, phase))
 
     # ------------------------------------------------------------ what happens
-    def recovered(self, snapshot: Snapshot, store: ProcedureStore) -> None:
+    def recovered(self, snapshot: RecoverySnapshot, store: ProcedureStore) -> None:
         """The roots an earlier life left unfinished; those that were not loaded are looked up for who wants to know.
 
         Of these no more than the sink could take anyway.
@@ -219,7 +219,7 @@ class Observer:
         """A procedure has been parked for a while."""
         self._emit("parked", record, record.updated_at, reason)
 
-    def committed(self, batch: Batch) -> None:
+    def committed(self, batch: CommitBatch) -> None:
         """A batch is durable and was acted on."""
         if self._noted_until is not None and (
             self._clock.monotonic() > self._noted_until
@@ -239,7 +239,7 @@ class Observer:
             for subscription in self._subscriptions:
                 subscription.mark(self._seq, self._batch)
 
-    def _compare(self, batch: Batch, *, events: bool) -> None:
+    def _compare(self, batch: CommitBatch, *, events: bool) -> None:
         in_hand = _InHand(batch, self._ledger)
         for write in batch.writes:
             if isinstance(write, PutProcedure):
@@ -274,14 +274,14 @@ class Observer:
         if phase is Phase.DONE:
             self._seen.pop(record.id, None)
         else:
-            self._seen[record.id] = _Seen(state, phase, place, faults)
+            self._seen[record.id] = _SeenHead(state, phase, place, faults)
 
     @staticmethod
     def _look(record: ProcedureRecord, phase: Phase) -> tuple[ProcedureState, Phase, tuple[int, int, int, int], int]:
         place = (record.run, record.step, record.attempt, record.undone)
         return record.state, phase, place, record.errors + record.crashes
 
-    def _tell_troubles(self, batch: Batch) -> None:
+    def _tell_troubles(self, batch: CommitBatch) -> None:
         """Without comparing: only what logs tell by default, that is what may need an operator."""
         for write in batch.writes:
             if type(write) is PutStep:  # half of all writes
@@ -344,7 +344,7 @@ class Observer:
             )
         )
 
-    def _emit_poison(self, poison: PoisonRecord, batch: Batch) -> None:
+    def _emit_poison(self, poison: PoisonRecord, batch: CommitBatch) -> None:
         head = batch.head(poison.by)  # as it is stored with the key
         record = None if head is None else head.record
         self._events.put(
@@ -368,7 +368,7 @@ class Observer:
 class _InHand:
     """Steps that workers had in hand when a batch was stored, by its own commands or by earlier ones."""
 
-    def __init__(self, batch: Batch | None, ledger: Ledger) -> None:
+    def __init__(self, batch: CommitBatch | None, ledger: InFlightTable) -> None:
         self._commands = batch.commands if batch is not None else []
         self._ledger = ledger
         self._tokens: set[tuple[str, int, int]] | None = None
@@ -384,7 +384,7 @@ class _InHand:
         return (record.id, record.step, record.attempt) in self._tokens
 
 
-def _events_of(write: PutProcedure, before: _Seen | None, phase: Phase, faults: int) -> Iterator[EventKind]:
+def _events_of(write: PutProcedure, before: _SeenHead | None, phase: Phase, faults: int) -> Iterator[EventKind]:
     """The moments between what was seen before and this head."""
     record, was = write.record, write.was
     if was is None:

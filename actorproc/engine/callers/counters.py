@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 
-from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.outcomes import Failed, Outcome
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.report.metrics import Histogram, ProcedureCounts, StepCounts
 
-__all__ = ["Meters"]
+__all__ = ["Counters"]
 
 _SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -56,7 +56,7 @@ class _Steps:
         )
 
 
-class Meters:
+class Counters:
     """Counters of one manager. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Meters:
         """A worker died in a step."""
         self._steps[command.type_name].crashed += 1
 
-    def committed(self, batch: Batch, seconds: float | None) -> None:
+    def committed(self, batch: CommitBatch, seconds: float | None) -> None:
         """A batch is durable; `seconds` is what its commit took, None when it had nothing to store."""
         if seconds is not None:
             self._commit_seconds.add(seconds)

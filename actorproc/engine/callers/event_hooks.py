@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from actorproc.engine.runtime.bounded_queue import Outlet
+from actorproc.engine.runtime.bounded_queue import BoundedQueue
 from actorproc.model.messages.definitions import CALL_TYPE
 from actorproc.report.changes import EventKind, LifecycleEvent, ProcedureEvent, WorkerEvent, WorkerEventKind
 
-__all__ = ["EventSink"]
+__all__ = ["EventHooks"]
 
 logger = logging.getLogger("actorproc.events")
 
@@ -40,7 +40,7 @@ _LEVELS: Mapping[EventKind | WorkerEventKind, int] = {
 }
 
 
-class EventSink:
+class EventHooks:
     """Takes events from the manager, on the thread that has its turn, and delivers them on the thread for callbacks.
 
     `hook` is called with each event; what it raises is logged. `post` runs an errand on the thread for callbacks.
@@ -54,7 +54,7 @@ class EventSink:
         bound: int = 16_384,
     ) -> None:
         self._hook = hook
-        self._outlet = Outlet(self._tell, post, bound=bound)
+        self._outlet = BoundedQueue(self._tell, post, bound=bound)
 
     @property
     def bound(self) -> int:

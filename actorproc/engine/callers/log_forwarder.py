@@ -14,25 +14,25 @@ from typing import Any
 
 import msgspec
 
-from actorproc.engine.runtime.bounded_queue import Outlet
+from actorproc.engine.runtime.bounded_queue import BoundedQueue
 from actorproc.errors import RemoteError
 from actorproc.model.lines import plain_text
 from actorproc.procedure.encoding.log_records import EXCEPTION, STANDARD
 from actorproc.workers.protocol.frames import LogLine
 
-__all__ = ["LogLines"]
+__all__ = ["LogForwarder"]
 
 _extra = msgspec.msgpack.Decoder(dict[str, Any])
 
 
-class LogLines:
+class LogForwarder:
     """Takes lines from the manager. `post` runs an errand on the thread for callbacks.
 
     Needs the manager's turn (`CombiningInbox`).
     """
 
     def __init__(self, post: Callable[[Callable[[], object]], None], *, bound: int = 16_384) -> None:
-        self._outlet = Outlet(self._deliver, post, bound=bound)
+        self._outlet = BoundedQueue(self._deliver, post, bound=bound)
         self._told = 0
 
     def put(self, line: LogLine, type_name: str = "") -> None:

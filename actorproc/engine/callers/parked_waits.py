@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from actorproc.core.state.standstill import Parked
 from actorproc.engine.messages import Patience
-from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.reply_router import Waiters
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, ProcedureParked, ProcedureQuarantined, StoreDamaged
@@ -21,7 +21,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.support.engine_log import engine_logger
 
-__all__ = ["Standstills", "quarantined"]
+__all__ = ["ParkedWaits", "quarantined"]
 
 logger = engine_logger("actorproc")
 
@@ -45,7 +45,7 @@ def quarantined(id: str, damage: StoreDamaged) -> ProcedureQuarantined:
     )
 
 
-class Standstills:
+class ParkedWaits:
     """Looks after what is parked. Used while holding the manager's turn only.
 
     `warn` is called for each procedure that has been parked for the grace, with the reason.
@@ -54,7 +54,7 @@ class Standstills:
     def __init__(
         self,
         *,
-        ring: Ring,
+        ring: CommitPipeline,
         store: ProcedureStore,
         waiters: Waiters,
         clock: Clock,

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from actorproc.core.locks.explain import dangling
 from actorproc.core.state.phases import last_phase
-from actorproc.engine.callers.change_feed import Observer
-from actorproc.engine.callers.counters import Meters
-from actorproc.engine.callers.parked_waits import Standstills, quarantined
+from actorproc.engine.callers.change_feed import ChangeFeed
+from actorproc.engine.callers.counters import Counters
+from actorproc.engine.callers.parked_waits import ParkedWaits, quarantined
 from actorproc.engine.messages import (
     Describe,
     Described,
@@ -22,15 +22,15 @@ from actorproc.engine.messages import (
     ManagerMetrics,
     ManagerStatus,
     Patience,
-    Report,
+    ReportStatus,
     Subscribe,
     TakeMetrics,
-    Watch,
-    WatchEach,
+    WatchEnd,
+    WatchEnds,
 )
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.in_flight import Ledger
-from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.reply_router import Waiters, fail_future, settle_future
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure, UsageError
@@ -40,27 +40,27 @@ from actorproc.report.info import ProcedureInfo, RetentionHealth, info_of
 from actorproc.report.listing import children_by_state
 from actorproc.store.base import ProcedureStore
 
-__all__ = ["CallerDesk"]
+__all__ = ["RequestHandler"]
 
 _AT_WORK = frozenset({Phase.RUNNING, Phase.ROLLING_BACK})
 _IN_MEMORY = frozenset({Phase.QUEUED, Phase.LOCKED_OUT, Phase.RUNNING, Phase.RETRYING})
 """Phases that only procedures of resident trees are in."""
 
 
-class CallerDesk:
+class RequestHandler:
     """Answers from the store and from the live core. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(
         self,
         *,
         store: ProcedureStore,
-        ring: Ring,
-        ledger: Ledger,
+        ring: CommitPipeline,
+        ledger: InFlightTable,
         waiters: Waiters,
-        outage: Outage,
-        observer: Observer,
-        standstills: Standstills,
-        meters: Meters,
+        outage: StoreOutage,
+        observer: ChangeFeed,
+        standstills: ParkedWaits,
+        meters: Counters,
         clock: Clock,
         retention: Callable[[], RetentionHealth],
     ) -> None:
@@ -78,7 +78,7 @@ class CallerDesk:
         self._halted = 0
         """Procedures of the core that stood still because of damage when it was looked last."""
 
-    def watch(self, message: Watch) -> None:
+    def watch(self, message: WatchEnd) -> None:
         """Tell the procedure's end now, or when it comes; while the store cannot be asked, later."""
         if self._outage.lasts:
             self._outage.defer(message)
@@ -88,7 +88,7 @@ class CallerDesk:
         except StoreDamaged as error:
             fail_future(message.future, error)
 
-    def _watch(self, message: Watch) -> None:
+    def _watch(self, message: WatchEnd) -> None:
         live = self._ring.core.view(message.id)
         if live is not None and live.state not in TERMINAL:
             self._waiters.add(message.id, message.future, message.patience)
@@ -107,10 +107,10 @@ class CallerDesk:
         else:
             fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))
 
-    def watch_each(self, message: WatchEach) -> None:
+    def watch_each(self, message: WatchEnds) -> None:
         """As `watch`, for many at once."""
         for id, future in message.ends:
-            self.watch(Watch(id, future))
+            self.watch(WatchEnd(id, future))
 
     def look_at_damage(self) -> None:
         """Damage may have been met since the last call: who waits for what stands still now is told."""
@@ -246,7 +246,7 @@ class CallerDesk:
         children = children_by_state(self._store, seen.record)
         return info_of(seen.record, seen.phase, seen.reason, children, seen.progress, seen.message)
 
-    def report(self, message: Report) -> None:
+    def report(self, message: ReportStatus) -> None:
         """The manager's own report."""
         now = self._clock.monotonic()
         trouble = self._outage.error

@@ -11,7 +11,7 @@ from actorproc.report.info import RetentionHealth
 from actorproc.store.base import ProcedureStore
 from actorproc.support.engine_log import engine_logger
 
-__all__ = ["Overdue"]
+__all__ = ["RetentionLag"]
 
 logger = engine_logger("actorproc")
 
@@ -23,8 +23,8 @@ _LATE, _TOO_LATE = 1.5, 5.0
 """Units by which the oldest root is overdue: from the first on the pressure grows, and at the second it is whole."""
 
 
-class Overdue:
-    """Used by `Sweeper` alone. `unit` is how many seconds a root is late when all goes well; times are wall times."""
+class RetentionLag:
+    """Used by `RetentionSweeper` alone. `unit` is how many seconds a root is late when all goes well; times are wall times."""
 
     def __init__(self, store: ProcedureStore, retention: Retention, unit: float) -> None:
         self._store = store

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from actorproc.core.lifecycle.removal import CHUNK
-from actorproc.engine.housekeeping.retention_lag import Overdue
-from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.housekeeping.retention_lag import RetentionLag
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.reply_router import ReplyTable
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StoreDamaged
@@ -39,7 +39,7 @@ from actorproc.report.info import RetentionHealth
 from actorproc.store.base import ProcedureStore
 from actorproc.support.engine_log import engine_logger
 
-__all__ = ["Sweeper"]
+__all__ = ["RetentionSweeper"]
 
 logger = engine_logger("actorproc")
 
@@ -69,7 +69,7 @@ class _Due(NamedTuple):
     """There are too many newer ones."""
 
 
-class Sweeper:
+class RetentionSweeper:
     """Removes finished procedures by age and number. Needs the manager's turn (`CombiningInbox`).
 
     `wake_in(seconds)` asks for a call of `sweep` after that time.
@@ -79,7 +79,7 @@ class Sweeper:
         self,
         *,
         store: ProcedureStore,
-        ring: Ring,
+        ring: CommitPipeline,
         replies: ReplyTable,
         clock: Clock,
         retention: Retention,
@@ -98,7 +98,7 @@ class Sweeper:
         self._pass: Iterator[bool] | None = None
         self._oldest: float | None = None
         """Time at which the root finished that comes next in the pass."""
-        self._overdue = Overdue(store, retention, max(_SOON, self._interval))
+        self._overdue = RetentionLag(store, retention, max(_SOON, self._interval))
         self._next_at = 0.0
         """Time at which the next slice may begin, by the monotonic clock."""
         self._awaits_commit = False

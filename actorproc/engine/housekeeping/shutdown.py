@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from actorproc.engine.housekeeping.retention_sweeper import Sweeper
+from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
 from actorproc.engine.messages import Drain, Halt
-from actorproc.engine.pipeline.command_executor import Dispatcher
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.in_flight import Ledger
-from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.pipeline.command_executor import CommandExecutor
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.reply_router import ReplyTable, settle_future
 from actorproc.errors import OutcomeUnknown
 from actorproc.workers.protocol.frames import TakeBackSteps
 
-__all__ = ["Stopping"]
+__all__ = ["Shutdown"]
 
 
-class Stopping:
+class Shutdown:
     """Shutdown of the manager: whether it was asked for, and what it still waits for.
 
     Needs the manager's turn (`CombiningInbox`).
@@ -28,11 +28,11 @@ class Stopping:
     def __init__(
         self,
         *,
-        ring: Ring,
-        ledger: Ledger,
-        dispatcher: Dispatcher,
-        sweeper: Sweeper,
-        outage: Outage,
+        ring: CommitPipeline,
+        ledger: InFlightTable,
+        dispatcher: CommandExecutor,
+        sweeper: RetentionSweeper,
+        outage: StoreOutage,
         replies: ReplyTable,
         patience: float,
     ) -> None:

@@ -8,10 +8,10 @@ from actorproc.model.policies import Scheduling
 from actorproc.model.rows.records import StepRecord
 from actorproc.model.rows.writes import PutProcedure, PutStep, Write
 
-__all__ = ["Batch"]
+__all__ = ["CommitBatch"]
 
 
-class Batch:
+class CommitBatch:
     """Writes for the store, commands for after the commit, and the events, kept to be handled again if it fails."""
 
     __slots__ = (

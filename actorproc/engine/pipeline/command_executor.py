@@ -9,10 +9,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from actorproc.engine.messages import AddSlot, Ending, RetireSlot
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.in_flight import Ledger, Line
-from actorproc.engine.pipeline.result_cache import RecentEnds
-from actorproc.engine.pipeline.state_cache import FirstStates
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
+from actorproc.engine.pipeline.result_cache import ResultCache
+from actorproc.engine.pipeline.state_cache import StateCache
 from actorproc.engine.reply_router import ReplyTable, Waiters
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.type_table import TypeTable
@@ -47,16 +47,16 @@ from actorproc.workers.base import WorkerPool
 from actorproc.workers.protocol.attachments import LONG
 from actorproc.workers.protocol.frames import (
     AbortAsked,
-    Answer,
     Define,
     FrameError,
     Run,
     StateAhead,
+    StepAnswer,
     TakeBackSteps,
     ToWorker,
 )
 
-__all__ = ["Dispatcher"]
+__all__ = ["CommandExecutor"]
 
 logger = engine_logger("actorproc")
 
@@ -64,7 +64,7 @@ _BURST = 1024 * 1024
 """Bytes of state put into one frame before the next frame is begun."""
 
 
-class Dispatcher:
+class CommandExecutor:
     """Carries out commands. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(
@@ -72,11 +72,11 @@ class Dispatcher:
         *,
         pool: WorkerPool,
         store: ProcedureStore,
-        ledger: Ledger,
+        ledger: InFlightTable,
         types: TypeTable,
         replies: ReplyTable,
         waiters: Waiters,
-        recent_ends: RecentEnds,
+        recent_ends: ResultCache,
         clock: Clock,
         hire: Callable[[str], None],
         staff: Callable[[AddSlot | RetireSlot], None],
@@ -92,14 +92,14 @@ class Dispatcher:
         self._clock = clock
         self.hands_out = True
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
-        self._first_states = FirstStates(clock)
+        self._first_states = StateCache(clock)
         self._recent_ends = recent_ends
         self._ahead: set[StepToken] = set()
         """Steps of the batch under way whose states are with their workers."""
         self._outbox: dict[WorkerId, list[ToWorker]] = {}
         self._bytes = 0
         self._events: list[Event] = []
-        self._verbs: dict[type[Command], Callable[[Command, Batch], None]] = {
+        self._verbs: dict[type[Command], Callable[[Command, CommitBatch], None]] = {
             RunStep: self._run_step,  # type: ignore[dict-item]
             SendAgain: self._send_again,  # type: ignore[dict-item]
             Reply: self._reply,  # type: ignore[dict-item]
@@ -114,7 +114,7 @@ class Dispatcher:
             RetireWorker: self._retire_worker,  # type: ignore[dict-item]
         }
 
-    def act(self, batch: Batch) -> list[Event]:
+    def act(self, batch: CommitBatch) -> list[Event]:
         """Carry out a batch's commands; returns what happened on the way (states that cannot be read).
 
         In their order, but for callers, who are told when all steps are sent: each who is told is a thread that wakes
@@ -138,7 +138,7 @@ class Dispatcher:
         self._ahead.clear()
         return self._events
 
-    def send_ahead(self, batch: Batch) -> None:
+    def send_ahead(self, batch: CommitBatch) -> None:
         """Its commit is under way: bring long states of new procedures to their workers. Nothing runs by that."""
         if batch.is_routine or not self.hands_out:
             return
@@ -170,8 +170,8 @@ class Dispatcher:
         except FrameError as error:
             if type(message) is Run:
                 self._refuse(message.token, str(error))
-            elif type(message) is Answer:
-                self._pool.send(worker, (Answer(message.request, error=str(error)),))
+            elif type(message) is StepAnswer:
+                self._pool.send(worker, (StepAnswer(message.request, error=str(error)),))
             elif type(message) is TakeBackSteps and len(message.tokens) > 1:
                 half = len(message.tokens) // 2
                 self.post(worker, TakeBackSteps(message.tokens[:half]))
@@ -196,7 +196,7 @@ class Dispatcher:
                 self.post(worker, message)
 
     # ------------------------------------------------------------ one method per command
-    def _run_step(self, command: RunStep, batch: Batch) -> None:
+    def _run_step(self, command: RunStep, batch: CommitBatch) -> None:
         if not self.hands_out:  # it was decided before
             self._events.append(StepReturned(command.token))
             return
@@ -210,7 +210,7 @@ class Dispatcher:
         if state is not None:
             self._post_run(line, command, state)
 
-    def _send_again(self, again: SendAgain, batch: Batch) -> None:
+    def _send_again(self, again: SendAgain, batch: CommitBatch) -> None:
         command = self._ledger.delayed(again.token, self._clock.monotonic())
         if command is None:
             return
@@ -223,13 +223,13 @@ class Dispatcher:
         if state is not None:  # in the frame: it may be a file that the worker could not map
             self._post_run(line, replace(command, aborting=again.aborting), state, may_map=False)
 
-    def _reply(self, command: Reply, _batch: Batch) -> None:
+    def _reply(self, command: Reply, _batch: CommitBatch) -> None:
         if command.error is not None:
             self._replies.fail(command.reply, command.error)
         else:
             self._replies.settle(command.reply, command.value)
 
-    def _resolve(self, command: Resolve, batch: Batch) -> None:
+    def _resolve(self, command: Resolve, batch: CommitBatch) -> None:
         if command.id not in self._waiters:
             self._note_end(command, batch)
             return
@@ -246,7 +246,7 @@ class Dispatcher:
             return
         self._waiters.resolve(ending)
 
-    def _note_end(self, command: Resolve, batch: Batch) -> None:
+    def _note_end(self, command: Resolve, batch: CommitBatch) -> None:
         """Keep an end that no caller waits for yet: most likely one will ask, unless it is one of many children."""
         write = batch.head(command.id)
         if write is None or write.record.parent is not None:
@@ -255,16 +255,16 @@ class Dispatcher:
         if closing is not None:
             self._recent_ends.note(Ending.of(write.record, closing))
 
-    def _answer_worker(self, command: AnswerWorker, _batch: Batch) -> None:
-        self._put(command.token.worker, Answer(command.request))
+    def _answer_worker(self, command: AnswerWorker, _batch: CommitBatch) -> None:
+        self._put(command.token.worker, StepAnswer(command.request))
 
-    def _take_back(self, command: TakeBack, _batch: Batch) -> None:
+    def _take_back(self, command: TakeBack, _batch: CommitBatch) -> None:
         self._put(command.worker, TakeBackSteps(command.tokens))
 
-    def _ask_abort(self, command: AskAbort, _batch: Batch) -> None:
+    def _ask_abort(self, command: AskAbort, _batch: CommitBatch) -> None:
         self._put(command.token.worker, AbortAsked(command.token))
 
-    def _kill_worker(self, command: KillWorker, _batch: Batch) -> None:
+    def _kill_worker(self, command: KillWorker, _batch: CommitBatch) -> None:
         line = self._ledger.lines.get(command.worker)
         if line is None or line.dead or command.token not in line.queue:
             return  # it is dead already, or its answer came first: the answer wins
@@ -273,17 +273,17 @@ class Dispatcher:
         grace = line.queue[command.token].grace
         self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason)
 
-    def _start_worker(self, command: StartWorker, _batch: Batch) -> None:
+    def _start_worker(self, command: StartWorker, _batch: CommitBatch) -> None:
         self._hire(command.procedure)
 
-    def _stop_worker(self, command: StopWorker, _batch: Batch) -> None:
+    def _stop_worker(self, command: StopWorker, _batch: CommitBatch) -> None:
         self._flush()
         self._pool.stop(command.worker)
 
-    def _add_worker(self, _command: AddWorker, _batch: Batch) -> None:
+    def _add_worker(self, _command: AddWorker, _batch: CommitBatch) -> None:
         self._staff(AddSlot())
 
-    def _retire_worker(self, command: RetireWorker, _batch: Batch) -> None:
+    def _retire_worker(self, command: RetireWorker, _batch: CommitBatch) -> None:
         self._flush()
         line = self._ledger.lines.get(command.worker)
         if line is not None:
@@ -291,7 +291,7 @@ class Dispatcher:
         self._staff(RetireSlot(command.worker))
 
     # ------------------------------------------------------------ parts of a step's frame
-    def _post_run(self, line: Line, command: RunStep, state: StepRecord | None, *, may_map: bool = True) -> None:
+    def _post_run(self, line: WorkerEntry, command: RunStep, state: StepRecord | None, *, may_map: bool = True) -> None:
         token, type_name = command.token, command.type_name
         definition = self._types.get(type_name)
         if definition is None:
@@ -343,7 +343,7 @@ class Dispatcher:
             ),
         )
 
-    def _read_state(self, command: RunStep, batch: Batch | None) -> StepRecord | None:
+    def _read_state(self, command: RunStep, batch: CommitBatch | None) -> StepRecord | None:
         """The record a cold step starts from; None when it is lost, then the procedure is parked for it."""
         procedure = command.token.procedure
         record = self._first_states.take(procedure, command.record)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.engine.pipeline.batch import Batch
-from actorproc.engine.pipeline.in_flight import Ledger
-from actorproc.engine.pipeline.store_port import Persister
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.gc_pause import collector_paused
 from actorproc.engine.runtime.type_table import TypeTable
@@ -37,32 +37,32 @@ from actorproc.model.messages.events import (
 from actorproc.model.messages.outcomes import Suspended
 from actorproc.model.policies import Quotas, Retention, Scheduling
 from actorproc.model.rows.records import LockRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import DeleteLock, PutLock
 from actorproc.store.base import ProcedureStore
 
-__all__ = ["Ring"]
+__all__ = ["CommitPipeline"]
 
 
-class Ring:
+class CommitPipeline:
     """Owns the core and the two batches: the open one, and the one being committed."""
 
     def __init__(
         self,
         *,
-        snapshot: Snapshot,
+        snapshot: RecoverySnapshot,
         store: ProcedureStore,
-        persister: Persister,
-        ledger: Ledger,
+        persister: StorePort,
+        ledger: InFlightTable,
         types: TypeTable,
         clock: Clock,
         quotas: Quotas,
         retention: Retention,
         scheduling: Scheduling,
-        act: Callable[[Batch], list[Event]],
-        send_ahead: Callable[[Batch], None],
+        act: Callable[[CommitBatch], list[Event]],
+        send_ahead: Callable[[CommitBatch], None],
         mark: Callable[[], None],
-        stored: Callable[[Batch, float | None], None],
+        stored: Callable[[CommitBatch, float | None], None],
         gated: bool = False,
         unattended: bool = False,
     ) -> None:
@@ -81,11 +81,11 @@ class Ring:
         self._stored = stored
         """Told of each batch that is durable, after it was acted on, with the seconds its commit took."""
         self._errands: list[Callable[[], None]] = []
-        self._open = Batch()
-        self._committing: Batch | None = None
+        self._open = CommitBatch()
+        self._committing: CommitBatch | None = None
         self._kept: list[Event] = []
         """While the store is in trouble: what came after the commit that failed."""
-        self._failed: Batch | None = None
+        self._failed: CommitBatch | None = None
         """The batch whose commit failed: its outcome is unknown until the store was read again."""
         self._numbered = 0
         self._undecided = False
@@ -104,7 +104,7 @@ class Ring:
 
     def _restored(
         self,
-        snapshot: Snapshot,
+        snapshot: RecoverySnapshot,
         workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = (),
         before: Coordinator | None = None,
     ) -> tuple[Coordinator, Decision]:
@@ -179,7 +179,7 @@ class Ring:
         if not batch.started:
             self._begin(batch)
 
-    def _begin(self, batch: Batch) -> None:
+    def _begin(self, batch: CommitBatch) -> None:
         batch.started = True
         if self._committing is None:
             self._mark()
@@ -213,7 +213,7 @@ class Ring:
     def close(self) -> None:
         """Close the open batch, unless a commit is under way: then `committed` does it."""
         while self._committing is None and not self.trouble and not self._open.empty:
-            batch, self._open = self._open, Batch()
+            batch, self._open = self._open, CommitBatch()
             batch.sealed = self.core.seal()
             if batch.writes:
                 self._numbered += 1
@@ -238,7 +238,7 @@ class Ring:
         self._settle(batch, self.last_commit)
         self.close()
 
-    def _settle(self, batch: Batch, seconds: float | None = None) -> None:
+    def _settle(self, batch: CommitBatch, seconds: float | None = None) -> None:
         self.core.settle(batch.sealed)
         self._scheduling = batch.scheduling or self._scheduling
         self._ledger.committed(batch.events)
@@ -278,11 +278,11 @@ class Ring:
         self._committing = None
         self._failed = batch
         self._kept = self._open.events
-        self._open = Batch()
+        self._open = CommitBatch()
         self.trouble = True
         self._persister.reopen()
 
-    def reopened(self, snapshot: Snapshot) -> None:
+    def reopened(self, snapshot: RecoverySnapshot) -> None:
         """The store works: rebuild memory from it and handle again what was kept."""
         failed, self._failed = self._failed, None
         kept, self._kept = self._kept, []

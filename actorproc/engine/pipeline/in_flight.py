@@ -16,10 +16,10 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import Event, StepEnded, StepReturned, WorkerLost, WorkerReady
 
-__all__ = ["Ledger", "Line"]
+__all__ = ["InFlightTable", "WorkerEntry"]
 
 
-class Line:
+class WorkerEntry:
     """One live worker as the manager sees it."""
 
     __slots__ = (
@@ -87,11 +87,11 @@ class Line:
         return begun[1] if begun is not None else self.since
 
 
-class Ledger:
+class InFlightTable:
     """The lines of all workers. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(self) -> None:
-        self.lines: dict[WorkerId, Line] = {}
+        self.lines: dict[WorkerId, WorkerEntry] = {}
         self._limited = 0
         """Unanswered steps with a wall time: without any there is nothing to watch."""
         self._sampled = 0
@@ -99,9 +99,9 @@ class Ledger:
 
     def join(self, ready: WorkerReady) -> None:
         """A worker booted."""
-        self.lines[ready.worker] = Line(ready)
+        self.lines[ready.worker] = WorkerEntry(ready)
 
-    def hand_out(self, command: RunStep, now: float) -> Line | None:
+    def hand_out(self, command: RunStep, now: float) -> WorkerEntry | None:
         """Note a step as sent; None when its worker is dead, then it must not be sent."""
         token = command.token
         line = self.lines.get(token.worker)
@@ -160,7 +160,7 @@ class Ledger:
             line.held[token] = line.held.pop(token)
         return command
 
-    def die(self, worker: WorkerId) -> Line | None:
+    def die(self, worker: WorkerId) -> WorkerEntry | None:
         """A worker is dead: nothing is sent to it any more. Its line stays until that is committed."""
         line = self.lines.get(worker)
         if line is not None:
@@ -213,7 +213,7 @@ class Ledger:
             return None
         return min((limit for _, _, limit in self._limits()), default=None)
 
-    def overdue(self, now: float) -> list[tuple[Line, RunStep]]:
+    def overdue(self, now: float) -> list[tuple[WorkerEntry, RunStep]]:
         """Running steps past their wall time whose workers are not being killed yet."""
         if not self._limited:
             return []
@@ -234,7 +234,7 @@ class Ledger:
                 found += line.begun if line.is_threaded else list(line.queue)[:1]
         return tuple(found)
 
-    def sampled(self) -> list[tuple[Line, RunStep]]:
+    def sampled(self) -> list[tuple[WorkerEntry, RunStep]]:
         """Running steps whose use of CPU and memory is limited, in workers that are not being killed."""
         if not self._sampled:
             return []
@@ -244,7 +244,7 @@ class Ledger:
             if not line.dead and line.killed is None and (first := line.running) is not None and _is_sampled(first)
         ]
 
-    def _limits(self) -> Iterator[tuple[Line, RunStep, float]]:
+    def _limits(self) -> Iterator[tuple[WorkerEntry, RunStep, float]]:
         for line in self.lines.values():
             if line.killed is not None or line.dead:
                 continue
@@ -268,7 +268,7 @@ class Ledger:
         return tuple(self._status(line, now) for line in self.lines.values() if not line.dead)
 
     @staticmethod
-    def _status(line: Line, now: float) -> WorkerStatus:
+    def _status(line: WorkerEntry, now: float) -> WorkerStatus:
         first = line.running
         progress, message = line.said.get(first.token, (None, None)) if first else (None, None)
         return WorkerStatus(

@@ -13,7 +13,7 @@ from actorproc.engine.messages import Ending
 from actorproc.model.rows.writes import DeleteProcedure, PutRemoval, Write
 from actorproc.model.states import ProcedureState
 
-__all__ = ["RecentEnds"]
+__all__ = ["ResultCache"]
 
 _MOST = 2_048
 _LONGEST = 1_024
@@ -21,7 +21,7 @@ _LONGEST = 1_024
 _SUCCESS = ProcedureState.SUCCESS
 
 
-class RecentEnds:
+class ResultCache:
     """The newest ends of roots that succeeded, which nothing changes any more but their removal; a bounded number.
 
     Only what is durable comes here. `get` is for any thread, the rest for the manager's.

@@ -12,7 +12,7 @@ from actorproc.engine.runtime.clock import Clock
 from actorproc.model.rows.records import StepRecord
 from actorproc.model.rows.writes import DeleteProcedure, PutStep, Write
 
-__all__ = ["FirstStates"]
+__all__ = ["StateCache"]
 
 _MOST = 16_384
 _MOST_BYTES = 4 * 1024 * 1024
@@ -20,7 +20,7 @@ _LONG = 10.0
 """Seconds after which a procedure that has not begun gives its place to a new one: it waits for something else."""
 
 
-class FirstStates:
+class StateCache:
     """The first record of each new procedure, until its step is handed out; a bounded number, of bounded size.
 
     What is not here is read from the store. Only what is durable comes here, and a first record never changes before

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from actorproc.engine.messages import CommitFailed, StorageTrouble, Watch
+from actorproc.engine.messages import CommitFailed, StorageTrouble, WatchEnd
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.messages.events import ReloadBegan, Resized, WorkerLost, WorkerReady
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerMessages
 
-__all__ = ["Late", "Outage"]
+__all__ = ["Late", "StoreOutage"]
 
 logger = engine_logger("actorproc")
 
-Late = Watch | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
+Late = WatchEnd | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
 """Messages that read the store, or that say of workers what must stay in order with their answers."""
 
 
-class Outage:
+class StoreOutage:
     """Outage of the store: begins with a failed commit, and ends with the first one that works.
 
     Needs the manager's turn (`CombiningInbox`).

@@ -8,15 +8,15 @@ from concurrent.futures import Future
 from actorproc.config import Config
 from actorproc.engine.messages import CommitFailed, Committed, Reopened, ReopenFailed, StorageTrouble
 from actorproc.model.reports import CompactionReport
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.store.base import ProcedureStore
 from actorproc.store.committer import Committer
 
-__all__ = ["Persister"]
+__all__ = ["StorePort"]
 
 
-class Persister:
+class StorePort:
     """One committer, whose callbacks become messages to the manager.
 
     `hand` may do on the store's thread what the manager does with a commit that worked; `tell` leaves it a message.
@@ -36,7 +36,7 @@ class Persister:
             store, self._done, first_delay=config.commit_backoff, longest_delay=config.commit_backoff_cap
         )
 
-    def start(self) -> Snapshot:
+    def start(self) -> RecoverySnapshot:
         """Own the store, load it; what stands in the way is raised here."""
         return self._committer.start()
 
@@ -62,7 +62,7 @@ class Persister:
         else:
             self._tell(CommitFailed(batch, error))
 
-    def _reopened(self, snapshot: Snapshot | None, error: Exception | None) -> None:
+    def _reopened(self, snapshot: RecoverySnapshot | None, error: Exception | None) -> None:
         if snapshot is not None:
             self._tell(Reopened(snapshot))
         elif error is not None:

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Outlet"]
+__all__ = ["BoundedQueue"]
 
 _T = TypeVar("_T")
 
 
-class Outlet(Generic[_T]):
+class BoundedQueue(Generic[_T]):
     """Delivers items one after the other on the thread for callbacks; what does not fit is counted and dropped.
 
     `post` runs an errand on that thread.

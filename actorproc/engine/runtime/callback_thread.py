@@ -11,12 +11,12 @@ import queue
 import threading
 from collections.abc import Callable
 
-__all__ = ["Courier"]
+__all__ = ["CallbackThread"]
 
 logger = logging.getLogger("actorproc")
 
 
-class Courier:
+class CallbackThread:
     """One daemon thread, started at the first errand; errands run in order and their errors are logged.
 
     An errand that is posted after `close` runs on a thread of its own, for whose end nothing waits.

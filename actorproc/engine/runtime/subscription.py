@@ -11,13 +11,13 @@ import msgspec
 
 from actorproc.report.changes import Change, Overflow
 
-__all__ = ["EPOCH_BITS", "Mark", "Subscription"]
+__all__ = ["EPOCH_BITS", "FeedMark", "Subscription"]
 
 EPOCH_BITS = 32
 """Numbers of changes grow with the epoch, so those of an earlier life of the manager are smaller."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class FeedMark(msgspec.Struct, frozen=True):
     """A place in the stream: all changes of the commits so far were told before it."""
 
     seq: int
@@ -50,14 +50,14 @@ class Subscription:
         marks: bool = False,
         batch: int | None = None,
     ) -> None:
-        """With `marks` the taker gets a `Mark` after each commit, for a watcher that may outlive the manager.
+        """With `marks` the taker gets a `FeedMark` after each commit, for a watcher that may outlive the manager.
 
         `batch` is that of the last mark it got, perhaps of an earlier life of the manager.
         """
         self.id = id
         self.batch = batch
         self._marks = marks
-        self._mark: Mark | None = None
+        self._mark: FeedMark | None = None
         self.steps = steps
         self.progress = progress
         self._bound = bound
@@ -99,7 +99,7 @@ class Subscription:
         if self._marks:
             with self._changed:
                 if not self._over:
-                    self._mark = Mark(seq, batch)
+                    self._mark = FeedMark(seq, batch)
                     self._wake()
 
     def mark_gap(self, seq: int) -> None:
@@ -117,7 +117,7 @@ class Subscription:
                 self._error = error
                 self._wake()
 
-    def take(self, timeout: float | None = None) -> Change | Overflow | Mark | None:
+    def take(self, timeout: float | None = None) -> Change | Overflow | FeedMark | None:
         """The next one, waiting at most `timeout` seconds (None: as long as it takes); None when there is no more.
 
         Raises the builtin `TimeoutError`, and the error with which the watch was ended.
@@ -127,7 +127,7 @@ class Subscription:
                 raise TimeoutError
             return self._next()
 
-    def take_now(self, wake: Callable[[], None]) -> tuple[bool, Change | Overflow | Mark | None]:
+    def take_now(self, wake: Callable[[], None]) -> tuple[bool, Change | Overflow | FeedMark | None]:
         """As `take` without waiting: (True, the next one), or (False, None).
 
         Then `wake` is called once when to ask again, on another thread; it must return at once.
@@ -146,7 +146,7 @@ class Subscription:
     def _ready(self) -> bool:
         return self._over or bool(self._items) or self._lost != 0 or self._mark is not None
 
-    def _next(self) -> Change | Overflow | Mark | None:
+    def _next(self) -> Change | Overflow | FeedMark | None:
         if self._lost != 0:
             gap = Overflow(seq=self._gap_at, lost=self._lost)
             self._lost = 0

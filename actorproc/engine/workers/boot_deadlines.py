@@ -8,13 +8,13 @@ from collections.abc import Callable
 from actorproc.engine.runtime.clock import OVERSLEPT, Clock
 from actorproc.model.ids import WorkerId
 
-__all__ = ["BOOT_PATIENCE", "Boots"]
+__all__ = ["BOOT_PATIENCE", "BootDeadlines"]
 
 BOOT_PATIENCE = 2.0
 """A later worker may take so many times as long to boot as the first ones may: the machine may be busy by now."""
 
 
-class Boots:
+class BootDeadlines:
     """Ends by `stop` a worker that has not booted `within` that number of seconds: its imports may never return.
 
     In order, should it have booted in that moment.

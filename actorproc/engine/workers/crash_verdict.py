@@ -6,11 +6,11 @@ import re
 
 import msgspec
 
-from actorproc.engine.pipeline.in_flight import Line
+from actorproc.engine.pipeline.in_flight import WorkerEntry
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["CrashVerdict", "judge"]
 
 _CRASHED_THREAD = re.compile(r"^Fatal Python error.*^Current thread 0x([0-9a-fA-F]+) ", re.MULTILINE | re.DOTALL)
 _STDERR = 4 * 1024
@@ -19,7 +19,7 @@ _STACK = 12 * 1024
 """Characters of the stacks kept: the beginning names the thread that crashed."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class CrashVerdict(msgspec.Struct, frozen=True):
     """The report, completed; `blamed` is the step that is known to be guilty, `crashed` says that some step is."""
 
     report: CrashReport
@@ -27,7 +27,7 @@ class Verdict(msgspec.Struct, frozen=True):
     crashed: bool
 
 
-def judge(line: Line, report: CrashReport, now: float) -> Verdict:
+def judge(line: WorkerEntry, report: CrashReport, now: float) -> CrashVerdict:
     """Look at a worker that died at `now` (monotonic) with these steps unanswered."""
     blamed = line.killed if line.killed is not None and line.killed in line.queue else None
     if blamed is not None and line.why:
@@ -43,10 +43,10 @@ def judge(line: Line, report: CrashReport, now: float) -> Verdict:
         stack=report.stack[:_STACK],
         duration=max(0.0, now - line.started(died_in)) if died_in is not None else None,
     )
-    return Verdict(report, blamed, crashed)
+    return CrashVerdict(report, blamed, crashed)
 
 
-def _crashed_thread(line: Line, report: CrashReport) -> StepToken | None:
+def _crashed_thread(line: WorkerEntry, report: CrashReport) -> StepToken | None:
     """Of several steps that ran at once, the one whose thread faulthandler names as the one that crashed."""
     current = _CRASHED_THREAD.search(report.stack)
     if current is None:

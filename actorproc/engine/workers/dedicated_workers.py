@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from actorproc.engine.runtime.clock import Clock
-from actorproc.engine.workers.boot_deadlines import Boots
+from actorproc.engine.workers.boot_deadlines import BootDeadlines
 from actorproc.engine.workers.restart_policy import RestartWindow
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
@@ -45,7 +45,7 @@ class DedicatedWorkers:
         """
         self._pool = pool
         self._clock = clock
-        self._boots = Boots(boots_within, clock, pool.stop)
+        self._boots = BootDeadlines(boots_within, clock, pool.stop)
         self._next_slot = FIRST_DEDICATED_SLOT
         self._workers: dict[WorkerId, str] = {}
         self._retries: dict[str, tuple[float, RestartWindow]] = {}

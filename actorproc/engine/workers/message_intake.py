@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from actorproc.engine.messages import Succeeded
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.store_outage import Outage
-from actorproc.engine.workers.worker_messages import Floor
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.store_outage import StoreOutage
+from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import InternalError
 from actorproc.model.messages.events import ReloadBegan, Resized, WorkerLost, WorkerReady
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.protocol.frames import Ended
 
-__all__ = ["Intake"]
+__all__ = ["MessageIntake"]
 
 
-class Intake:
+class MessageIntake:
     """Entrance for messages and deaths of workers, and for changes of their number.
 
     Needs the manager's turn (`CombiningInbox`).
     """
 
-    def __init__(self, *, floor: Floor, ring: Ring, outage: Outage) -> None:
+    def __init__(self, *, floor: WorkerMessageHandler, ring: CommitPipeline, outage: StoreOutage) -> None:
         self._floor = floor
         self._ring = ring
         self._outage = outage

@@ -17,7 +17,7 @@ _LOOK = 0.05
 """Seconds between looks at a worker that is being replaced."""
 
 
-class Engine(Protocol):
+class ReloadTarget(Protocol):
     """Requests to the engine."""
 
     @property
@@ -34,7 +34,7 @@ class Engine(Protocol):
         ...
 
 
-def replace_each(engine: Engine, replace: Callable[[WorkerId], None], timeout: float) -> int:
+def replace_each(engine: ReloadTarget, replace: Callable[[WorkerId], None], timeout: float) -> int:
     """Replace each worker that is there now, the next one when the place of the last is filled; how many were.
 
     Raises `TimeoutError` naming a worker that still runs the old code, `ManagerStopped`.
@@ -55,7 +55,7 @@ def replace_each(engine: Engine, replace: Callable[[WorkerId], None], timeout: f
     return len(workers)
 
 
-def _is_replaced(engine: Engine, worker: WorkerId) -> bool:
+def _is_replaced(engine: ReloadTarget, worker: WorkerId) -> bool:
     status = engine.manager_status()
     if status is None or any(line.worker == worker for line in status.workers):
         return False
@@ -67,7 +67,7 @@ def _is_replaced(engine: Engine, worker: WorkerId) -> bool:
     )
 
 
-def _why_late(engine: Engine, worker: WorkerId, timeout: float) -> str:
+def _why_late(engine: ReloadTarget, worker: WorkerId, timeout: float) -> str:
     status = engine.manager_status()
     line = next((line for line in status.workers if line.worker == worker), None) if status is not None else None
     if line is not None:

@@ -15,9 +15,9 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
 from actorproc.report.info import ProcedureInfo
 from actorproc.store.base import ProcedureStore
-from actorproc.workers.protocol.frames import Answer, Ask, OutcomeRow
+from actorproc.workers.protocol.frames import Ask, OutcomeRow, StepAnswer
 
-__all__ = ["Answerer"]
+__all__ = ["StepQueries"]
 
 _LONG = 64 * 1024
 """Longest output, in bytes, that is sent with the outcomes; a longer one is fetched when asked for."""
@@ -25,7 +25,7 @@ _LONG = 64 * 1024
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Answerer:
+class StepQueries:
     """Reads what a step asks for. `describe` gives the public view of a head.
 
     `room` is how many bytes of outputs and tracebacks are sent along with the outcomes of all children together.
@@ -44,15 +44,15 @@ class Answerer:
             "output": self._output,
         }
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: Ask) -> StepAnswer:
         """The answer; a refusal or a damaged record is told to the step, never raised here."""
         reader = self._readers.get(ask.kind)
         if reader is None:
-            return Answer(ask.request, error=f"this manager does not know requests of kind {ask.kind!r}")
+            return StepAnswer(ask.request, error=f"this manager does not know requests of kind {ask.kind!r}")
         try:
-            return Answer(ask.request, reader(ask))
+            return StepAnswer(ask.request, reader(ask))
         except ActorprocError as error:
-            return Answer(ask.request, error=f"{type(error).__name__}: {error}")
+            return StepAnswer(ask.request, error=f"{type(error).__name__}: {error}")
 
     def _recall(self, ask: Ask) -> bytes | None:
         notes = self._store.notes(ask.token.procedure, max(ask.step, ask.token.step))

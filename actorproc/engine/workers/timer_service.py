@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from actorproc.engine.callers.parked_waits import Standstills
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.in_flight import Ledger, Line
+from actorproc.engine.callers.parked_waits import ParkedWaits
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
 from actorproc.engine.runtime.clock import OVERSLEPT, Alarm, Clock
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
-from actorproc.engine.workers.usage_sampler import Sampler
+from actorproc.engine.workers.usage_sampler import UsageSampler
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import Tick
 from actorproc.workers.base import WorkerPool
 
-__all__ = ["Timekeeper"]
+__all__ = ["TimerService"]
 
 _SECOND_CHANCE = 2.0
 """Seconds a step past its wall time gets after its host stood still."""
@@ -23,7 +23,7 @@ _GRACE_OF = {"memory-limit": 0.05, "process-limit": 0.0}
 """Seconds between the stack dump and the kill of a worker that uses too much: it may grow fast."""
 
 
-class Timekeeper:
+class TimerService:
     """Arms the alarm for stored times and for limits of running steps. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(
@@ -31,11 +31,11 @@ class Timekeeper:
         *,
         clock: Clock,
         alarm: Alarm,
-        ring: Ring,
-        ledger: Ledger,
-        sampler: Sampler,
+        ring: CommitPipeline,
+        ledger: InFlightTable,
+        sampler: UsageSampler,
         dedicated: DedicatedWorkers,
-        standstills: Standstills,
+        standstills: ParkedWaits,
         pool: WorkerPool,
         ring_me: Callable[[], None],
     ) -> None:
@@ -99,7 +99,7 @@ class Timekeeper:
         if not in_trouble and due is not None and due <= self._clock.wall():
             self._ring.handle(Tick())
 
-    def _end_step(self, line: Line, command: RunStep, kind: str, why: str, grace: float) -> None:
+    def _end_step(self, line: WorkerEntry, command: RunStep, kind: str, why: str, grace: float) -> None:
         """Kill the worker of a step that is past one of its limits; who runs beside it starts again elsewhere."""
         if line.killed is None:
             line.killed, line.kind, line.why = command.token, kind, why

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from actorproc.engine.pipeline.in_flight import Ledger, Line
+from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.workers.base import WorkerPool
 
-__all__ = ["Excess", "Sampler"]
+__all__ = ["Excess", "UsageSampler"]
 
 _INTERVAL = 0.1
 """Seconds between two samples of a limited step."""
@@ -22,20 +22,20 @@ _INTERVAL = 0.1
 class Excess(msgspec.Struct, frozen=True):
     """A step that uses more than it may."""
 
-    line: Line
+    line: WorkerEntry
     command: RunStep
     kind: str
     """cpu-limit, memory-limit or process-limit."""
     why: str
 
 
-class Sampler:
+class UsageSampler:
     """Samples running steps with ``cpu_time``, ``memory_hard`` or ``processes``.
 
     Needs the manager's turn (`CombiningInbox`).
     """
 
-    def __init__(self, pool: WorkerPool, ledger: Ledger) -> None:
+    def __init__(self, pool: WorkerPool, ledger: InFlightTable) -> None:
         self._pool = pool
         self._ledger = ledger
         self._cpu_before: dict[StepToken, float] = {}
@@ -71,7 +71,7 @@ class Sampler:
         self._next = now + _INTERVAL
         return found
 
-    def _count(self, line: Line, command: RunStep) -> Excess | None:
+    def _count(self, line: WorkerEntry, command: RunStep) -> Excess | None:
         """Excess of processes that the step has started; None: it has no such limit, or keeps to it."""
         most = command.limits.processes if command.limits is not None else None
         if most is None:
@@ -93,7 +93,7 @@ class Sampler:
         self._guarded = limited
 
 
-def _judge(line: Line, command: RunStep, cpu: float, rss: int) -> Excess | None:
+def _judge(line: WorkerEntry, command: RunStep, cpu: float, rss: int) -> Excess | None:
     limits = command.limits
     assert limits is not None
     step = command.token.step

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from actorproc.engine.callers.event_hooks import EventSink
+from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.messages import SlotParked, SlotRecovered
-from actorproc.engine.pipeline.in_flight import Line
+from actorproc.engine.pipeline.in_flight import WorkerEntry
 from actorproc.engine.runtime.clock import Clock
-from actorproc.engine.workers.crash_verdict import Verdict
+from actorproc.engine.workers.crash_verdict import CrashVerdict
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.report.changes import WorkerEvent, WorkerEventKind
 
-__all__ = ["WorkerNews"]
+__all__ = ["WorkerEvents"]
 
 
-class WorkerNews:
+class WorkerEvents:
     """Tells the host's hook and the log what became of workers; a stop of the whole engine is no news."""
 
-    def __init__(self, events: EventSink, clock: Clock) -> None:
+    def __init__(self, events: EventHooks, clock: Clock) -> None:
         self._events = events
         self._clock = clock
 
-    def died(self, line: Line, verdict: Verdict) -> None:
+    def died(self, line: WorkerEntry, verdict: CrashVerdict) -> None:
         """A worker is dead that had booted."""
         report = verdict.report
         if report.kind == "stopped":
@@ -48,8 +48,8 @@ class WorkerNews:
         worker: WorkerId,
         report: CrashReport | None,
         *,
-        line: Line | None = None,
-        verdict: Verdict | None = None,
+        line: WorkerEntry | None = None,
+        verdict: CrashVerdict | None = None,
     ) -> None:
         died_in = None
         if line is not None and verdict is not None:

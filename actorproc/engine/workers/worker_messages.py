@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import msgspec
 
-from actorproc.engine.callers.change_feed import Observer
-from actorproc.engine.callers.counters import Meters
-from actorproc.engine.callers.log_forwarder import LogLines
+from actorproc.engine.callers.change_feed import ChangeFeed
+from actorproc.engine.callers.counters import Counters
+from actorproc.engine.callers.log_forwarder import LogForwarder
 from actorproc.engine.messages import Gone
-from actorproc.engine.pipeline.command_executor import Dispatcher
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.command_executor import CommandExecutor
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.gc_pause import collector_paused_for
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.crash_verdict import judge
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers, is_dedicated
-from actorproc.engine.workers.step_queries import Answerer
-from actorproc.engine.workers.worker_events import WorkerNews
+from actorproc.engine.workers.step_queries import StepQueries
+from actorproc.engine.workers.worker_events import WorkerEvents
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
     NoteMade,
@@ -46,26 +46,26 @@ from actorproc.workers.protocol.frames import (
     Returned,
 )
 
-__all__ = ["Floor"]
+__all__ = ["WorkerMessageHandler"]
 
 logger = engine_logger("actorproc")
 
 
-class Floor:
+class WorkerMessageHandler:
     """Turns messages of workers into events. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(
         self,
         *,
-        ring: Ring,
-        ledger: Ledger,
+        ring: CommitPipeline,
+        ledger: InFlightTable,
         types: TypeTable,
-        meters: Meters,
-        observer: Observer,
-        news: WorkerNews,
-        dispatcher: Dispatcher,
+        meters: Counters,
+        observer: ChangeFeed,
+        news: WorkerEvents,
+        dispatcher: CommandExecutor,
         dedicated: DedicatedWorkers,
-        answerer: Answerer,
+        answerer: StepQueries,
         clock: Clock,
         post: Callable[[Callable[[], object]], None],
         on_gone: Callable[[Gone], None],
@@ -80,7 +80,7 @@ class Floor:
         self._dedicated = dedicated
         self._answerer = answerer
         self._clock = clock
-        self._log_lines = LogLines(post)
+        self._log_lines = LogForwarder(post)
         self._on_gone = on_gone
 
     def heard_in_trouble(self, worker: WorkerId, message: FromWorker) -> bool:

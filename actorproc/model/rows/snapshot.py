@@ -16,7 +16,7 @@ from actorproc.model.rows.records import (
     UndoRecord,
 )
 
-__all__ = ["Damage", "FinishedTree", "Snapshot"]
+__all__ = ["Damage", "FinishedTree", "RecoverySnapshot"]
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Damage(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Snapshot(msgspec.Struct):
+class RecoverySnapshot(msgspec.Struct):
     """Stored facts that recovery needs, read in one transaction.
 
     `procedures` holds, in submit order, every head of every tree whose root has not finished, but for trees that are

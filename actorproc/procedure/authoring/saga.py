@@ -15,7 +15,7 @@ from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.dropped_work import PLAIN_RESULTS, dropped_work
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.saga_position import ON_CHANGE, Detour, OnChange, Route
-from actorproc.procedure.authoring.saga_steps import Stage, Step, check_steps, stages_of, state_order, step, undoes
+from actorproc.procedure.authoring.saga_steps import BoundStep, Step, check_steps, stages_of, state_order, step, undoes
 from actorproc.procedure.authoring.status import Executing, Sleeping, Status, Suspending, Waiting
 from actorproc.procedure.declaring.class_line import ClassOptions
 from actorproc.procedure.declaring.idle_methods import warn_of_idle_methods
@@ -64,7 +64,7 @@ class Saga(Procedure):
     # distinct (two underscores), for attributes and helpers of the user may begin with one. The slot is named as Python
     # calls it in the end: attrs looks for each of them.
     __slots__ = ("_Saga__at", "_Saga__detour")
-    __stages: ClassVar[tuple[Stage, ...]] = ()
+    __stages: ClassVar[tuple[BoundStep, ...]] = ()
     __route: ClassVar[Route] = Route("Saga", (), "park")
     _engine_has_position: ClassVar[bool] = True
 
@@ -147,7 +147,7 @@ class Saga(Procedure):
         # An object that was never loaded nor run has no position yet.
         return getattr(self, "_Saga__at", 0)
 
-    def __stage(self) -> Stage | None:
+    def __stage(self) -> BoundStep | None:
         at = self.__index()
         return self.__stages[at] if at < len(self.__stages) else None
 

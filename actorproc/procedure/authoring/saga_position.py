@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.procedure.authoring.saga_steps import Stage
+from actorproc.procedure.authoring.saga_steps import BoundStep
 from actorproc.procedure.encoding.state import StateRefused, of_another_kind
 
 __all__ = ["ON_CHANGE", "Detour", "OnChange", "Route"]
@@ -56,7 +56,7 @@ class Detour:
 class Route:
     """The steps of one class, and how to find a place in them."""
 
-    def __init__(self, owner: str, stages: tuple[Stage, ...], on_change: OnChange) -> None:
+    def __init__(self, owner: str, stages: tuple[BoundStep, ...], on_change: OnChange) -> None:
         self.owner = owner
         self.stages = stages
         self.names = tuple(stage.name for stage in stages)

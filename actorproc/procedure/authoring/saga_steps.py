@@ -13,7 +13,7 @@ from actorproc.procedure.authoring.procedure import not_plain
 from actorproc.procedure.declaring.signatures import check_call
 from actorproc.procedure.values.members import own_annotations
 
-__all__ = ["Stage", "Step", "check_steps", "stages_of", "state_order", "step", "undoes"]
+__all__ = ["BoundStep", "Step", "check_steps", "stages_of", "state_order", "step", "undoes"]
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -153,7 +153,7 @@ def step(
     return lambda decorated: Step(decorated, no_return=no_return, name=name, was=was)
 
 
-class Stage:
+class BoundStep:
     """One step as one class has it, overrides applied."""
 
     __slots__ = ("name", "no_return", "run", "undo", "unit", "was")
@@ -205,7 +205,7 @@ def _hidden_step(member: Any, room: int) -> Step[Any] | None:
     return next((found for part in inside if (found := _hidden_step(part, room - 1)) is not None), None)
 
 
-def stages_of(cls: type) -> tuple[Stage, ...]:
+def stages_of(cls: type) -> tuple[BoundStep, ...]:
     found: dict[str, Step[Any]] = {}
     undos: dict[str, Callable[..., Any]] = {}
     for base in reversed(cls.__mro__):
@@ -223,7 +223,7 @@ def stages_of(cls: type) -> tuple[Stage, ...]:
                 undos[name] = override
         found = _in_order(base, found)
     stages = tuple(
-        Stage(
+        BoundStep(
             _stored_name(cls, name),
             _override(cls, name, entry),
             undos.get(name),
@@ -272,7 +272,7 @@ def _former_names(cls: type, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for entry in _steps_named(cls, name) for each in entry.was))
 
 
-def _check_names(cls: type, stages: tuple[Stage, ...]) -> None:
+def _check_names(cls: type, stages: tuple[BoundStep, ...]) -> None:
     """Raise `TypeError` when a stored name would mean two steps."""
     names: dict[str, str] = {}
     for stage in stages:

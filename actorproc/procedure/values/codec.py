@@ -22,7 +22,7 @@ from actorproc.errors import StateNotEncodable, StateTooLarge, UsageError, Value
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.values.adapters import ValueAdapter
-from actorproc.procedure.values.evolution import Reading, aliases_of, migration_of, version_of
+from actorproc.procedure.values.evolution import LenientReader, aliases_of, migration_of, version_of
 from actorproc.procedure.values.fields import MissingField, build, complete, declared_fields
 from actorproc.procedure.values.hints import secret_fields
 from actorproc.procedure.values.kinds.base import (
@@ -170,7 +170,7 @@ class DataCodec:
 
         Raises `ValueNotDecodable` for damaged bytes.
         """
-        reading = Reading(self)
+        reading = LenientReader(self)
         return reading.decode(data), reading.failures
 
     # ------------------------------------------------------------ packing

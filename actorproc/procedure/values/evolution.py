@@ -1,6 +1,6 @@
 """Values whose classes have changed since they were stored: versions, migrations, and the plain form of the rest.
 
-The codec reads strictly first. Only when that fails, `Reading` reads once more. It makes what today's classes can make,
+The codec reads strictly first. Only when that fails, `LenientReader` reads once more. It makes what today's classes can make,
 and asks the migration of a class about the rest. Values that remain are in plain form, with the reason.
 """
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from actorproc.procedure.values.codec import DataCodec
 
 __all__ = [
+    "LenientReader",
     "PlainEnum",
     "PlainObject",
-    "Reading",
     "aliases_of",
     "check_alias",
     "left_in_plain_form",
@@ -173,7 +173,7 @@ def migration_of(cls: type) -> Callable[[Any, int], Any] | None:
 
 
 # ---------------------------------------------------------------- reading what has changed
-class Reading:
+class LenientReader:
     """One lenient reading of stored bytes; ``failures`` are the reasons why something is in plain form."""
 
     def __init__(self, codec: DataCodec) -> None:

@@ -94,7 +94,7 @@ _TIME = {"type": ["string", "null"], "format": "date-time"}
 
 def document(only: str | None = None) -> dict[str, Any]:
     """The JSON Schema (2020-12) of all kinds, or of one with what it refers to."""
-    maker = _Maker()
+    maker = _SchemaMaker()
     kinds = {name: maker.kind(name, shape) for name, shape in KINDS.items() if only in (None, name)}
     shapes = [{"$ref": f"#/$defs/{name}"} for name in kinds]
     return {
@@ -119,7 +119,7 @@ def document(only: str | None = None) -> dict[str, Any]:
     }
 
 
-class _Maker:
+class _SchemaMaker:
     """Types to schemas; structs within others become parts that are referred to."""
 
     def __init__(self) -> None:

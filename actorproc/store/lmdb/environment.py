@@ -38,7 +38,7 @@ from actorproc.store.rows.tables import Table
 
 __all__ = [
     "Databases",
-    "Snapshot",
+    "ReadSnapshot",
     "check_names",
     "open_databases",
     "open_environment",
@@ -158,7 +158,7 @@ def used_pages(txn: lmdb.Transaction[bytes], databases: Databases) -> int:
     return sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
 
 
-class Snapshot:
+class ReadSnapshot:
     """A read transaction as `Rows`; a context manager that ends it and turns LMDB's errors into ours."""
 
     def __init__(

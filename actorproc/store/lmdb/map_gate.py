@@ -12,13 +12,13 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Gate", "Pass"]
+__all__ = ["MapGate", "Pass"]
 
 _LOOK_AGAIN = 0.05
 """Seconds after which a thread that wants to be alone looks for passes that were lost without notice."""
 
 
-class Gate:
+class MapGate:
     """Readers pass at any time, except while a thread is `alone`; one that wants to be alone waits for those inside.
 
     Readers stay for one short snapshot and never wait for anything while inside.
@@ -61,7 +61,7 @@ class Pass:
 
     __slots__ = ("__weakref__", "_gate", "_self")
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: MapGate) -> None:
         self._gate = gate
         self._self = weakref.ref(self)
         with gate._lock:

@@ -13,9 +13,9 @@ import lmdb
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.reports import BackupReport, StoreSize
 from actorproc.store.directory import DATA_FILE
-from actorproc.store.lmdb.environment import Databases, Snapshot, refuse_fork, translated
+from actorproc.store.lmdb.environment import Databases, ReadSnapshot, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import names_in, size_of_blobs
-from actorproc.store.lmdb.map_gate import Gate
+from actorproc.store.lmdb.map_gate import MapGate
 from actorproc.store.lmdb.transaction import Txn, read_meta
 from actorproc.store.lmdb.upkeep.backup import back_up
 from actorproc.store.rows.layout import STORE_ID
@@ -35,21 +35,21 @@ class OpenStore(RecordReader):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
-        self._gate = Gate()
+        self._gate = MapGate()
         self._pid = os.getpid()
         self._env: lmdb.Environment | None = None
         self._databases: Databases = {}
         self._copying = threading.Lock()
         """Held while the data file is copied, for a backup or to be compacted."""
 
-    def _view(self) -> Snapshot:
+    def _view(self) -> ReadSnapshot:
         refuse_fork(self.path, self._pid)
         began: float | None = None
         while True:
             inside = self._gate.enter()
             try:
                 env = self._opened()
-                return Snapshot(env.begin(), self._databases, inside.leave, self.path)
+                return ReadSnapshot(env.begin(), self._databases, inside.leave, self.path)
             except lmdb.MapResizedError:
                 inside.leave()
                 with self._gate.alone():

@@ -13,8 +13,8 @@ from actorproc.model.reports import BackupReport
 from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE, check_directory
 from actorproc.store.lmdb.commit.meta_pages import check_data_file
 from actorproc.store.lmdb.commit.redo_record import is_one_behind
-from actorproc.store.lmdb.environment import Snapshot, open_databases, open_environment, refuse_fork, translated
-from actorproc.store.lmdb.files.open_here import Neighbours
+from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
+from actorproc.store.lmdb.files.open_here import OpenHere
 from actorproc.store.lmdb.open_store import OpenStore
 from actorproc.store.lmdb.owner_lock import Owner, examine_for_reader, owner_of
 from actorproc.store.lmdb.transaction import check_format, check_made
@@ -46,7 +46,7 @@ class LmdbReader(OpenStore):
         here.add_reader(self)
         self._open()
 
-    def _view(self) -> Snapshot:
+    def _view(self) -> ReadSnapshot:
         other = self._other()
         if other is not None:
             try:
@@ -120,7 +120,7 @@ class LmdbReader(OpenStore):
                 check_format(env, txn, self.path)
             self._databases = open_databases(env, None, create=False)
             if all_looked_at and not self._even_damaged:
-                with Snapshot(env.begin(), self._databases, lambda: None, self.path) as rows:
+                with ReadSnapshot(env.begin(), self._databases, lambda: None, self.path) as rows:
                     cross_check(rows).raise_unseen(self.path)
         except lmdb.Error as error:
             env.close()
@@ -155,5 +155,5 @@ class LmdbReader(OpenStore):
             self._close_environment()
 
 
-here: Neighbours[OpenStore, LmdbReader] = Neighbours()
+here: OpenHere[OpenStore, LmdbReader] = OpenHere()
 """The stores that are open in this process."""

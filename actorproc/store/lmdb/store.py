@@ -17,7 +17,7 @@ import lmdb
 from actorproc.errors import ActorprocError, EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
 from actorproc.model.ids import new_id
 from actorproc.model.reports import CompactionReport
-from actorproc.model.rows.snapshot import Snapshot as RecoverySnapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.store.directory import (
     DATA_FILE,
@@ -26,9 +26,9 @@ from actorproc.store.directory import (
     sync_names,
 )
 from actorproc.store.lmdb.commit.meta_pages import check_data_file
-from actorproc.store.lmdb.commit.page_clustering import Gathering
+from actorproc.store.lmdb.commit.page_clustering import PageClustering
 from actorproc.store.lmdb.commit.redo_record import RedoRecord
-from actorproc.store.lmdb.environment import Snapshot, open_databases, open_environment, refuse_fork, translated
+from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import BlobFiles
 from actorproc.store.lmdb.files.data_file import DataFile
 from actorproc.store.lmdb.open_store import OpenStore
@@ -97,7 +97,7 @@ class LmdbStore(OpenStore):
         self._role = role
         self._file = DataFile(self.path)
         self._blobs = BlobFiles(self.path, sync=self._sync, check=self._file.check_in_place)
-        self._gathering = Gathering(self._file.has_room)
+        self._gathering = PageClustering(self._file.has_room)
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
@@ -335,7 +335,7 @@ class LmdbStore(OpenStore):
         self._file.redo_last(txn, databases)
         self._adopt_blobs(txn, is_start=True)
         if names and self._examined:
-            self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
+            self._findings = cross_check(ReadSnapshot(txn, databases, lambda: None, self.path))
             self._findings.raise_lost(self.path)
             apply_rows(txn, databases, self._findings.mended)
             for table, entries in self._findings.rebuilt.items():

@@ -15,7 +15,7 @@ from typing import Any
 from actorproc.errors import StoreDamaged
 from actorproc.model.rows.cold_trees import COLD_STATES, ColdTrees, is_alone, is_asleep, only_waits
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
-from actorproc.model.rows.snapshot import Damage, Snapshot
+from actorproc.model.rows.snapshot import Damage, RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, number_key, prefix
@@ -41,10 +41,10 @@ _ONE_PER_HEAD = ((Table.PROCEDURES,), (Table.ORDER,), (Table.MEMBERS,), STATE_TA
 """Tables that have, together, one row for each procedure."""
 
 
-def read_snapshot(rows: Rows, *, whole: bool) -> Snapshot:
+def read_snapshot(rows: Rows, *, whole: bool) -> RecoverySnapshot:
     """The snapshot a start or a reopen begins with. Never raises for a damaged record.
 
-    Without `whole` trees that only wait are not loaded (`Snapshot.cold`), unless anything is damaged: what is missing
+    Without `whole` trees that only wait are not loaded (`RecoverySnapshot.cold`), unless anything is damaged: what is missing
     then must be known at once.
     """
     if not whole:
@@ -54,7 +54,7 @@ def read_snapshot(rows: Rows, *, whole: bool) -> Snapshot:
     return _read(rows, _Reader(rows))
 
 
-def _read(rows: Rows, reader: _Reader) -> Snapshot:
+def _read(rows: Rows, reader: _Reader) -> RecoverySnapshot:
     heads = reader.live_heads()
     units: list[UndoRecord] = []
     if rows.count(Table.UNDO):
@@ -62,7 +62,7 @@ def _read(rows: Rows, reader: _Reader) -> Snapshot:
             units.extend(reader.records(Table.UNDO, prefix(root)))
     last = next(rows.scan(Table.ORDER, after=number_key(LARGEST + 1), reverse=True), None)
     highest = max([int.from_bytes(last[0]) if last else 0, *(head.seq for head in heads if head.seq <= LARGEST)])
-    return Snapshot(
+    return RecoverySnapshot(
         epoch=reader.number(EPOCH),
         next_seq=max(highest + 1, reader.number(NEXT_SEQ)),
         next_ticket=reader.ticket + 1,

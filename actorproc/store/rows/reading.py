@@ -27,7 +27,7 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.rows.snapshot import FinishedTree, Snapshot
+from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, number_key, prefix, text_key, time_key
@@ -82,7 +82,7 @@ class RecordReader(ABC):
         with self._view() as rows:
             return read_number(rows, EPOCH)
 
-    def load(self, *, whole: bool = True) -> Snapshot:
+    def load(self, *, whole: bool = True) -> RecoverySnapshot:
         """Everything recovery needs. Damaged records are listed, not raised. See `RecordStore.load`."""
         with self._view() as rows:
             return read_snapshot(rows, whole=whole)

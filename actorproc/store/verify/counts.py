@@ -19,10 +19,10 @@ from actorproc.store.rows.layout import AUDITS, meta_of
 from actorproc.store.rows.step_log import read_log
 from actorproc.store.rows.tables import Rows, Table
 
-__all__ = ["Counts"]
+__all__ = ["RowCounts"]
 
 
-class Counts:
+class RowCounts:
     """Compares the heads of a store with the rows that belong to them.
 
     First the sums: only when these differ, or a row in one is damaged, is it looked for where.

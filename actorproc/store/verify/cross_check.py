@@ -19,14 +19,14 @@ import msgspec
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import new_id
 from actorproc.model.rows.records import ProcedureRecord
-from actorproc.model.rows.snapshot import Damage, Snapshot
+from actorproc.model.rows.snapshot import Damage, RecoverySnapshot
 from actorproc.store.directory import damaged_pages
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, owner_of, time_key
 from actorproc.store.rows.layout import EPOCH, STORE_ID, Row, index_rows, key_of, meta_of
 from actorproc.store.rows.tables import INDEXES, STATE_TABLES, Rows, Table
 from actorproc.store.verify.belongs_to import BELONGS, exists, names_in, neighbours_of, owners_of, with_gaps
-from actorproc.store.verify.counts import Counts
+from actorproc.store.verify.counts import RowCounts
 from actorproc.store.verify.key_order import check_place, is_a_copy, is_sound
 
 __all__ = ["Findings", "cross_check"]
@@ -75,7 +75,7 @@ class Findings(msgspec.Struct):
                 reason=self.unseen[0],
             )
 
-    def tell(self, snapshot: Snapshot) -> Snapshot:
+    def tell(self, snapshot: RecoverySnapshot) -> RecoverySnapshot:
         """Add to what a start was told: what is damaged, and that those who lack a record stand still."""
         known = {(found.table, found.key) for found in snapshot.damage}
         snapshot.damage += [found for place, found in self.damage.items() if place not in known]
@@ -98,7 +98,7 @@ class Findings(msgspec.Struct):
 def cross_check(rows: Rows) -> Findings:
     """Read everything once; changes nothing."""
     found = Findings()
-    counts = Counts(rows)
+    counts = RowCounts(rows)
     gaps = cache(lambda: with_gaps(rows))  # the same for every row that asks, and all logs are read for it
     heads = _check_heads(rows, found, counts)
     for table in (*BELONGS, *_OTHERS):
@@ -134,7 +134,7 @@ def _search(rows: Rows, found: Findings, table: Table, key: bytes) -> None:
         found.lost.append(f"{table.label} {key.decode('utf-8', 'backslashreplace')!r}")
 
 
-def _check_heads(rows: Rows, found: Findings, counts: Counts) -> tuple[int, int]:
+def _check_heads(rows: Rows, found: Findings, counts: RowCounts) -> tuple[int, int]:
     """Heads and their index rows; how many there are, and the highest life of a manager that one of them names."""
     fitting = dict.fromkeys(INDEXES, 0)
     missing: list[Row] = []
@@ -269,7 +269,7 @@ def _check_meta(rows: Rows, found: Findings, heads: tuple[int, int]) -> None:
 
 def _note_manager_audit(rows: Rows, found: Findings) -> None:
     try:
-        lacking = Counts(rows).manager_audit()
+        lacking = RowCounts(rows).manager_audit()
     except StoreDamaged:
         return  # told of already
     if lacking is not None:

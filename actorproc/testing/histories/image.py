@@ -17,7 +17,7 @@ from actorproc.core.state.fingerprint import facts_of
 from actorproc.model.ids import Mode
 from actorproc.model.policies import Scheduling
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord, copied
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import (
     DeleteAcknowledgement,
     DeleteEvent,
@@ -48,7 +48,7 @@ _seq = attrgetter("seq")
 class Image:
     """Contents of the store once every pending write is in: kept up to date write by write."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: RecoverySnapshot) -> None:
         self.epoch = snapshot.epoch
         self.paused, self.audits = snapshot.paused, snapshot.audits
         self.next_seq = snapshot.next_seq
@@ -141,13 +141,13 @@ class Image:
     def _delete_removal(self, write: DeleteRemoval) -> None:
         self.removals.pop(write.root, None)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> RecoverySnapshot:
         """Snapshot that `ProcedureStore.load` would give after one more commit."""
         heads = self.heads
         live = {record.root for record in heads.values() if record.state not in TERMINAL}
         procedures = [copied(record) for record in heads.values() if record.root in live]
         procedures.sort(key=_seq)
-        return Snapshot(
+        return RecoverySnapshot(
             epoch=self.epoch,
             next_seq=self.next_seq,
             next_ticket=self.next_ticket,

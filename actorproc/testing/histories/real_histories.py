@@ -47,7 +47,7 @@ def check_journal(lines: Iterable[JournalLine], dump: StoreDump) -> list[Violati
     return history.found
 
 
-class _Line:
+class _JournalLine:
     """Lines of one procedure, as they were read."""
 
     __slots__ = ("epoch", "exits", "first", "forward", "last_forward", "open", "reached", "states", "undos")
@@ -75,7 +75,7 @@ class _History:
         self.dump = dump
         self.found: list[Violation] = []
         self.place = -1
-        self.procedures: dict[str, _Line] = {}
+        self.procedures: dict[str, _JournalLine] = {}
         self.submitted: set[str] = set()
         self.acknowledged: set[str] = set()
         self.resolved: dict[str, str] = {}
@@ -86,8 +86,8 @@ class _History:
     def say(self, number: int, text: str) -> None:
         self.found.append(Violation(number, text))
 
-    def of(self, id: str) -> _Line:
-        return self.procedures.setdefault(id, _Line())
+    def of(self, id: str) -> _JournalLine:
+        return self.procedures.setdefault(id, _JournalLine())
 
     # ------------------------------------------------------------ line by line
     def read(self, line: JournalLine) -> None:
@@ -146,13 +146,13 @@ class _History:
         is_member = line.procedure != line.root and self.resolved[line.root] == ProcedureState.SUCCESS
         return is_member and head is not None and head.state is not ProcedureState.SUCCESS
 
-    def _check_alone(self, seen: _Line, line: JournalLine) -> None:
+    def _check_alone(self, seen: _JournalLine, line: JournalLine) -> None:
         if seen.open is None:
             return
         if not self._is_doomed(seen.open):
             self.say(8, f"{_shown(line)} begins while {_shown(seen.open)} still runs in process {seen.open.pid}")
 
-    def _enter_forward(self, seen: _Line, line: JournalLine) -> None:
+    def _enter_forward(self, seen: _JournalLine, line: JournalLine) -> None:
         if seen.undos:
             self.say(7, f"{_shown(line)} runs although the procedure is being undone")
         if line.step < seen.reached:
@@ -267,7 +267,7 @@ class _History:
                 self.say(11, f"{head.id} undid {unit!r} before {later!r}, which ran after it")
         self._judge_undo_above(head, seen)
 
-    def _judge_undo_above(self, head: ProcedureRecord, seen: _Line) -> None:
+    def _judge_undo_above(self, head: ProcedureRecord, seen: _JournalLine) -> None:
         """Check that acts of its parent before this child began are undone after this child."""
         outer = None if head.parent is None else self.procedures.get(head.parent)
         last = max((ended for _, ended in seen.undos.values()), default=-1)

@@ -15,7 +15,7 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.model.messages.events import Event, Tick, TypeRegistered
 from actorproc.model.policies import Quotas, Scheduling, TypeMeta
 from actorproc.model.rows.records import StepRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutStep, Write
 from actorproc.model.states import TERMINAL
 from actorproc.testing.histories.image import Image
@@ -58,7 +58,7 @@ class _Place:
 
 
 def recovery_problems(
-    snapshot: Snapshot, types: Sequence[TypeMeta], *, quotas: Quotas, scheduling: Scheduling, now: float
+    snapshot: RecoverySnapshot, types: Sequence[TypeMeta], *, quotas: Quotas, scheduling: Scheduling, now: float
 ) -> list[str]:
     """One line for each place at which a second recovery leads elsewhere; empty when all is well."""
     events: list[Event] = [*map(TypeRegistered, types), Tick()]

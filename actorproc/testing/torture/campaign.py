@@ -108,7 +108,7 @@ def campaign(
     Those with violations stay in `keep` (default: ``torture-failures`` below the working directory). `told` hears of
     each when it is judged. An interrupt (Ctrl-C) lets those that run come to their end, and begins no other.
     """
-    run = _Run(seed, seconds, episodes, keep or Path("torture-failures"), module, plant, told)
+    run = _EpisodeRun(seed, seconds, episodes, keep or Path("torture-failures"), module, plant, told)
     with ThreadPoolExecutor(jobs) as threads:
         working = [threads.submit(run.work) for _ in range(jobs)]
         try:
@@ -119,7 +119,7 @@ def campaign(
     return run.tally
 
 
-class _Run:
+class _EpisodeRun:
     def __init__(
         self,
         seed: int,

@@ -9,7 +9,7 @@ import msgspec
 
 from actorproc.model.states import TERMINAL
 from actorproc.testing.journal import JournalLine
-from actorproc.testing.torture.faults import FaultKind, Phase
+from actorproc.testing.torture.faults import FaultPhase, TortureFault
 
 __all__ = ["Tally", "count", "table"]
 
@@ -59,9 +59,15 @@ class Tally(msgspec.Struct):
         return self.hits.total()
 
 
-_HOST_KILLS = {FaultKind.HOST_KILL, FaultKind.HOST_POINT, FaultKind.BOTH_KILL, FaultKind.STORM, FaultKind.RESTARTS}
-_WORKER_KILLS = {FaultKind.WORKER_KILL, FaultKind.WORKER_POINT}
-_FAILED_COMMITS = {FaultKind.EIO_LOST, FaultKind.EIO_APPLIED, FaultKind.DISK_FULL}
+_HOST_KILLS = {
+    TortureFault.HOST_KILL,
+    TortureFault.HOST_POINT,
+    TortureFault.BOTH_KILL,
+    TortureFault.STORM,
+    TortureFault.RESTARTS,
+}
+_WORKER_KILLS = {TortureFault.WORKER_KILL, TortureFault.WORKER_POINT}
+_FAILED_COMMITS = {TortureFault.EIO_LOST, TortureFault.EIO_APPLIED, TortureFault.DISK_FULL}
 
 
 def count(lines: Sequence[JournalLine], *, procedures: int, failed: bool) -> Tally:
@@ -77,7 +83,7 @@ def count(lines: Sequence[JournalLine], *, procedures: int, failed: bool) -> Tal
             (open_.discard if line.mode in _TERMINAL else open_.add)(line.procedure)
         elif line.kind == "fault":
             phase = _phase_of(line, lines, place)
-            if phase is Phase.IDLE or not open_:
+            if phase is FaultPhase.IDLE or not open_:
                 tally.wasted[line.mode] += 1
             else:
                 tally.hits[line.mode, phase.value] += 1
@@ -90,25 +96,25 @@ def count(lines: Sequence[JournalLine], *, procedures: int, failed: bool) -> Tal
     return tally
 
 
-def _phase_of(line: JournalLine, lines: Sequence[JournalLine], place: int) -> Phase:
+def _phase_of(line: JournalLine, lines: Sequence[JournalLine], place: int) -> FaultPhase:
     """A worker that was killed when its step had ended took the answer along, if the step runs again."""
-    phase = Phase(line.state)
-    if phase is not Phase.ANSWERING or line.mode != FaultKind.WORKER_KILL:
+    phase = FaultPhase(line.state)
+    if phase is not FaultPhase.ANSWERING or line.mode != TortureFault.WORKER_KILL:
         return phase
     for later in lines[place:]:
         if later.kind == "enter" and later.procedure == line.procedure and later.epoch == line.epoch:
             is_same = (later.step, later.mode) == (line.step, line.text)
-            return Phase.ANSWERING if is_same else Phase.IDLE
-    return Phase.IDLE
+            return FaultPhase.ANSWERING if is_same else FaultPhase.IDLE
+    return FaultPhase.IDLE
 
 
 def table(tally: Tally) -> str:
     """The table of faults by phases, and the totals below it."""
-    phases = [phase for phase in Phase if phase is not Phase.IDLE]
-    width = max(len(kind.value) for kind in FaultKind)
+    phases = [phase for phase in FaultPhase if phase is not FaultPhase.IDLE]
+    width = max(len(kind.value) for kind in TortureFault)
     head = " ".join(f"{phase.value:>10}" for phase in phases)
     rows = [f"{'fault':<{width}} {head} {'effective':>10} {'wasted':>7} {'violations':>10}"]
-    for kind in FaultKind:
+    for kind in TortureFault:
         cells = [tally.hits[kind.value, phase.value] for phase in phases]
         shown = " ".join(f"{cell or '.':>10}" for cell in cells)
         rows.append(

@@ -21,8 +21,8 @@ from actorproc.model.policies import Quotas, Scheduling
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.testing.histories.recovering import recovery_problems
 from actorproc.testing.journal import JournalLine
-from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultKind, Phase
-from actorproc.testing.torture.phase_probe import Gauge, Mark, Stage
+from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultPhase, TortureFault
+from actorproc.testing.torture.phase_probe import Gauge, HostStage, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan
 from actorproc.testing.torture.procedures import CLASSES
 from actorproc.testing.torture.record import EpisodeJournal, Tail
@@ -38,8 +38,8 @@ _NEEDS_TO_END = 1.0
 """Seconds of processor in which a worker, also one that has only begun to start, must notice that its host is gone."""
 _COMING_UP = 60.0
 """Seconds a host may take to come up."""
-_FROM_OUTSIDE = {FaultKind.WORKER_KILL, FaultKind.WORKER_STOP, FaultKind.HOST_STOP}
-_BEFORE_IT_IS_UP = {FaultKind.STORM, FaultKind.RESTARTS}
+_FROM_OUTSIDE = {TortureFault.WORKER_KILL, TortureFault.WORKER_STOP, TortureFault.HOST_STOP}
+_BEFORE_IT_IS_UP = {TortureFault.STORM, TortureFault.RESTARTS}
 _PATIENCE = 0.3
 """Seconds to wait for a worker that is inside a step."""
 _TROUBLE_WITHIN = 3.0
@@ -97,12 +97,12 @@ class Tormentor:
 
     def _disturb(self, host: subprocess.Popen[bytes], gauge: Gauge, life: Life) -> None:
         early = next((fault for fault in life.faults if fault.kind in _BEFORE_IT_IS_UP), None)
-        if early is not None and self._until(host, lambda: gauge.stage is not Stage.STARTING):
+        if early is not None and self._until(host, lambda: gauge.stage is not HostStage.STARTING):
             time.sleep(early.after)
-            if host.poll() is None and (early.kind is FaultKind.RESTARTS or gauge.stage is Stage.RECOVERING):
+            if host.poll() is None and (early.kind is TortureFault.RESTARTS or gauge.stage is HostStage.RECOVERING):
                 self._kill_host(host, gauge, early.kind)
                 return
-        if not self._until(host, lambda: gauge.stage >= Stage.RUNNING):
+        if not self._until(host, lambda: gauge.stage >= HostStage.RUNNING):
             self._check_exit(host, life)
             return
         up = time.monotonic()
@@ -119,11 +119,11 @@ class Tormentor:
                 self.journal.note("stalled", text=f"the host of life {life} did not stop; {self._health(gauge)}")
             self._check_exit(host, life)
             return
-        by_point = any(fault.kind is FaultKind.HOST_POINT for fault in life.faults)
+        by_point = any(fault.kind is TortureFault.HOST_POINT for fault in life.faults)
         self._wait(host, up + life.seconds + (_LATE if by_point else 0.0) - time.monotonic())
         if host.poll() is None:
-            both = any(fault.kind is FaultKind.BOTH_KILL for fault in life.faults)
-            self._kill_host(host, gauge, FaultKind.BOTH_KILL if both else FaultKind.HOST_KILL)
+            both = any(fault.kind is TortureFault.BOTH_KILL for fault in life.faults)
+            self._kill_host(host, gauge, TortureFault.BOTH_KILL if both else TortureFault.HOST_KILL)
         else:
             self._check_exit(host, life)
 
@@ -144,19 +144,19 @@ class Tormentor:
 
     # ------------------------------------------------------------ striking
     def _strike(self, host: subprocess.Popen[bytes], gauge: Gauge, fault: Fault) -> None:
-        if fault.kind is FaultKind.HOST_STOP:
+        if fault.kind is TortureFault.HOST_STOP:
             self.journal.struck(fault.kind, self._phase(gauge), pid=host.pid)
             with self._stopped(host.pid):
                 self._wait(host, fault.seconds)
             return
         if fault.point == IN_TROUBLE and not self._until(
-            host, lambda: gauge.get(Mark.TROUBLE) > 0, within=_TROUBLE_WITHIN
+            host, lambda: gauge.get(ProbeMark.TROUBLE) > 0, within=_TROUBLE_WITHIN
         ):
             return
         victim = self._victim(host, fault.draw)
         if victim is None:
             return
-        if fault.kind is FaultKind.WORKER_STOP:
+        if fault.kind is TortureFault.WORKER_STOP:
             self.journal.struck(fault.kind, self._phase_of_worker(victim), pid=victim)
             with self._stopped(victim):
                 self._wait(host, fault.seconds)
@@ -169,13 +169,13 @@ class Tormentor:
         told = {"procedure": line.procedure, "step": line.step, "epoch": line.epoch} if line is not None else {}
         mode = line.mode if line is not None else ""
         phase = self._phase_of_worker(victim)
-        if fault.point == IN_TROUBLE and phase is not Phase.IDLE:
-            phase = Phase.TROUBLE
+        if fault.point == IN_TROUBLE and phase is not FaultPhase.IDLE:
+            phase = FaultPhase.TROUBLE
         self.journal.struck(fault.kind, phase, pid=victim, text=mode, **told)
 
-    def _kill_host(self, host: subprocess.Popen[bytes], gauge: Gauge, kind: FaultKind) -> None:
+    def _kill_host(self, host: subprocess.Popen[bytes], gauge: Gauge, kind: TortureFault) -> None:
         victims = [host.pid]
-        if kind is FaultKind.BOTH_KILL:
+        if kind is TortureFault.BOTH_KILL:
             victims += self._workers(host)
         for pid in victims:
             self.journal.killing(pid, is_host=pid == host.pid)
@@ -223,25 +223,25 @@ class Tormentor:
             if line.epoch and line.kind in _OF_STEPS:
                 self._last[line.pid] = line
 
-    def _phase_of_worker(self, pid: int) -> Phase:
+    def _phase_of_worker(self, pid: int) -> FaultPhase:
         line = self._last.get(pid)
         if line is None:
-            return Phase.IDLE
+            return FaultPhase.IDLE
         if line.kind not in _INSIDE:
-            return Phase.ANSWERING
-        return Phase.UNDOING if line.mode == "rollback" else Phase.EXECUTING
+            return FaultPhase.ANSWERING
+        return FaultPhase.UNDOING if line.mode == "rollback" else FaultPhase.EXECUTING
 
-    def _phase(self, gauge: Gauge) -> Phase:
+    def _phase(self, gauge: Gauge) -> FaultPhase:
         phase = gauge.phase()
         if phase is not None:
             return phase
         self._read_news()
         newest = max((line.epoch for line in self._last.values()), default=0)
         inside = {self._phase_of_worker(pid) for pid, line in self._last.items() if line.epoch == newest}
-        for phase in (Phase.UNDOING, Phase.EXECUTING):
+        for phase in (FaultPhase.UNDOING, FaultPhase.EXECUTING):
             if phase in inside:
                 return phase
-        return Phase.WAITING
+        return FaultPhase.WAITING
 
     # ------------------------------------------------------------ waiting, and looking afterwards
     @staticmethod

@@ -6,10 +6,10 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["HOST_POINTS", "IN_TROUBLE", "WORKER_POINTS", "Fault", "FaultKind", "Phase"]
+__all__ = ["HOST_POINTS", "IN_TROUBLE", "WORKER_POINTS", "Fault", "FaultPhase", "TortureFault"]
 
 
-class FaultKind(StrEnum):
+class TortureFault(StrEnum):
     """One way an episode is disturbed. The values are the rows of the table."""
 
     WORKER_KILL = "worker killed, any instant"
@@ -31,7 +31,7 @@ class FaultKind(StrEnum):
     RELOAD = "workers replaced one by one"
 
 
-class Phase(StrEnum):
+class FaultPhase(StrEnum):
     """Phase of the engine when a fault struck. The values are the columns of the table."""
 
     STARTING = "starting"
@@ -79,7 +79,7 @@ IN_TROUBLE = "in trouble"
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """One planned fault of one life."""
 
-    kind: FaultKind
+    kind: TortureFault
     after: float = 0.0
     """Seconds after the host is up; of `STORM` and `RESTARTS`: after the store is owned."""
     point: str = ""

@@ -33,9 +33,9 @@ from actorproc.errors import (
 )
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.values.error_text import in_words
-from actorproc.testing.torture.faults import FaultKind, Phase
+from actorproc.testing.torture.faults import FaultPhase, TortureFault
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
-from actorproc.testing.torture.phase_probe import Gauge, Mark, Stage
+from actorproc.testing.torture.phase_probe import Gauge, HostStage, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan, Root
 from actorproc.testing.torture.procedures import CLASSES, made_of
 from actorproc.testing.torture.record import EpisodeJournal
@@ -178,16 +178,16 @@ def main(folder: Path, number: int) -> int:
     )
     roots = _roots(plan, folder, manager)
     manager.start()
-    gauge.set(Mark.STAGE, Stage.RUNNING)
+    gauge.set(ProbeMark.STAGE, HostStage.RUNNING)
     threading.Thread(target=_watch_for_lag, args=(journal,), daemon=True).start()
     clock.up()
     for fault in life.faults:
-        if fault.kind is FaultKind.RELOAD:
+        if fault.kind is TortureFault.RELOAD:
             threading.Thread(target=_reload, args=(manager, journal, fault.after), daemon=True).start()
     _live(
         manager, journal, clock, plan, life, roots, is_stopping=life.ends == "stopped" or executioner.is_due("stopping")
     )
-    gauge.set(Mark.STAGE, Stage.STOPPING)
+    gauge.set(ProbeMark.STAGE, HostStage.STOPPING)
     if executioner.is_due("stopping"):
         threading.Timer(_INTO_THE_STOP, executioner.passing, ["stopping"]).start()
     manager.stop(timeout=min(20.0, plan.patience))
@@ -204,7 +204,7 @@ def _end_with_the_tormentor() -> None:
 def _reload(manager: ProcedureManager, journal: EpisodeJournal, after: float) -> None:
     """Replace the workers one by one `after` this many seconds. Other faults, and a stop, may cut it short."""
     time.sleep(after)
-    journal.struck(FaultKind.RELOAD, Phase.WAITING)
+    journal.struck(TortureFault.RELOAD, FaultPhase.WAITING)
     with contextlib.suppress(ActorprocError, TimeoutError):
         manager.reload(timeout=_RELOADS_WITHIN)
 

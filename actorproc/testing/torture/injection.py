@@ -14,16 +14,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from actorproc.api.manager import ProcedureManager
-from actorproc.engine.pipeline.command_executor import Dispatcher
+from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.errors import StorageUnavailable
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.rows.records import ProcedureRecord
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import TERMINAL
 from actorproc.store.lmdb.store import LmdbStore
-from actorproc.testing.torture.faults import Fault, FaultKind, Phase
-from actorproc.testing.torture.phase_probe import Gauge, Mark, Stage
+from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
+from actorproc.testing.torture.phase_probe import Gauge, HostStage, ProbeMark
 from actorproc.testing.torture.plan import Life
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.workers.base import PoolEvent, WorkerMessages, WorkerPool
@@ -33,15 +33,15 @@ from actorproc.workers.protocol.frames import Ended, Run, ToWorker
 __all__ = ["Executioner", "JumpyClock", "TorturedManager", "TorturedStore", "mark_acting"]
 
 _PHASE_OF_POINT = {
-    "owned": Phase.RECOVERING,
-    "loaded": Phase.RECOVERING,
-    "heard": Phase.HEARD,
-    "before-commit": Phase.COMMITTING,
-    "after-commit": Phase.ACTING,
-    "before-send": Phase.ACTING,
-    "after-send": Phase.ACTING,
-    "reopening": Phase.TROUBLE,
-    "stopping": Phase.STOPPING,
+    "owned": FaultPhase.RECOVERING,
+    "loaded": FaultPhase.RECOVERING,
+    "heard": FaultPhase.HEARD,
+    "before-commit": FaultPhase.COMMITTING,
+    "after-commit": FaultPhase.ACTING,
+    "before-send": FaultPhase.ACTING,
+    "after-send": FaultPhase.ACTING,
+    "reopening": FaultPhase.TROUBLE,
+    "stopping": FaultPhase.STOPPING,
 }
 
 
@@ -51,7 +51,7 @@ class Executioner:
     def __init__(self, life: Life, journal: EpisodeJournal, gauge: Gauge) -> None:
         self.journal = journal
         self.gauge = gauge
-        self._due = {(f.point, f.nth) for f in life.faults if f.kind is FaultKind.HOST_POINT}
+        self._due = {(f.point, f.nth) for f in life.faults if f.kind is TortureFault.HOST_POINT}
         self._passed: Counter[str] = Counter()
 
     def is_due(self, point: str) -> bool:
@@ -62,9 +62,9 @@ class Executioner:
         """The host is at this point."""
         self._passed[point] += 1
         if (point, self._passed[point]) in self._due:
-            is_recovering = self.gauge.stage is Stage.RECOVERING
-            phase = Phase.RECOVERING if is_recovering else _PHASE_OF_POINT[point]
-            self.journal.struck(FaultKind.HOST_POINT, phase, text=point)
+            is_recovering = self.gauge.stage is HostStage.RECOVERING
+            phase = FaultPhase.RECOVERING if is_recovering else _PHASE_OF_POINT[point]
+            self.journal.struck(TortureFault.HOST_POINT, phase, text=point)
             self.journal.killing(os.getpid(), is_host=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -75,7 +75,7 @@ class JumpyClock:
     def __init__(self, life: Life, journal: EpisodeJournal) -> None:
         self._journal = journal
         self._offset = life.clock
-        self._jumps = sorted((f.after, f.seconds) for f in life.faults if f.kind is FaultKind.CLOCK)
+        self._jumps = sorted((f.after, f.seconds) for f in life.faults if f.kind is TortureFault.CLOCK)
         self._up: float | None = None
 
     def up(self) -> None:
@@ -87,7 +87,7 @@ class JumpyClock:
         while self._jumps and self._up is not None and time.monotonic() >= self._up + self._jumps[0][0]:
             _, seconds = self._jumps.pop(0)
             self._offset += seconds
-            self._journal.struck(FaultKind.CLOCK, Phase.WAITING, text=f"{seconds:+g} s")
+            self._journal.struck(TortureFault.CLOCK, FaultPhase.WAITING, text=f"{seconds:+g} s")
         return time.time() + self._offset
 
     def monotonic(self) -> float:
@@ -110,21 +110,21 @@ class TorturedStore(LmdbStore):
 
     def own(self) -> int:
         """As `LmdbStore.own`, marked."""
-        self._gauge.set(Mark.STAGE, Stage.RECOVERING)
+        self._gauge.set(ProbeMark.STAGE, HostStage.RECOVERING)
         epoch = super().own()
         self._executioner.passing("owned")
         return epoch
 
-    def load(self, *, whole: bool = True) -> Snapshot:
+    def load(self, *, whole: bool = True) -> RecoverySnapshot:
         """As `LmdbStore.load`; all heads are durable."""
         heads = super().load().procedures
         for head in heads:
             self._durable(head)
         snapshot = super().load(whole=whole)
         self._journal.note("loaded", epoch=snapshot.epoch, text=str(len(heads)))
-        if not self._gauge.get(Mark.TROUBLE):
+        if not self._gauge.get(ProbeMark.TROUBLE):
             self._executioner.passing("loaded")
-        self._gauge.set(Mark.TROUBLE, 0)
+        self._gauge.set(ProbeMark.TROUBLE, 0)
         return snapshot
 
     def reopen(self) -> None:
@@ -136,18 +136,18 @@ class TorturedStore(LmdbStore):
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """As `LmdbStore.commit`, with the planned trouble."""
         self._commits += 1
-        self._gauge.set(Mark.COMMITTING, 1)
-        self._gauge.set(Mark.HEARD, 0)
+        self._gauge.set(ProbeMark.COMMITTING, 1)
+        self._gauge.set(ProbeMark.HEARD, 0)
         try:
             self._executioner.passing("before-commit")
             self._write_out(writes, epoch, batch)
-            self._gauge.set(Mark.ACTING, 1)
+            self._gauge.set(ProbeMark.ACTING, 1)
             self._executioner.passing("after-commit")
         except StorageUnavailable:
-            self._gauge.set(Mark.TROUBLE, 1)
+            self._gauge.set(ProbeMark.TROUBLE, 1)
             raise
         finally:
-            self._gauge.set(Mark.COMMITTING, 0)
+            self._gauge.set(ProbeMark.COMMITTING, 0)
 
     def _write_out(self, writes: Sequence[Write], epoch: int, batch: int) -> None:
         fault = self._planned.get(self._commits)
@@ -157,7 +157,7 @@ class TorturedStore(LmdbStore):
         if self._slow[0]:
             self._slow = (self._slow[0] - 1, self._slow[1])
             time.sleep(self._slow[1])
-        if fault is not None and fault.kind is FaultKind.EIO_LOST:
+        if fault is not None and fault.kind is TortureFault.EIO_LOST:
             raise StorageUnavailable("writing the store: an input/output error, as planned")
         self._journal.note("writing", step=batch)
         super().commit(writes, epoch, batch)
@@ -165,15 +165,15 @@ class TorturedStore(LmdbStore):
             if type(write) is PutProcedure:
                 self._durable(write.record)
         self._journal.note("written", step=batch)
-        if fault is not None and fault.kind is FaultKind.EIO_APPLIED:
+        if fault is not None and fault.kind is TortureFault.EIO_APPLIED:
             raise StorageUnavailable("writing the store: an input/output error after the fact, as planned")
 
     def _strike(self, fault: Fault) -> None:
-        phase = Phase.RECOVERING if self._gauge.stage is Stage.RECOVERING else Phase.COMMITTING
+        phase = FaultPhase.RECOVERING if self._gauge.stage is HostStage.RECOVERING else FaultPhase.COMMITTING
         self._journal.struck(fault.kind, phase)
-        if fault.kind is FaultKind.SLOW_DISK:
+        if fault.kind is TortureFault.SLOW_DISK:
             self._slow = (fault.times, fault.seconds)
-        elif fault.kind is FaultKind.DISK_FULL:
+        elif fault.kind is TortureFault.DISK_FULL:
             self._full_until = time.monotonic() + fault.seconds
 
     def _check_room(self) -> None:
@@ -184,7 +184,7 @@ class TorturedStore(LmdbStore):
         note_durable(self._journal, head, self._epoch)
 
 
-_STORAGE = {FaultKind.EIO_LOST, FaultKind.EIO_APPLIED, FaultKind.DISK_FULL, FaultKind.SLOW_DISK}
+_STORAGE = {TortureFault.EIO_LOST, TortureFault.EIO_APPLIED, TortureFault.DISK_FULL, TortureFault.SLOW_DISK}
 
 
 def note_durable(journal: EpisodeJournal, head: ProcedureRecord, epoch: int) -> None:
@@ -215,7 +215,7 @@ class TorturedPool(LocalPool):
 
         def listen(event: PoolEvent) -> None:
             if type(event) is WorkerMessages and any(type(message) is Ended for message in event.messages):
-                self._executioner.gauge.set(Mark.HEARD, 1)
+                self._executioner.gauge.set(ProbeMark.HEARD, 1)
                 self._executioner.passing("heard")
             sink(event)
 
@@ -261,13 +261,13 @@ class TorturedManager(ProcedureManager):
 
 def mark_acting(gauge: Gauge) -> None:
     """Have the gauge show how long the manager acts on a commit."""
-    honest = Dispatcher.act
+    honest = CommandExecutor.act
 
-    def act(self: Dispatcher, batch: Any) -> Any:
-        gauge.set(Mark.ACTING, 1)
+    def act(self: CommandExecutor, batch: Any) -> Any:
+        gauge.set(ProbeMark.ACTING, 1)
         try:
             return honest(self, batch)
         finally:
-            gauge.set(Mark.ACTING, 0)
+            gauge.set(ProbeMark.ACTING, 0)
 
-    Dispatcher.act = act  # type: ignore[method-assign]
+    CommandExecutor.act = act  # type: ignore[method-assign]

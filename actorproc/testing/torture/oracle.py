@@ -40,7 +40,7 @@ def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: froz
     if not any(line.kind == "enter" for line in lines):
         # A user's own procedures, which keep no journal: what ran cannot be compared with what is stored.
         found = [violation for violation in found if violation.number not in {3, 11}]
-    history = _History(dump)
+    history = _EpisodeHistory(dump)
     for line in lines:
         history.read(line)
     found += history.found
@@ -71,7 +71,7 @@ def _after(head: _Head) -> set[str]:
     return {head.state} if head.parent is None or head.state != "SUCCESS" else {head.state, "ROLLEDBACK", "FAILED"}
 
 
-class _History:
+class _EpisodeHistory:
     """One walk over the journal with what is durable at each line."""
 
     def __init__(self, dump: StoreDump) -> None:

@@ -7,14 +7,14 @@ import os
 from enum import IntEnum
 from pathlib import Path
 
-from actorproc.testing.torture.faults import Phase
+from actorproc.testing.torture.faults import FaultPhase
 
-__all__ = ["Gauge", "Mark", "Stage"]
+__all__ = ["Gauge", "HostStage", "ProbeMark"]
 
 _SIZE = 4096
 
 
-class Mark(IntEnum):
+class ProbeMark(IntEnum):
     """Bytes of the page."""
 
     STAGE = 0
@@ -24,7 +24,7 @@ class Mark(IntEnum):
     TROUBLE = 4
 
 
-class Stage(IntEnum):
+class HostStage(IntEnum):
     """Of a host's life."""
 
     STARTING = 0
@@ -44,34 +44,34 @@ class Gauge:
         finally:
             os.close(fd)
 
-    def set(self, mark: Mark, value: int) -> None:
+    def set(self, mark: ProbeMark, value: int) -> None:
         """Set one mark."""
         self._page[mark] = value
 
-    def get(self, mark: Mark) -> int:
+    def get(self, mark: ProbeMark) -> int:
         """Read one mark."""
         return self._page[mark]
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> HostStage:
         """Phase of the host's life."""
-        return Stage(self.get(Mark.STAGE))
+        return HostStage(self.get(ProbeMark.STAGE))
 
-    def phase(self) -> Phase | None:
+    def phase(self) -> FaultPhase | None:
         """The phase, as far as the host alone can tell; None: it depends on what its workers do."""
-        if self.stage is Stage.STARTING:
-            return Phase.STARTING
-        if self.stage is Stage.RECOVERING:
-            return Phase.RECOVERING
-        if self.stage is Stage.STOPPING:
-            return Phase.STOPPING
-        if self.get(Mark.TROUBLE):
-            return Phase.TROUBLE
-        if self.get(Mark.COMMITTING):
-            return Phase.COMMITTING
-        if self.get(Mark.ACTING):
-            return Phase.ACTING
-        return Phase.HEARD if self.get(Mark.HEARD) else None
+        if self.stage is HostStage.STARTING:
+            return FaultPhase.STARTING
+        if self.stage is HostStage.RECOVERING:
+            return FaultPhase.RECOVERING
+        if self.stage is HostStage.STOPPING:
+            return FaultPhase.STOPPING
+        if self.get(ProbeMark.TROUBLE):
+            return FaultPhase.TROUBLE
+        if self.get(ProbeMark.COMMITTING):
+            return FaultPhase.COMMITTING
+        if self.get(ProbeMark.ACTING):
+            return FaultPhase.ACTING
+        return FaultPhase.HEARD if self.get(ProbeMark.HEARD) else None
 
     def close(self) -> None:
         """Let go of the page."""

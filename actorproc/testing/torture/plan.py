@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from actorproc.testing.torture.cancelling import draw_cancelled
-from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, FaultKind
+from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, TortureFault
 from actorproc.testing.torture.padding import draw_ballast
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
@@ -91,7 +91,7 @@ def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float =
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     # Drawn apart, so that all else in a plan is what its seed gave before there were such storms.
     lives = _with_storm(Random(f"restart storm of {seed}"), lives)
-    jumps = [fault.seconds for life in lives for fault in life.faults if fault.kind is FaultKind.CLOCK]
+    jumps = [fault.seconds for life in lives for fault in life.faults if fault.kind is TortureFault.CLOCK]
     # A clock that was set back makes stored times lie far ahead; the last life must live to see them.
     latest = sum(jump for jump in jumps if jump > 0)
     clocks = _clocks(lives)
@@ -136,7 +136,7 @@ def _clocks(lives: list[Life]) -> list[float]:
     clocks, at = [], 0.0
     for life in lives:
         clocks.append(at)
-        at += sum(fault.seconds for fault in life.faults if fault.kind is FaultKind.CLOCK)
+        at += sum(fault.seconds for fault in life.faults if fault.kind is TortureFault.CLOCK)
     return clocks
 
 
@@ -280,8 +280,8 @@ def _life(chance: Random, *, first: bool) -> Life:
     ending = _ending(chance, seconds, first=first)
     if ending.point == "reopening":
         # There must be something to open again.
-        faults = [fault for fault in faults if fault.kind is not FaultKind.EIO_LOST]
-        faults.append(Fault(FaultKind.EIO_LOST, nth=chance.randint(1, 8)))
+        faults = [fault for fault in faults if fault.kind is not TortureFault.EIO_LOST]
+        faults.append(Fault(TortureFault.EIO_LOST, nth=chance.randint(1, 8)))
     return Life("killed", seconds, (*faults, ending))
 
 
@@ -289,42 +289,42 @@ def _last_life(chance: Random, *, clock: float) -> Life:
     """A life whose host is not killed. It shows what stands still because of another fault, as no restart mends it."""
     if chance.random() < 0.5:
         return Life(_QUIET, 0.0, clock=clock)
-    full = Fault(FaultKind.DISK_FULL, nth=chance.randint(1, 12), seconds=round(chance.uniform(0.05, 0.5), 3))
-    kill = Fault(FaultKind.WORKER_KILL, point=IN_TROUBLE, draw=chance.random())
+    full = Fault(TortureFault.DISK_FULL, nth=chance.randint(1, 12), seconds=round(chance.uniform(0.05, 0.5), 3))
+    kill = Fault(TortureFault.WORKER_KILL, point=IN_TROUBLE, draw=chance.random())
     others = [_disturbance(chance, 1.0) for _ in range(chance.randint(1, 5))]
-    others = [fault for fault in others if fault.kind is not FaultKind.CLOCK]  # no later life would live to see it
+    others = [fault for fault in others if fault.kind is not TortureFault.CLOCK]  # no later life would live to see it
     return Life(_QUIET, 0.0, (full, kill, *others), clock)
 
 
 def _failed_commit(chance: Random, latest: int) -> Fault:
-    return Fault(chance.choice((FaultKind.EIO_LOST, FaultKind.EIO_APPLIED)), nth=chance.randint(1, latest))
+    return Fault(chance.choice((TortureFault.EIO_LOST, TortureFault.EIO_APPLIED)), nth=chance.randint(1, latest))
 
 
 def _disturbance(chance: Random, seconds: float) -> Fault:
     kinds = (
-        (FaultKind.WORKER_KILL, 8),
-        (FaultKind.WORKER_STOP, 2),
-        (FaultKind.HOST_STOP, 1),
-        (FaultKind.EIO_LOST, 3),
-        (FaultKind.EIO_APPLIED, 3),
-        (FaultKind.DISK_FULL, 2),
-        (FaultKind.SLOW_DISK, 2),
-        (FaultKind.CLOCK, 2),
-        (FaultKind.RELOAD, 1),
+        (TortureFault.WORKER_KILL, 8),
+        (TortureFault.WORKER_STOP, 2),
+        (TortureFault.HOST_STOP, 1),
+        (TortureFault.EIO_LOST, 3),
+        (TortureFault.EIO_APPLIED, 3),
+        (TortureFault.DISK_FULL, 2),
+        (TortureFault.SLOW_DISK, 2),
+        (TortureFault.CLOCK, 2),
+        (TortureFault.RELOAD, 1),
     )
     kind = chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
     after = round(chance.uniform(0.0, seconds), 3)
     nth = chance.randint(1, 30)
     match kind:
-        case FaultKind.WORKER_STOP | FaultKind.HOST_STOP:
+        case TortureFault.WORKER_STOP | TortureFault.HOST_STOP:
             return Fault(kind, after=after, seconds=round(chance.uniform(0.02, 0.4), 3), draw=chance.random())
-        case FaultKind.DISK_FULL:
+        case TortureFault.DISK_FULL:
             return Fault(kind, nth=nth, seconds=round(chance.uniform(0.05, 0.5), 3))
-        case FaultKind.SLOW_DISK:
+        case TortureFault.SLOW_DISK:
             return Fault(kind, nth=nth, seconds=round(chance.uniform(0.01, 0.1), 3), times=chance.randint(1, 8))
-        case FaultKind.CLOCK:
+        case TortureFault.CLOCK:
             return Fault(kind, after=after, seconds=chance.choice((-86400.0, -3600.0, -5.0, 5.0, 3600.0, 86400.0)))
-        case FaultKind.EIO_LOST | FaultKind.EIO_APPLIED:
+        case TortureFault.EIO_LOST | TortureFault.EIO_APPLIED:
             return Fault(kind, nth=nth)
     return Fault(kind, after=after, draw=chance.random())
 
@@ -339,7 +339,7 @@ def _with_storm(chance: Random, lives: list[Life]) -> list[Life]:
 
 
 def _short_life(chance: Random) -> Life:
-    kill = Fault(FaultKind.RESTARTS, after=round(chance.expovariate(15.0), 4))
+    kill = Fault(TortureFault.RESTARTS, after=round(chance.expovariate(15.0), 4))
     trouble = (_failed_commit(chance, latest=3),) if chance.random() < 0.3 else ()
     return Life("killed", 0.0, (kill, *trouble))
 
@@ -354,8 +354,8 @@ def _ending(chance: Random, seconds: float, *, first: bool) -> Fault:
             if point in {"owned", "loaded", "reopening", "stopping"}
             else chance.choice((1, 2, 3, chance.randint(1, 40)))
         )
-        return Fault(FaultKind.HOST_POINT, point=point, nth=nth)
+        return Fault(TortureFault.HOST_POINT, point=point, nth=nth)
     if way < 0.6 and not first:
-        return Fault(FaultKind.STORM, after=round(chance.expovariate(10.0), 4))
-    kind = FaultKind.BOTH_KILL if way < 0.75 else FaultKind.HOST_KILL
+        return Fault(TortureFault.STORM, after=round(chance.expovariate(10.0), 4))
+    kind = TortureFault.BOTH_KILL if way < 0.75 else TortureFault.HOST_KILL
     return Fault(kind, after=seconds)

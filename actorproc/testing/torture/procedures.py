@@ -26,7 +26,7 @@ from actorproc.procedure.authoring.status import Status
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.testing.journal import Referee
 from actorproc.testing.torture.cancelling import ABORT_GRACE, GRACE, WAITS
-from actorproc.testing.torture.faults import FaultKind, Phase
+from actorproc.testing.torture.faults import FaultPhase, TortureFault
 from actorproc.testing.torture.padding import ballast_of, check_ballast
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import PLANTS, VARIABLE
@@ -113,8 +113,8 @@ class _Scene:
 
     def _die(self, point: str) -> None:
         is_over = point in {"end", "half-answer", "answered"}
-        phase = Phase.ANSWERING if is_over else Phase.UNDOING if self.ctx.mode else Phase.EXECUTING
-        self.journal.struck(FaultKind.WORKER_POINT, phase, text=point, procedure=self.ctx.id)
+        phase = FaultPhase.ANSWERING if is_over else FaultPhase.UNDOING if self.ctx.mode else FaultPhase.EXECUTING
+        self.journal.struck(TortureFault.WORKER_POINT, phase, text=point, procedure=self.ctx.id)
         self.journal.killing(os.getpid())
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -149,7 +149,7 @@ class _Scene:
         self._die("answered")
 
     def _twice(self, _channel: Any, honest: _Send, messages: Sequence[FromWorker]) -> None:
-        self.journal.struck(FaultKind.ANSWER_TWICE, Phase.ANSWERING, procedure=self.ctx.id)
+        self.journal.struck(TortureFault.ANSWER_TWICE, FaultPhase.ANSWERING, procedure=self.ctx.id)
         honest(messages)
         honest(messages)
 
@@ -158,7 +158,7 @@ class _Scene:
         channel.send = _once(channel, honest, lambda _channel, send, later: self._again(send, messages, later))
 
     def _again(self, honest: _Send, old: Sequence[FromWorker], messages: Sequence[FromWorker]) -> None:
-        self.journal.struck(FaultKind.ANSWER_LATE, Phase.ANSWERING, procedure=self.ctx.id)
+        self.journal.struck(TortureFault.ANSWER_LATE, FaultPhase.ANSWERING, procedure=self.ctx.id)
         honest([*old, *messages])
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from actorproc.testing.journal import Journal, JournalLine
-from actorproc.testing.torture.faults import FaultKind, Phase
+from actorproc.testing.torture.faults import FaultPhase, TortureFault
 
 __all__ = ["EpisodeJournal", "Tail"]
 
@@ -31,7 +31,9 @@ class EpisodeJournal(Journal):
         """One line of any kind."""
         self._write(JournalLine(kind=kind, at=time.monotonic_ns(), pid=os.getpid() if pid is None else pid, **fields))
 
-    def struck(self, kind: FaultKind, phase: Phase, *, pid: int | None = None, text: str = "", **fields: Any) -> None:
+    def struck(
+        self, kind: TortureFault, phase: FaultPhase, *, pid: int | None = None, text: str = "", **fields: Any
+    ) -> None:
         """A fault has struck, or will in the next instant."""
         self.note("fault", pid=pid, mode=kind.value, state=phase.value, text=text, **fields)
 

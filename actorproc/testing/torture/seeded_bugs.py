@@ -37,22 +37,22 @@ def _leaves_early(kind: str) -> Callable[[], None]:
     """Commands of this kind are carried out before the commit that records why."""
 
     def plant() -> None:
-        from actorproc.engine.pipeline.batch import Batch
-        from actorproc.engine.pipeline.commit_pipeline import Ring
+        from actorproc.engine.pipeline.batch import CommitBatch
+        from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 
-        honest = Ring.close
+        honest = CommitPipeline.close
 
-        def close(self: Ring) -> None:
+        def close(self: CommitPipeline) -> None:
             batch = self._open
             if self._committing is None and not self.trouble and batch.writes:
-                early = Batch()
+                early = CommitBatch()
                 early.writes = batch.writes
                 early.commands = [command for command in batch.commands if type(command).__name__ == kind]
                 batch.commands = [command for command in batch.commands if type(command).__name__ != kind]
                 self._act(early)
             honest(self)
 
-        Ring.close = close  # type: ignore[method-assign]
+        CommitPipeline.close = close  # type: ignore[method-assign]
 
     return plant
 
@@ -83,25 +83,25 @@ def _a_failed_commit_counts() -> None:
 
 
 def _any_answer_counts() -> None:
-    from actorproc.core.queues.worker_table import Staff
+    from actorproc.core.queues.worker_table import WorkerTable
 
-    def current(self: Staff, token: Any) -> Any:
+    def current(self: WorkerTable, token: Any) -> Any:
         worker = self.in_hand.get(token.procedure)
         return None if worker is None else worker.queue[token.procedure]
 
-    Staff.current = current  # type: ignore[method-assign]
+    WorkerTable.current = current  # type: ignore[method-assign]
 
 
 def _answers_are_mixed_up() -> None:
-    from actorproc.engine.workers.worker_messages import Floor
+    from actorproc.engine.workers.worker_messages import WorkerMessageHandler
     from actorproc.model.messages.outcomes import Advanced
     from actorproc.workers.protocol.frames import Ended
 
-    honest = Floor.ended
+    honest = WorkerMessageHandler.ended
     last: list[Ended] = []
     seen = [0]
 
-    def ended(self: Floor, message: Ended) -> None:
+    def ended(self: WorkerMessageHandler, message: Ended) -> None:
         seen[0] += 1
         if last and seen[0] % 5 == 0 and type(message.outcome) is Advanced:
             message = msgspec.structs.replace(message, outcome=last[0].outcome)
@@ -109,22 +109,22 @@ def _answers_are_mixed_up() -> None:
             last[:] = [message]
         honest(self, message)
 
-    Floor.ended = ended  # type: ignore[method-assign]
+    WorkerMessageHandler.ended = ended  # type: ignore[method-assign]
 
 
 def _ends_of_children_are_lost() -> None:
-    from actorproc.engine.workers.worker_messages import Floor
+    from actorproc.engine.workers.worker_messages import WorkerMessageHandler
     from actorproc.model.messages.outcomes import Finished
     from actorproc.workers.protocol.frames import Ended
 
-    honest = Floor.ended
+    honest = WorkerMessageHandler.ended
 
-    def ended(self: Floor, message: Ended) -> None:
+    def ended(self: WorkerMessageHandler, message: Ended) -> None:
         is_child = "-" in message.token.procedure.removeprefix("root-")
         if not (is_child and type(message.outcome) is Finished):
             honest(self, message)
 
-    Floor.ended = ended  # type: ignore[method-assign]
+    WorkerMessageHandler.ended = ended  # type: ignore[method-assign]
 
 
 def _locks_are_not_read_back() -> None:
@@ -175,13 +175,13 @@ def _refused_and_done() -> None:
 
 
 def _successors_come_first() -> None:
-    from actorproc.engine.workers.message_intake import Intake
+    from actorproc.engine.workers.message_intake import MessageIntake
     from actorproc.workers.base import WorkerBooted
 
-    def booted(self: Intake, message: WorkerBooted) -> None:
+    def booted(self: MessageIntake, message: WorkerBooted) -> None:
         self._ring.handle(self._floor.booted(message))
 
-    Intake.booted = booted  # type: ignore[method-assign]
+    MessageIntake.booted = booted  # type: ignore[method-assign]
 
 
 def _a_worker_remembers_failed_attempts() -> None:
@@ -203,15 +203,15 @@ def _a_worker_remembers_failed_attempts() -> None:
 def _workers_outlive_their_host() -> None:
     from actorproc.workers.child.process_state.process_state import PRIVATE_FROM
     from actorproc.workers.child.runtime import channel_reader
-    from actorproc.workers.child.runtime.channel import Channel
+    from actorproc.workers.child.runtime.channel import WorkerChannel
 
-    honest = Channel._write
+    honest = WorkerChannel._write
 
-    def write(self: Channel, frame: bytes) -> None:
+    def write(self: WorkerChannel, frame: bytes) -> None:
         with contextlib.suppress(OSError):
             honest(self, frame)
 
-    Channel._write = write  # type: ignore[method-assign]
+    WorkerChannel._write = write  # type: ignore[method-assign]
     vars(channel_reader)["die_with_group"] = threading.Event().wait
     for fd in range(PRIVATE_FROM, PRIVATE_FROM + 32):
         with contextlib.suppress(OSError):
@@ -219,9 +219,9 @@ def _workers_outlive_their_host() -> None:
 
 
 def _running_steps_are_not_told() -> None:
-    from actorproc.engine.pipeline.command_executor import Dispatcher
+    from actorproc.engine.pipeline.command_executor import CommandExecutor
 
-    Dispatcher._ask_abort = lambda *_: None  # type: ignore[method-assign]
+    CommandExecutor._ask_abort = lambda *_: None  # type: ignore[method-assign]
 
 
 def _outstaying_steps_are_not_killed() -> None:

@@ -2,7 +2,7 @@
 
 Two threads: the main thread runs steps, because only there can SIGTERM interrupt Python code, and reads the channel
 while it has none; the reader thread reads when it has (`reading`). Boot: guard the process, `Prepare` (imports,
-environment), `Hello` (the name), `Ready`.
+environment), `WorkerHello` (the name), `Ready`.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from actorproc.workers.child.process_state.guard import (
 from actorproc.workers.child.process_state.limits import Limiter
 from actorproc.workers.child.process_state.memory_keeper import start_keeper
 from actorproc.workers.child.process_state.program import take_over
-from actorproc.workers.child.process_state.recycling import Wear
-from actorproc.workers.child.runtime.channel import Channel
-from actorproc.workers.child.runtime.channel_reader import Reading, read_into, wait_for_next
-from actorproc.workers.child.runtime.live_procedures import Roster
-from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.process_state.recycling import Recycling
+from actorproc.workers.child.runtime.channel import WorkerChannel
+from actorproc.workers.child.runtime.channel_reader import ChannelReader, read_into, wait_for_next
+from actorproc.workers.child.runtime.live_procedures import LiveProcedures
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
 from actorproc.workers.protocol.frames import (
     BootFailed,
-    Hello,
-    Keeping,
+    KeeperStarted,
     Prepare,
     Prepared,
     Ready,
     Run,
     ToWorker,
     WarmUp,
+    WorkerHello,
 )
 
 __all__ = ["main"]
 
-_OF_BOOT = (Prepare, Hello, WarmUp)
+_OF_BOOT = (Prepare, WorkerHello, WarmUp)
 _LEAVE_SECONDS = 2.0
 """Seconds that an orderly end may take: a thread or an exit hook of user code may never finish."""
 
@@ -71,10 +71,10 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
     write_stacks_to(fault)
     offspring = Offspring()
     guard = Guard(lambda: write_stacks_to(fault))
-    channel = Channel(out_of_the_way(channel_fd), guard)
+    channel = WorkerChannel(out_of_the_way(channel_fd), guard)
     limiter = Limiter()
     channel.limiter = limiter
-    desk = Desk(channel, guard, limiter)
+    desk = WorkerRuntime(channel, guard, limiter)
 
     def in_forked_copy() -> None:
         if guard.is_copy:
@@ -95,7 +95,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
     desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
     try:
         if keeper:
-            channel.send([Keeping(keeper)])
+            channel.send([KeeperStarted(keeper)])
         code = _Worker(channel, desk, guard).live()
     except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report
         traceback.print_exc()
@@ -127,12 +127,12 @@ def _leave(code: int) -> NoReturn:
 
 
 class _Worker:
-    def __init__(self, channel: Channel, desk: Desk, guard: Guard) -> None:
+    def __init__(self, channel: WorkerChannel, desk: WorkerRuntime, guard: Guard) -> None:
         self._channel = channel
         self._desk = desk
-        self._boot: SimpleQueue[Prepare | Hello | WarmUp] = SimpleQueue()
+        self._boot: SimpleQueue[Prepare | WorkerHello | WarmUp] = SimpleQueue()
         read = read_into(channel, self._take_in)
-        self._reading = desk.reading = Reading(read, desk.queue, desk.asked, guard.nudge_main)
+        self._reading = desk.reading = ChannelReader(read, desk.queue, desk.asked, guard.nudge_main)
         self._warm_limit = 0
 
     def live(self) -> int:
@@ -142,7 +142,7 @@ class _Worker:
             if not self._prepare():
                 return EXIT_BOOT
             self._reading.begin()
-            Roster(self._desk, self._warm_limit, self._reading.leave_to_reader).serve()
+            LiveProcedures(self._desk, self._warm_limit, self._reading.leave_to_reader).serve()
         except StopStep:
             return EXIT_TERMINATED if self._desk.current is not None else 0
         return 0
@@ -179,7 +179,7 @@ class _Worker:
         self._desk.room = prepare.room
         channel.limiter.ceiling.room = prepare.process_room
         self._desk.log_level = logs.install(channel, prepare.log_level, prepare.program, self._desk.current_here)
-        wear = Wear(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
+        wear = Recycling(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
         self._desk.wear = wear if wear.is_watched else None
         guard.allow_interrupt()
         doing = ""
@@ -205,7 +205,7 @@ class _Worker:
         while isinstance(message := self._next_boot_message(), WarmUp):
             self._warm_up()
             channel.send([Prepared()])
-        assert isinstance(message, Hello), message
+        assert isinstance(message, WorkerHello), message
         channel.send([Ready(os.getpid(), sys.version.split(maxsplit=1)[0])])
         return True
 
@@ -218,7 +218,7 @@ class _Worker:
         gc.collect()
         gc.freeze()
 
-    def _next_boot_message(self) -> Prepare | Hello | WarmUp:
+    def _next_boot_message(self) -> Prepare | WorkerHello | WarmUp:
         self._desk.guard.allow_interrupt()
         message = wait_for_next(self._boot)
         self._desk.guard.forbid_interrupt()

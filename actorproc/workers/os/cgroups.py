@@ -13,16 +13,16 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["CgroupRoom", "Rooms", "find_room", "find_rooms"]
+__all__ = ["Cgroups", "WorkerCgroup", "find_room", "find_rooms"]
 
 _MOUNT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 
 
-class Rooms:
+class Cgroups:
     """The groups of one pool, by what they limit; None: the system has no such group, or does not allow it."""
 
-    def __init__(self, memory: CgroupRoom | None = None, pids: CgroupRoom | None = None) -> None:
+    def __init__(self, memory: WorkerCgroup | None = None, pids: WorkerCgroup | None = None) -> None:
         self.memory = memory
         self.pids = pids
 
@@ -40,13 +40,13 @@ class Rooms:
         for room in self._each():
             room.close()
 
-    def _each(self) -> set[CgroupRoom]:
+    def _each(self) -> set[WorkerCgroup]:
         return {room for room in (self.memory, self.pids) if room is not None}
 
 
-def find_rooms(mount: Path = _MOUNT, own: Path = _OWN) -> Rooms:
+def find_rooms(mount: Path = _MOUNT, own: Path = _OWN) -> Cgroups:
     """Find control groups in which this program can limit memory and the number of processes."""
-    rooms = Rooms(memory=find_room(mount, own))
+    rooms = Cgroups(memory=find_room(mount, own))
     if rooms.memory is not None and "pids" in rooms.memory.controllers:
         rooms.pids = rooms.memory
     else:
@@ -54,7 +54,7 @@ def find_rooms(mount: Path = _MOUNT, own: Path = _OWN) -> Rooms:
     return rooms
 
 
-def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
+def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> WorkerCgroup | None:
     """Find the place for workers' groups in version 2; None when the system does not have it, or not allow it."""
     try:
         path = next(line[3:] for line in own.read_text(encoding="utf-8").splitlines() if line.startswith("0::"))
@@ -63,7 +63,7 @@ def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
         if path.strip("/") == "" or "memory" not in offered:
             return None
         controllers = tuple(name for name in ("memory", "pids") if name in offered)
-        room = CgroupRoom(parent / f"actorproc-{os.getpid()}", controllers)
+        room = WorkerCgroup(parent / f"actorproc-{os.getpid()}", controllers)
         _sweep(parent)
         room.close()
         room.folder.mkdir()
@@ -75,12 +75,12 @@ def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
     return room
 
 
-def _room_of_old(mount: Path, own: Path) -> CgroupRoom | None:
+def _room_of_old(mount: Path, own: Path) -> WorkerCgroup | None:
     """The same for process numbers in version 1, where groups with processes may have groups below them."""
     try:
         lines = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
         path = next(path for _, names, path in lines if "pids" in names.split(","))
-        room = CgroupRoom(mount / path.lstrip("/") / f"actorproc-{os.getpid()}", ("pids",))
+        room = WorkerCgroup(mount / path.lstrip("/") / f"actorproc-{os.getpid()}", ("pids",))
         _sweep(room.folder.parent)
         room.close()
         room.folder.mkdir()
@@ -98,10 +98,10 @@ def _sweep(parent: Path) -> None:
     for folder in parent.glob("actorproc-*"):
         number = folder.name.removeprefix("actorproc-")
         if number.isdecimal() and not Path("/proc", number).exists():
-            CgroupRoom(folder, ()).close()
+            WorkerCgroup(folder, ()).close()
 
 
-class CgroupRoom:
+class WorkerCgroup:
     """A group that holds one group for each worker under a hard limit."""
 
     def __init__(self, folder: Path, controllers: tuple[str, ...]) -> None:

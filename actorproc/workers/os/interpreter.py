@@ -11,7 +11,7 @@ from pathlib import Path
 from actorproc.procedure.values.type_names import module_path
 from actorproc.workers.os.frozen import WORKER_MARK, is_this_program
 from actorproc.workers.protocol.frames import HEADER
-from actorproc.workers.protocol.host_program import Place
+from actorproc.workers.protocol.host_program import StartPlace
 
 __all__ = ["boot_bytes", "default_executable", "found_from_anywhere", "host_path", "start_interpreter"]
 
@@ -47,7 +47,7 @@ def boot_bytes(path: Sequence[str]) -> bytes:
 
 
 def start_interpreter(
-    executable: str, passed: tuple[int, int, int], stdout: int, stderr: int, *, place: Place, kept: bool
+    executable: str, passed: tuple[int, int, int], stdout: int, stderr: int, *, place: StartPlace, kept: bool
 ) -> subprocess.Popen[bytes]:
     """Start it in this place with these descriptors. Raises `OSError` or `ValueError`.
 

@@ -18,7 +18,7 @@ import psutil
 
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.os.process_count import name_and_stat
-from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.timers import PoolTimers
 from actorproc.workers.os.usage import free_memory, has_ended
 from actorproc.workers.protocol.frames import KEEPER_NAME
 
@@ -146,7 +146,7 @@ class Kept(Protocol):
 class Keepers:
     """The keepers of a pool's dead workers. Used by the pool's thread only."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: PoolTimers) -> None:
         self._timers = timers
         self._ends_by: dict[Kept, float | None] = {}
         """Time at which a keeper must have ended at the latest; None while it is not let go."""

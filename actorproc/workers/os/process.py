@@ -31,7 +31,7 @@ from actorproc.workers.os.interpreter import start_interpreter
 from actorproc.workers.os.memory_keepers import Keeper, find_keeper
 from actorproc.workers.os.usage import has_ended
 from actorproc.workers.output.pipe import OutputPipe
-from actorproc.workers.protocol.host_program import Place
+from actorproc.workers.protocol.host_program import StartPlace
 
 __all__ = ["Reaped", "WorkerProcess"]
 
@@ -46,7 +46,7 @@ class WorkerProcess:
     """A running worker. Raises `WorkerBootFailed` when the process cannot be started at all."""
 
     def __init__(
-        self, *, executable: str, label: str, place: Place, use_pidfd: bool = True, kept: bool = False
+        self, *, executable: str, label: str, place: StartPlace, use_pidfd: bool = True, kept: bool = False
     ) -> None:
         """With `kept` another process has its memory after its death, until `let_go` (Linux)."""
         self.closed = False
@@ -63,7 +63,7 @@ class WorkerProcess:
             self._start(executable, label, place, use_pidfd, kept and use_pidfd and hasattr(os, "pidfd_open"))
             fork_guard.guarded(self)
 
-    def _start(self, executable: str, label: str, place: Place, use_pidfd: bool, kept: bool) -> None:
+    def _start(self, executable: str, label: str, place: StartPlace, use_pidfd: bool, kept: bool) -> None:
         with contextlib.ExitStack() as mine, contextlib.ExitStack() as childs:
             try:
                 self.fault_fd = _closed_by(mine, _memory_file())

@@ -7,13 +7,13 @@ import itertools
 import time
 from collections.abc import Callable
 
-__all__ = ["Timers"]
+__all__ = ["PoolTimers"]
 
 _LONGEST = 3600.0
 """Seconds: the system counts a longer wait in milliseconds, of which it can hold no more than 25 days."""
 
 
-class Timers:
+class PoolTimers:
     """Calls due at a moment of the monotonic clock. One thread only; no cancelling, calls check for themselves."""
 
     def __init__(self) -> None:

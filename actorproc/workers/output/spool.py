@@ -24,7 +24,7 @@ NEWER, OLDER = "output.log", "output.1.log"
 logger = engine_logger("actorproc")
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class _SpooledLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     procedure: str
     at: float
     stream: str
@@ -34,7 +34,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = msgspec.json.Decoder(_SpooledLine).decode
 
 
 class LogSpool:
@@ -49,7 +49,7 @@ class LogSpool:
 
     def add(self, procedure: str, entry: LogEntry) -> None:
         """Write one line; in the file when this returns, though not on the disk."""
-        line = _Line(
+        line = _SpooledLine(
             procedure=procedure,
             at=entry.at,
             stream=entry.stream,
@@ -103,7 +103,7 @@ def spooled(directory: Path, procedure: str, *, before: float | None = None, siz
     return found[kept:]
 
 
-def _lines(directory: Path, procedure: str) -> Iterator[_Line]:
+def _lines(directory: Path, procedure: str) -> Iterator[_SpooledLine]:
     wanted = _encode(procedure)
     for name in (OLDER, NEWER):
         with contextlib.suppress(FileNotFoundError), (directory / name).open("rb") as file:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from functools import partial
 
-from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.timers import PoolTimers
 from actorproc.workers.os.usage import to_be_killed_with
-from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.pool.worker_link import WorkerLink
 
 __all__ = ["DUMP_SECONDS", "Killer"]
 
@@ -18,10 +18,10 @@ DUMP_SECONDS = 0.02
 class Killer:
     """Ends processes by signals. For the thread that reaps them, so that no number can be a stranger's yet."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: PoolTimers) -> None:
         self._timers = timers
 
-    def kill(self, link: Link, grace: float, kind: str, reason: str) -> None:
+    def kill(self, link: WorkerLink, grace: float, kind: str, reason: str) -> None:
         """Kill for this reason, after `grace` seconds in which the step may end by itself; the first reason stays."""
         if link.dead or (link.process is not None and link.process.is_over()):
             return  # it has ended by itself, which the pool's thread is about to find out
@@ -38,22 +38,22 @@ class Killer:
         link.family = to_be_killed_with(link.process.pid)
         self._timers.after(grace, partial(self._kill, link))
 
-    def kill_at_once(self, link: Link, kind: str, reason: str) -> None:
+    def kill_at_once(self, link: WorkerLink, kind: str, reason: str) -> None:
         """The same without grace."""
         self.kill(link, 0.0, kind, reason)
 
     @staticmethod
-    def _mark(link: Link, kind: str, reason: str) -> None:
+    def _mark(link: WorkerLink, kind: str, reason: str) -> None:
         if not link.killed_as:
             link.killed_as, link.kill_reason = kind, reason
 
     @staticmethod
-    def _terminate(link: Link) -> None:
+    def _terminate(link: WorkerLink) -> None:
         if not link.dead and link.process is not None:
             link.process.signal(signal.SIGTERM)
 
     @staticmethod
-    def _kill(link: Link) -> None:
+    def _kill(link: WorkerLink) -> None:
         if link.dead or link.process is None:
             return
         known = {process.pid for process in link.family}

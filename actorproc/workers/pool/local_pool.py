@@ -17,7 +17,7 @@ from functools import partial
 from actorproc.errors import UsageError
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, WorkerInfo
-from actorproc.workers.os.cgroups import Rooms, find_rooms
+from actorproc.workers.os.cgroups import Cgroups, find_rooms
 from actorproc.workers.os.frozen import check_not_multiplying
 from actorproc.workers.os.interpreter import boot_bytes, default_executable, found_from_anywhere, host_path
 from actorproc.workers.os.process_count import started_by
@@ -25,7 +25,7 @@ from actorproc.workers.os.usage import cpu_and_rss, family_usage, is_above_rlimi
 from actorproc.workers.output.logbook import LogBook, LogEntry
 from actorproc.workers.pool.crash_reports import oom_kills
 from actorproc.workers.pool.pool_thread import PoolThread, Recipe
-from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.attachments import in_pieces
 from actorproc.workers.protocol.frames import (
     DEFAULT_MAX_FRAME,
@@ -36,7 +36,7 @@ from actorproc.workers.protocol.frames import (
     ToWorker,
     encode_frame,
 )
-from actorproc.workers.protocol.host_program import Place, host_program
+from actorproc.workers.protocol.host_program import StartPlace, host_program
 
 __all__ = ["LocalPool"]
 
@@ -92,8 +92,8 @@ class LocalPool:
         self._sys_path = None if sys_path is None else tuple(sys_path)
         self._executable = executable if executable is not None else default_executable()
         self._use_pidfd = use_pidfd
-        self._rooms = Rooms()
-        self._links: dict[WorkerId, Link] = {}
+        self._rooms = Cgroups()
+        self._links: dict[WorkerId, WorkerLink] = {}
         self._lock = threading.Lock()
         self._thread: PoolThread | None = None
         self._pid = 0
@@ -135,7 +135,7 @@ class LocalPool:
                 spares=self._spares,
                 use_pidfd=self._use_pidfd,
                 room=self._room,
-                place=Place(),  # last: it holds a descriptor
+                place=StartPlace(),  # last: it holds a descriptor
             )
             self._pid = os.getpid()
             # Known before it runs: Ctrl-C may raise while it starts, and `close` must find it.
@@ -149,7 +149,7 @@ class LocalPool:
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         """Start this worker; ends in `WorkerBooted` or `WorkerDied`. Raises `UsageError` when it lives already."""
         thread = self._opened()
-        link = Link(worker, self._max_frame)
+        link = WorkerLink(worker, self._max_frame)
         link.replace = replace
         with self._lock:
             if worker in self._links:

@@ -29,19 +29,19 @@ from actorproc.model.messages.events import CrashReport
 from actorproc.support.engine_log import engine_logger
 from actorproc.support.staged_files import drop_staged_by
 from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied
-from actorproc.workers.os.cgroups import Rooms
+from actorproc.workers.os.cgroups import Cgroups
 from actorproc.workers.os.memory_keepers import Keepers
 from actorproc.workers.os.process import WorkerProcess
-from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.timers import PoolTimers
 from actorproc.workers.os.usage import kill_all
 from actorproc.workers.output.logbook import LogBook
 from actorproc.workers.pool.killing import Killer
-from actorproc.workers.pool.receiver import Receiver
+from actorproc.workers.pool.receiver import FrameReceiver
 from actorproc.workers.pool.spares import Spares
-from actorproc.workers.pool.stack_requests import StackDesk
-from actorproc.workers.pool.worker_link import Link
-from actorproc.workers.protocol.frames import Definition, Hello, StackWanted, Stop, encode_frame
-from actorproc.workers.protocol.host_program import Place
+from actorproc.workers.pool.stack_requests import StackRequests
+from actorproc.workers.pool.worker_link import WorkerLink
+from actorproc.workers.protocol.frames import Definition, StackWanted, Stop, WorkerHello, encode_frame
+from actorproc.workers.protocol.host_program import StartPlace
 
 __all__ = ["PoolThread", "Recipe"]
 
@@ -59,7 +59,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """Recipe for the workers of this pool."""
 
     executable: str
-    place: Place
+    place: StartPlace
     first_bytes: bytes
     epoch: int
     max_frame: int
@@ -75,20 +75,20 @@ class PoolThread:
     def __init__(
         self,
         recipe: Recipe,
-        links: dict[WorkerId, Link],
+        links: dict[WorkerId, WorkerLink],
         sink: Callable[[PoolEvent], None],
         book: LogBook,
-        rooms: Rooms,
+        rooms: Cgroups,
     ) -> None:
         self._rooms = rooms
         self._recipe = recipe
         self._book = book
         self._links = links
         self._sink = sink
-        self._timers = Timers()
+        self._timers = PoolTimers()
         self._killer = Killer(self._timers)
         self._keepers = Keepers(self._timers)
-        self.stacks = StackDesk(self._timers)
+        self.stacks = StackRequests(self._timers)
         self._spares = Spares(
             wanted=recipe.spares,
             max_frame=recipe.max_frame,
@@ -97,7 +97,7 @@ class PoolThread:
             write=self._write,
             may_start=self._may_start_spare,
         )
-        self._receiver = Receiver(
+        self._receiver = FrameReceiver(
             killer=self._killer,
             spares=self._spares,
             stacks=self.stacks,
@@ -176,7 +176,7 @@ class PoolThread:
             logger.exception("the pool's listener failed on a %s", type(event).__name__)
 
     # ------------------------------------------------------------------ starting
-    def launch(self, link: Link) -> None:
+    def launch(self, link: WorkerLink) -> None:
         """Give a spare this link's name, or start a process."""
         if self._closing:
             self._report(link, CrashReport(kind="stopped", message="stopped before it was started"))
@@ -188,7 +188,7 @@ class PoolThread:
         else:
             self._start(link)
 
-    def _take_over(self, spare: Link, link: Link) -> None:
+    def _take_over(self, spare: WorkerLink, link: WorkerLink) -> None:
         link.take_over(spare)
         assert link.process is not None
         self._keep_output(link, link.process)
@@ -198,7 +198,7 @@ class PoolThread:
                 self._selector.modify(fd, key.events, (key.data[0], link))
         self._name(link)
 
-    def _start(self, link: Link) -> None:
+    def _start(self, link: WorkerLink) -> None:
         recipe = self._recipe
         try:
             process = WorkerProcess(
@@ -224,7 +224,7 @@ class PoolThread:
         if link.worker is not None:
             self._name(link)
 
-    def _keep_output(self, link: Link, process: WorkerProcess) -> None:
+    def _keep_output(self, link: WorkerLink, process: WorkerProcess) -> None:
         def keep(owner: str, stream: str, text: str) -> None:
             procedure = owner or link.owner()
             if procedure:
@@ -232,11 +232,11 @@ class PoolThread:
 
         process.stdout.keep = process.stderr.keep = keep
 
-    def _name(self, link: Link) -> None:
+    def _name(self, link: WorkerLink) -> None:
         assert link.worker is not None
-        self._write(link, encode_frame([Hello(self._recipe.epoch, link.worker)], self._recipe.max_frame))
+        self._write(link, encode_frame([WorkerHello(self._recipe.epoch, link.worker)], self._recipe.max_frame))
 
-    def _write(self, link: Link, frames: bytes) -> None:
+    def _write(self, link: WorkerLink, frames: bytes) -> None:
         """Write at once, also before the worker is ready."""
         assert link.process is not None
         if link.process.write(frames):
@@ -253,13 +253,13 @@ class PoolThread:
             self.post(self._spares.warm_up)
 
     # ------------------------------------------------------------------ what a worker says
-    def watch_for_room(self, link: Link) -> None:
+    def watch_for_room(self, link: WorkerLink) -> None:
         """The socket is full: write on when there is room."""
         if not link.dead and not link.eof and link.process is not None:
             events = selectors.EVENT_READ | selectors.EVENT_WRITE
             self._selector.modify(link.process.channel, events, (self._on_channel, link))
 
-    def _on_channel(self, link: Link, mask: int) -> None:
+    def _on_channel(self, link: WorkerLink, mask: int) -> None:
         process = link.process
         assert process is not None
         if mask & selectors.EVENT_WRITE and not process.flush():
@@ -274,7 +274,7 @@ class PoolThread:
             self._selector.unregister(process.channel)
             self._timers.after(_EOF_PATIENCE, partial(self._kill_mute, link, process))
 
-    def _booted(self, link: Link) -> None:
+    def _booted(self, link: WorkerLink) -> None:
         """It can be given steps: it said `Ready`, or has only to read its name before them."""
         assert link.worker is not None
         assert link.process is not None
@@ -284,12 +284,12 @@ class PoolThread:
             self.watch_for_room(link)
         self._spares.allow_soon()
 
-    def _on_stdout(self, link: Link, _mask: int) -> None:
+    def _on_stdout(self, link: WorkerLink, _mask: int) -> None:
         assert link.process is not None
         if not link.process.stdout.read():
             self._selector.unregister(link.process.stdout.fd)
 
-    def _on_stderr(self, link: Link, _mask: int) -> None:
+    def _on_stderr(self, link: WorkerLink, _mask: int) -> None:
         assert link.process is not None
         if not link.process.stderr.read():
             self._selector.unregister(link.process.stderr.fd)
@@ -323,7 +323,7 @@ class PoolThread:
         if link is not None:
             self._killer.kill(link, grace, kind, reason)
 
-    def _kill_mute(self, link: Link, process: WorkerProcess) -> None:
+    def _kill_mute(self, link: WorkerLink, process: WorkerProcess) -> None:
         link = link.heir or link
         if link.process is process:  # else it is dead, and another one was started for this link
             self._killer.kill_at_once(link, "protocol", "it closed its channel to the host")
@@ -334,12 +334,12 @@ class PoolThread:
                 self._on_death(link)
                 return
 
-    def _reap_again(self, link: Link, process: WorkerProcess) -> None:
+    def _reap_again(self, link: WorkerLink, process: WorkerProcess) -> None:
         link = link.heir or link
         if link.process is process and not link.dead:  # as above
             self._on_death(link)
 
-    def _on_death(self, link: Link, _mask: int = 0) -> None:
+    def _on_death(self, link: WorkerLink, _mask: int = 0) -> None:
         process = link.process
         assert process is not None
         process.kill_group()
@@ -369,14 +369,14 @@ class PoolThread:
         else:
             self._report(link, report)
 
-    def _drain(self, link: Link, process: WorkerProcess) -> None:
+    def _drain(self, link: WorkerLink, process: WorkerProcess) -> None:
         for _ in range(_DRAIN_READS):
             chunk = process.receive()
             if not chunk:
                 return
             self._receiver.hear(link, chunk)
 
-    def _report(self, link: Link, report: CrashReport) -> None:
+    def _report(self, link: WorkerLink, report: CrashReport) -> None:
         link.dead = True
         if link.worker is None:
             is_news = not self._closing and not self._spares.is_forgotten(link)
@@ -393,7 +393,7 @@ class PoolThread:
         self._tell(WorkerDied(link.worker, report, link.booted, successor.worker))
         self._booted(successor)
 
-    def _successor(self, link: Link) -> Link | None:
+    def _successor(self, link: WorkerLink) -> WorkerLink | None:
         """The spare that takes the place of a worker that died in a step, if one is prepared."""
         worker = link.worker
         if worker is None or not (link.replace and link.booted and link.given) or link.stop_asked or self._closing:
@@ -401,7 +401,7 @@ class PoolThread:
         spare = self._spares.take_ready()
         if spare is None:
             return None
-        successor = Link(WorkerId(worker.slot, worker.incarnation + 1), self._recipe.max_frame)
+        successor = WorkerLink(WorkerId(worker.slot, worker.incarnation + 1), self._recipe.max_frame)
         successor.replace = True
         assert successor.worker is not None
         self._links[successor.worker] = successor

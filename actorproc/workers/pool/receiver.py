@@ -12,14 +12,14 @@ from actorproc.workers.base import WorkerMessages
 from actorproc.workers.output.logbook import LogBook
 from actorproc.workers.pool.killing import Killer
 from actorproc.workers.pool.spares import Spares
-from actorproc.workers.pool.stack_requests import StackDesk
-from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.pool.stack_requests import StackRequests
+from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import (
     BootFailed,
     Ended,
     FrameError,
     FromWorker,
-    Keeping,
+    KeeperStarted,
     LogLine,
     Prepared,
     Ready,
@@ -28,12 +28,12 @@ from actorproc.workers.protocol.frames import (
     decode_from_worker,
 )
 
-__all__ = ["Receiver"]
+__all__ = ["FrameReceiver"]
 
 _ELSEWHERE = object()
 
 
-class Receiver:
+class FrameReceiver:
     """Hears all workers of a pool. Used by the pool's thread only.
 
     `tell` is given what concerns the listener; `booted` is called for a worker that said `Ready`.
@@ -44,10 +44,10 @@ class Receiver:
         *,
         killer: Killer,
         spares: Spares,
-        stacks: StackDesk,
+        stacks: StackRequests,
         book: LogBook,
         tell: Callable[[WorkerMessages], None],
-        booted: Callable[[Link], None],
+        booted: Callable[[WorkerLink], None],
         room: str,
     ) -> None:
         self._room = room
@@ -58,7 +58,7 @@ class Receiver:
         self._tell = tell
         self._booted = booted
 
-    def hear(self, link: Link, chunk: bytes) -> None:
+    def hear(self, link: WorkerLink, chunk: bytes) -> None:
         """Bytes came from this worker."""
         if link.is_garbled:
             return
@@ -89,12 +89,12 @@ class Receiver:
             text = f"{message.text}\n{message.trace}" if message.trace else message.text
             self._book.add(message.token.procedure, "log", text, level=message.level, logger=message.name)
 
-    def _hear_boot(self, link: Link, messages: list[FromWorker]) -> list[FromWorker]:
+    def _hear_boot(self, link: WorkerLink, messages: list[FromWorker]) -> list[FromWorker]:
         others: list[FromWorker] = []
         for message in messages:
             if isinstance(message, BootFailed):
                 link.boot_failed = message
-            elif isinstance(message, Keeping):
+            elif isinstance(message, KeeperStarted):
                 assert link.process is not None
                 link.process.found_keeper(message.pid)
             elif isinstance(message, Prepared):
@@ -111,7 +111,7 @@ class Receiver:
         return others
 
 
-def _own(link: Link, messages: list[FromWorker], room: str) -> list[FromWorker]:
+def _own(link: WorkerLink, messages: list[FromWorker], room: str) -> list[FromWorker]:
     """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker.
 
     Outputs in files of the directory `room` are mapped; `FrameError` when one is not there.

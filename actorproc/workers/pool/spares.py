@@ -13,8 +13,8 @@ from functools import partial
 
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.os.process import WorkerProcess
-from actorproc.workers.os.timers import Timers
-from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.os.timers import PoolTimers
+from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import Define, Definition, FrameError, WarmUp, encode_frame
 
 __all__ = ["Spares"]
@@ -46,9 +46,9 @@ class Spares:
         *,
         wanted: int,
         max_frame: int,
-        timers: Timers,
-        start: Callable[[Link], None],
-        write: Callable[[Link, bytes], None],
+        timers: PoolTimers,
+        start: Callable[[WorkerLink], None],
+        write: Callable[[WorkerLink, bytes], None],
         may_start: Callable[[], bool],
     ) -> None:
         self._wanted = wanted
@@ -57,15 +57,15 @@ class Spares:
         self._start = start
         self._write = write
         self._may_start = may_start
-        self._links: list[Link] = []
-        self._forgotten: list[Link] = []
+        self._links: list[WorkerLink] = []
+        self._forgotten: list[WorkerLink] = []
         """Those of them that are being ended and must not be taken."""
         self._is_allowed = False
         """Workers boot at all."""
         self._known: dict[str, Definition] = {}
         self._strikes: Counter[str] = Counter()
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[WorkerLink]:
         return iter(list(self._links))
 
     def __bool__(self) -> bool:
@@ -83,12 +83,12 @@ class Spares:
     def fill(self) -> None:
         """Start what is missing, one after the other, if this is a moment for it."""
         if self._is_allowed and len(self._links) < self._wanted and self._may_start():
-            spare = Link(None, self._max_frame)
+            spare = WorkerLink(None, self._max_frame)
             self._links.append(spare)
             self._start(spare)
             self._timers.after(0.0, self.fill)
 
-    def take(self) -> Link | None:
+    def take(self) -> WorkerLink | None:
         """Any spare, to be given a name; the next is started soon."""
         there = [spare for spare in self._links if spare not in self._forgotten]
         if not there:
@@ -98,7 +98,7 @@ class Spares:
         self._timers.after(_LAG, self.fill)
         return best
 
-    def take_ready(self) -> Link | None:
+    def take_ready(self) -> WorkerLink | None:
         """A spare that is ready to take the place of a worker in this moment."""
         for spare in self._links:
             if spare in self._forgotten:
@@ -109,16 +109,16 @@ class Spares:
                 return spare
         return None
 
-    def forget(self) -> list[Link]:
+    def forget(self) -> list[WorkerLink]:
         """Give none of these away any more: the caller ends them."""
         self._forgotten = list(self._links)
         return list(self._links)
 
-    def is_forgotten(self, spare: Link) -> bool:
+    def is_forgotten(self, spare: WorkerLink) -> bool:
         """It was given up, so its end is no news."""
         return spare in self._forgotten
 
-    def died(self, spare: Link) -> None:
+    def died(self, spare: WorkerLink) -> None:
         """A spare is dead, which concerns no step; the next comes later."""
         self._links.remove(spare)
         if spare in self._forgotten:
@@ -148,7 +148,7 @@ class Spares:
             if spare.prepared and spare.process is not None and not spare.process.is_over():
                 self._tell(spare, spare.process)
 
-    def _tell(self, spare: Link, process: WorkerProcess) -> None:
+    def _tell(self, spare: WorkerLink, process: WorkerProcess) -> None:
         latest = list(self._known.values())[-_CLASSES:]
         news = [
             definition

@@ -8,20 +8,20 @@ import threading
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
 
-from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.timers import PoolTimers
 from actorproc.workers.pool.killing import DUMP_SECONDS
-from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.pool.worker_link import WorkerLink
 
-__all__ = ["StackDesk"]
+__all__ = ["StackRequests"]
 
 _PATIENCE = 0.25
 """Seconds a worker has to tell the stack of its step itself."""
 
 
-class StackDesk:
+class StackRequests:
     """Numbered questions and their answers. `open` and `answered` are for any thread, the rest for the pool's."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: PoolTimers) -> None:
         self._timers = timers
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[str]] = {}
@@ -45,11 +45,11 @@ class StackDesk:
             except InvalidStateError:  # who asked has given up
                 return
 
-    def asked(self, link: Link, number: int) -> None:
+    def asked(self, link: WorkerLink, number: int) -> None:
         """The worker was asked; after a while its stack is had by a signal."""
         self._timers.after(_PATIENCE, partial(self._force, link, number))
 
-    def _force(self, link: Link, number: int) -> None:
+    def _force(self, link: WorkerLink, number: int) -> None:
         if link.dead or link.process is None or number not in self._waiting:
             self.answered(number, "")
             return
@@ -57,6 +57,6 @@ class StackDesk:
         link.process.signal(signal.SIGUSR1)  # faulthandler needs no GIL: this works inside C code
         self._timers.after(DUMP_SECONDS * 5, partial(self._collect, link, number))
 
-    def _collect(self, link: Link, number: int) -> None:
+    def _collect(self, link: WorkerLink, number: int) -> None:
         process = link.process
         self.answered(number, process.take_stack() if process is not None and not link.dead else "")

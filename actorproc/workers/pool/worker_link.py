@@ -15,10 +15,10 @@ from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.pool.crash_reports import Remains, crash_report, oom_kills
 from actorproc.workers.protocol.frames import BootFailed, Definition, FrameBuffer
 
-__all__ = ["Link"]
+__all__ = ["WorkerLink"]
 
 
-class Link:
+class WorkerLink:
     """One worker, or a warm spare that has no name yet (`worker` is None).
 
     Changed by the pool's thread only, except `send`, which any thread may call.
@@ -39,7 +39,7 @@ class Link:
         """A spare may take its place when it dies in a step."""
         self.was_spare = False
         self.dead = False
-        self.heir: Link | None = None
+        self.heir: WorkerLink | None = None
         """Worker that goes on with the process of a spare."""
         self.eof = False
         self.is_garbled = False
@@ -78,7 +78,7 @@ class Link:
         self.started = time.monotonic()
         self.oom_before = oom_kills()
 
-    def take_over(self, spare: Link) -> None:
+    def take_over(self, spare: WorkerLink) -> None:
         """Go on with a spare's process; the spare is no more."""
         process = spare.process
         assert process is not None

@@ -5,7 +5,7 @@ maximum is a protocol error. To a worker long states go beside frames (`workers.
 unpickled by the host; the worker unpickles only what `Define` and `Prepare` bring, which come from its own host.
 
 Rules: each `Ended` leaves before the next step begins. A worker runs its queue in the order of arrival.
-Requests (`Ask`) carry a number of the worker's own; `Answer` repeats it.
+Requests (`Ask`) carry a number of the worker's own; `StepAnswer` repeats it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ __all__ = [
     "HEADER",
     "KEEPER_NAME",
     "AbortAsked",
-    "Answer",
     "Ask",
     "Began",
     "BeginAttachment",
@@ -42,8 +41,7 @@ __all__ = [
     "FrameError",
     "FromWorker",
     "Heartbeat",
-    "Hello",
-    "Keeping",
+    "KeeperStarted",
     "Leaving",
     "LogLine",
     "NeedState",
@@ -56,10 +54,12 @@ __all__ = [
     "Stack",
     "StackWanted",
     "StateAhead",
+    "StepAnswer",
     "Stop",
     "TakeBackSteps",
     "ToWorker",
     "WarmUp",
+    "WorkerHello",
     "decode_from_worker",
     "decode_to_worker",
     "encode_frame",
@@ -75,13 +75,13 @@ class FrameError(ActorprocError):
     """The bytes on a worker's channel are not a frame of this protocol."""
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class _Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pass
 
 
 # ---------------------------------------------------------------- host to worker
-class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
-    """First message: what to make ready while the worker has no name; a warm spare gets it long before its `Hello`."""
+class Prepare(_Frame, frozen=True, array_like=True, tag="prepare", gc=False):
+    """First message: what to make ready while the worker has no name; a warm spare gets it long before its `WorkerHello`."""
 
     preload: tuple[str, ...] = ()
     """Modules imported now."""
@@ -107,24 +107,24 @@ class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
     """Settings of the host program."""
 
 
-class Hello(_Message, frozen=True, array_like=True, tag="hello", gc=False):
+class WorkerHello(_Frame, frozen=True, array_like=True, tag="hello", gc=False):
     """Second message: who the worker is from now on. Answered with `Ready` once the preparation is done."""
 
     epoch: int
     worker: WorkerId
 
 
-class Define(_Message, frozen=True, array_like=True, tag="define", gc=False):
+class Define(_Frame, frozen=True, array_like=True, tag="define", gc=False):
     """A procedure type, sent before the first step that needs it."""
 
     definition: Definition
 
 
-class WarmUp(_Message, frozen=True, array_like=True, tag="warmup", gc=False):
+class WarmUp(_Frame, frozen=True, array_like=True, tag="warmup", gc=False):
     """To a spare without a name: load the classes it was told of. Answered with `Prepared`, loaded or not."""
 
 
-class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
+class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     """Run one step."""
 
     token: StepToken
@@ -163,7 +163,7 @@ class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
     """Bytes of that state."""
 
 
-class StateAhead(_Message, frozen=True, array_like=True, tag="ahead", gc=False):
+class StateAhead(_Frame, frozen=True, array_like=True, tag="ahead", gc=False):
     """The long state of a step whose `Run` follows once it is stored, if it is; nothing runs by this."""
 
     token: StepToken
@@ -172,15 +172,15 @@ class StateAhead(_Message, frozen=True, array_like=True, tag="ahead", gc=False):
     """As of a `Run`."""
 
 
-class TakeBackSteps(_Message, frozen=True, array_like=True, tag="takeback", gc=False):
+class TakeBackSteps(_Frame, frozen=True, array_like=True, tag="takeback", gc=False):
     tokens: tuple[StepToken, ...]
 
 
-class AbortAsked(_Message, frozen=True, array_like=True, tag="abort", gc=False):
+class AbortAsked(_Frame, frozen=True, array_like=True, tag="abort", gc=False):
     token: StepToken
 
 
-class Answer(_Message, frozen=True, array_like=True, tag="answer", gc=False):
+class StepAnswer(_Frame, frozen=True, array_like=True, tag="answer", gc=False):
     """Answer to an `Ask`: `value` is the raw answer (msgpack), `error` a text when it was refused."""
 
     request: int
@@ -188,19 +188,19 @@ class Answer(_Message, frozen=True, array_like=True, tag="answer", gc=False):
     error: str | None = None
 
 
-class StackWanted(_Message, frozen=True, array_like=True, tag="stack?", gc=False):
+class StackWanted(_Frame, frozen=True, array_like=True, tag="stack?", gc=False):
     """Asks for the Python stack of a running step; `Stack` repeats the number."""
 
     request: int
     token: StepToken | None = None
 
 
-class Stop(_Message, frozen=True, array_like=True, tag="stop", gc=False):
+class Stop(_Frame, frozen=True, array_like=True, tag="stop", gc=False):
     """Finish the running step, answer it, leave with exit code 0."""
 
 
 # ---------------------------------------------------------------- worker to host
-class Ready(_Message, frozen=True, array_like=True, tag="ready", gc=False):
+class Ready(_Frame, frozen=True, array_like=True, tag="ready", gc=False):
     pid: int
     python: str
 
@@ -209,25 +209,25 @@ KEEPER_NAME = b"actorproc-mem"
 """Name that `ps -o comm` and `top` show for the process that keeps a worker's memory."""
 
 
-class Keeping(_Message, frozen=True, array_like=True, tag="keeping", gc=False):
+class KeeperStarted(_Frame, frozen=True, array_like=True, tag="keeping", gc=False):
     """The first word of a worker that has a keeper."""
 
     pid: int
 
 
-class Prepared(_Message, frozen=True, array_like=True, tag="prepared", gc=False):
+class Prepared(_Frame, frozen=True, array_like=True, tag="prepared", gc=False):
     """The preparation is done; a spare that has said so can be named and given steps in one go.
 
     Said again after each `WarmUp`.
     """
 
 
-class BootFailed(_Message, frozen=True, array_like=True, tag="bootfailed", gc=False):
+class BootFailed(_Frame, frozen=True, array_like=True, tag="bootfailed", gc=False):
     reason: str
     traceback: str
 
 
-class Ended(_Message, frozen=True, array_like=True, tag="ended", gc=False):
+class Ended(_Frame, frozen=True, array_like=True, tag="ended", gc=False):
     """A step's answer. `definitions` brings types of children that this worker has not announced yet."""
 
     token: StepToken
@@ -239,17 +239,17 @@ class Ended(_Message, frozen=True, array_like=True, tag="ended", gc=False):
     """Bytes of it."""
 
 
-class Returned(_Message, frozen=True, array_like=True, tag="returned", gc=False):
+class Returned(_Frame, frozen=True, array_like=True, tag="returned", gc=False):
     token: StepToken
 
 
-class NeedState(_Message, frozen=True, array_like=True, tag="needstate", gc=False):
+class NeedState(_Frame, frozen=True, array_like=True, tag="needstate", gc=False):
     """The live object of a warm `Run` is gone; the step has not begun. Send it again with its state."""
 
     token: StepToken
 
 
-class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
+class Ask(_Frame, frozen=True, array_like=True, tag="ask", gc=False):
     """A request of the running step.
 
     kind "remember" (key, value): durable before the answer. "recall" (key): value of an earlier note or nil.
@@ -265,33 +265,33 @@ class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
     step: int = 0
 
 
-class Heartbeat(_Message, frozen=True, array_like=True, tag="beat", gc=False):
+class Heartbeat(_Frame, frozen=True, array_like=True, tag="beat", gc=False):
     token: StepToken
     progress: float | None
     message: str | None
 
 
-class Began(_Message, frozen=True, array_like=True, tag="began", gc=False):
+class Began(_Frame, frozen=True, array_like=True, tag="began", gc=False):
     """A step that runs beside others begins now, on this thread: whose crash it is, the crashed thread says."""
 
     token: StepToken
     thread: int
 
 
-class Leaving(_Message, frozen=True, array_like=True, tag="leaving", gc=False):
+class Leaving(_Frame, frozen=True, array_like=True, tag="leaving", gc=False):
     """The worker runs no further step and gives back what it gets, until it is told to stop."""
 
     reason: str
 
 
-class Stack(_Message, frozen=True, array_like=True, tag="stack", gc=False):
+class Stack(_Frame, frozen=True, array_like=True, tag="stack", gc=False):
     """Answer to `StackWanted`."""
 
     request: int
     text: str
 
 
-class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
+class LogLine(_Frame, frozen=True, array_like=True, tag="log", gc=False):
     token: StepToken | None
     level: int
     name: str
@@ -304,10 +304,20 @@ class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
 
 
 ToWorker = (
-    Prepare | Hello | WarmUp | Define | StateAhead | Run | TakeBackSteps | AbortAsked | Answer | StackWanted | Stop
+    Prepare
+    | WorkerHello
+    | WarmUp
+    | Define
+    | StateAhead
+    | Run
+    | TakeBackSteps
+    | AbortAsked
+    | StepAnswer
+    | StackWanted
+    | Stop
 )
 FromWorker = (
-    Keeping
+    KeeperStarted
     | Prepared
     | Ready
     | BootFailed

@@ -19,7 +19,7 @@ import msgspec
 
 from actorproc.workers import fork_guard
 
-__all__ = ["HostProgram", "Place", "WarningFilter", "host_program"]
+__all__ = ["HostProgram", "StartPlace", "WarningFilter", "host_program"]
 
 _NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "PYTHONINSPECT")
 
@@ -66,7 +66,7 @@ def host_program() -> HostProgram:
     )
 
 
-class Place:
+class StartPlace:
     """The directory and the environment of this program at one moment, for the processes that it starts later.
 
     The directory is held open: a process begins in it also when it was renamed or removed meanwhile.

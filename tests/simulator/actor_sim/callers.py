@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actorproc.engine.messages import Ending, EndListener, Patience, SweepDue, Watch
+from actorproc.engine.messages import Ending, EndListener, Patience, SweepDue, WatchEnd
 from actorproc.errors import ProcedureParked, StorageUnavailable
 from actorproc.model.messages.events import Published, ReloadBegan, Resized, Submitted
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
@@ -139,7 +139,7 @@ class Callers:
         self.handles[number] = id
         handle = _Handle(self, number)
         self.host.replies.listen([(id, handle)])
-        self.host.tell(Watch(id, handle, patience))
+        self.host.tell(WatchEnd(id, handle, patience))
 
     def heard(self, number: int, ending: Ending | None, error: BaseException | None) -> None:
         """A handle was told the end of its procedure. Each of these procedures comes to one, and stays for good."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from actorproc.engine.messages import CommitFailed, Committed, Reopened, StorageTrouble
-from actorproc.engine.pipeline.store_port import Persister
+from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.errors import StorageUnavailable
 from actorproc.model.rows.writes import Write
 from actorproc.store.committer import coalesce
@@ -22,7 +22,7 @@ _IN_DOUBT = 6.0
 """Factor by which the next commit is likelier to fail when the store was opened again and has taken none since."""
 
 
-class HeldPersister(Persister):
+class HeldPersister(StorePort):
     """A persister without its thread. At most one thing is asked of it at a time, as the ring promises."""
 
     def __init__(self, world: World, hazards: Hazards, epoch: int, tell: Callable[[object], None]) -> None:

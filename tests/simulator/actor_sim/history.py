@@ -22,7 +22,7 @@ from tests.simulator.generators import editions
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.rules.invariants import StoreDump, check
 
-__all__ = ["NEW_CODE_FROM", "Stage", "perform"]
+__all__ = ["NEW_CODE_FROM", "ActorSimulation", "perform"]
 
 _LOOKS = 2
 """Number of looks in a row at which nothing may be left to do before the history is over."""
@@ -32,7 +32,7 @@ _LONELY_SWEEPS = 8
 """Sweeps for which time passes although nothing else is due: finished trees may leave then."""
 
 
-class Stage(Player):
+class ActorSimulation(Player):
     """Everything of one history."""
 
     MAX_TURNS = 4000
@@ -180,7 +180,7 @@ class Stage(Player):
 def perform(seed: int) -> History:
     """Play and judge the history of this seed. An exception is a violation too (number 0)."""
     with _seeded(seed), _silent():
-        return Stage(seed).outcome()
+        return ActorSimulation(seed).outcome()
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.manager_parts import ManagerParts
 from actorproc.engine.messages import Begin, Booted, LaunchAll, OpenGate, RegisterType, SlotParked, Succeeded
-from actorproc.engine.pipeline.commit_pipeline import Ring
-from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.engine.reply_router import ReplyTable
-from actorproc.engine.runtime.callback_thread import Courier
+from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
 from actorproc.engine.workers.dedicated_workers import is_dedicated
 from actorproc.errors import InternalError
@@ -22,7 +22,7 @@ from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import ReloadBegan
 from actorproc.model.policies import TypeMeta
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.protocol.frames import FromWorker
 from tests.simulator.actor_sim import rules
@@ -74,7 +74,7 @@ class StageHost:
         self.tell(Begin())
         self.tell_supervisor(LaunchAll(Future()))
 
-    def _manager_parts(self, config: Config, snapshot: Snapshot, registered: list[Definition]) -> ManagerParts:
+    def _manager_parts(self, config: Config, snapshot: RecoverySnapshot, registered: list[Definition]) -> ManagerParts:
         scenario = self.world.scenario
         return ManagerParts(
             config=config,
@@ -84,7 +84,7 @@ class StageHost:
             persister=self.disk,
             pool=self.pool,
             replies=self.replies,
-            recent_ends=RecentEnds(),
+            recent_ends=ResultCache(),
             courier=_NoCourier(),
             snapshot=snapshot,
             definitions=registered,
@@ -112,7 +112,7 @@ class StageHost:
 
     # ------------------------------------------------------------ what there is to see
     @property
-    def ring(self) -> Ring:
+    def ring(self) -> CommitPipeline:
         """The manager's."""
         return self.manager._ring
 
@@ -239,7 +239,7 @@ class StageHost:
         self.broken = error
 
 
-class _NoCourier(Courier):
+class _NoCourier(CallbackThread):
     """Errands for the host's callbacks, run where they are posted."""
 
     def post(self, errand: Callable[[], object]) -> None:

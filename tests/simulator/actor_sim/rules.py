@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.model.ids import StepToken
 from actorproc.model.states import TERMINAL
@@ -86,7 +86,7 @@ def _has_spoken(blamed: StepToken, unheard: Iterable[FromWorker]) -> bool:
 
 
 # ---------------------------------------------------------------- when nothing is under way
-def memory_differs(ring: Ring, store: ProcedureStore) -> str | None:
+def memory_differs(ring: CommitPipeline, store: ProcedureStore) -> str | None:
     """Memory is a cache of the store. To be asked when nothing is open and nothing is being committed."""
     book = ring.core._book
     image = Image(store.load())
@@ -95,7 +95,7 @@ def memory_differs(ring: Ring, store: ProcedureStore) -> str | None:
     return compare_with_restored(ring.core, image)
 
 
-def told_in_vain(ring: Ring, store: ProcedureStore, name: str, member: str) -> str | None:
+def told_in_vain(ring: CommitPipeline, store: ProcedureStore, name: str, member: str) -> str | None:
     """A caller was told that a procedure cannot end because of a member of its tree that is not parked."""
     head, waited = store.procedure(member), store.procedure(name)
     is_relative = head is not None and waited is not None and head.root == waited.root
@@ -113,7 +113,7 @@ def slots_differ(supervisor: SupervisorActor, wanted: int, vacated: Collection[i
     return f"{wanted} worker slots are wanted, and there are {states}; vacated are {sorted(vacated)}"
 
 
-def stands_still(ring: Ring, store: ProcedureStore) -> list[str]:
+def stands_still(ring: CommitPipeline, store: ProcedureStore) -> list[str]:
     """Procedures that have not ended although nothing keeps them any more."""
     return [
         f"{head.id} stands still: {head.state}, {ring.core.phase(head)}, rolling={head.rolling}, forced={head.forced}"

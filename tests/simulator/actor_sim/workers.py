@@ -17,7 +17,6 @@ from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Refus
 from actorproc.workers.base import WorkerMessages
 from actorproc.workers.protocol.frames import (
     AbortAsked,
-    Answer,
     Ask,
     Began,
     Ended,
@@ -26,6 +25,7 @@ from actorproc.workers.protocol.frames import (
     NeedState,
     Returned,
     Run,
+    StepAnswer,
     Stop,
     TakeBackSteps,
     ToWorker,
@@ -36,7 +36,7 @@ from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import World, children_seen
 from tests.simulator.generators.scripts import listens, placed_elsewhere, play
 
-__all__ = ["RunningStep", "StageWorker", "is_threaded"]
+__all__ = ["SimulatedStep", "StageWorker", "is_threaded"]
 
 _BOOT_FAILS = 0.1
 _HANGS = 0.05
@@ -50,7 +50,7 @@ def is_threaded(run: Run) -> bool:
     return run.limits is not None and run.limits.threads > 1
 
 
-class RunningStep:
+class SimulatedStep:
     """One step that has begun."""
 
     __slots__ = ("asked", "hanging", "run", "state")
@@ -115,7 +115,7 @@ class StageWorker:
         self.wire: deque[ToWorker] = deque()
         """Messages that the host sent and the worker has not read."""
         self.queue: deque[Run] = deque()
-        self.running: dict[StepToken, RunningStep] = {}
+        self.running: dict[StepToken, SimulatedStep] = {}
         self.out: deque[FromWorker] = deque()
         """Messages of the worker that the host has not heard."""
         self.given: dict[StepToken, RunStep] = {}
@@ -176,7 +176,7 @@ class StageWorker:
         elif isinstance(message, Stop):
             self._give_back(tuple(run.token for run in self.queue))
             self._stopping = True
-        elif isinstance(message, Answer):
+        elif isinstance(message, StepAnswer):
             for step in self.running.values():
                 if step.asked == message.request:
                     step.asked = None
@@ -200,7 +200,7 @@ class StageWorker:
             self.put_off.add(run.token)
             self.out.append(NeedState(run.token))
             return
-        step = self.running[run.token] = RunningStep(run, state)
+        step = self.running[run.token] = SimulatedStep(run, state)
         self._note_begin(step)
         if is_threaded(run):
             self.out.append(Began(run.token, 100 + len(self.running)))
@@ -262,14 +262,14 @@ class StageWorker:
                 self._world.journal.append(("returned", token))
                 self.out.append(Returned(token))
 
-    def _note_begin(self, step: RunningStep) -> None:
+    def _note_begin(self, step: SimulatedStep) -> None:
         run, journal = step.run, self._world.journal
         token, since = run.token, run.children_step
         journal.append(("enter", token, run.unit, step.state, self.given[token].record, run.state is None, since))
         if since and token.mode is Mode.EXECUTE:
             journal.append(("children", token, since, children_seen(self._world.store, token.procedure, since)))
 
-    def _hold_up(self, step: RunningStep) -> None:
+    def _hold_up(self, step: SimulatedStep) -> None:
         """Act of a forward step before it can answer: hang, or make a note and wait until it is durable."""
         world, token = self._world, step.run.token
         program = world.scenario.programs[step.run.type_name]
@@ -282,7 +282,7 @@ class StageWorker:
             step.asked = self._pool.next_request()
             self.out.append(Ask(step.asked, token, "remember", "note", b"%d" % token.attempt, token.step))
 
-    def _outcome(self, step: RunningStep) -> Outcome:
+    def _outcome(self, step: SimulatedStep) -> Outcome:
         run, token = step.run, step.run.token
         if token.mode in {Mode.EXECUTE, Mode.ROLLBACK} and self._hazards.fires(FaultKind.REFUSED):
             is_passing = token.mode is Mode.EXECUTE and (token.step + token.attempt) % 2 == 0

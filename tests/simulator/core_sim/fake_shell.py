@@ -51,7 +51,7 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.policies import TypeMeta
 from actorproc.model.rows.cold_trees import is_alone
-from actorproc.model.rows.snapshot import FinishedTree, Snapshot
+from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.rows.writes import DeleteProcedure, Write
 from actorproc.testing.histories.image import Image, compare_loads, compare_with_restored
 from tests.simulator.core_sim.fake_reload import FakeReload
@@ -61,14 +61,14 @@ from tests.simulator.core_sim.world import HostCrash, World, ending_of
 from tests.simulator.generators.features import changed_meta
 from tests.simulator.generators.requests import Call, described
 
-__all__ = ["Batch", "FakeShell"]
+__all__ = ["FakeShell", "SimulatedBatch"]
 
 _SAID_BY_WORKERS = (StepEnded, StepReturned, StepDelayed, NoteMade, WorkerLeaving)
 _PART = 2
 """Members of a tree that are removed at once; so few that most trees leave in parts."""
 
 
-class Batch:
+class SimulatedBatch:
     """Batch of decisions made since the last batch was closed."""
 
     __slots__ = ("commands", "events", "number", "sealed", "writes")
@@ -103,8 +103,8 @@ class FakeShell:
         self.is_gated = world.scenario.is_gated
         self.scheduling = world.scenario.scheduling
         """As the last resize that was settled left it."""
-        self.batch = Batch()
-        self.in_flight: Batch | None = None
+        self.batch = SimulatedBatch()
+        self.in_flight: SimulatedBatch | None = None
         self.registered: list[str] = []
         self.unregistered: list[str] = []
         self.changed: dict[str, TypeMeta] = {}
@@ -219,7 +219,7 @@ class FakeShell:
 
     def close(self) -> None:
         """Close the open batch; without writes it is acted on at once."""
-        batch, self.batch = self.batch, Batch()
+        batch, self.batch = self.batch, SimulatedBatch()
         batch.sealed = self.core.seal()
         if not batch.writes:
             self._settle(batch)
@@ -274,7 +274,9 @@ class FakeShell:
         tree = store.finished_tree(head.id, _PART) if head.parent is None else FinishedTree((head,))
         return replace(event, tree=tree)
 
-    def _restore(self, stored: Snapshot, workers: tuple[tuple[WorkerReady, tuple[StepToken, ...]], ...]) -> None:
+    def _restore(
+        self, stored: RecoverySnapshot, workers: tuple[tuple[WorkerReady, tuple[StepToken, ...]], ...]
+    ) -> None:
         """Memory anew from all that is stored."""
         store, scenario = self.world.store, self.world.scenario
         self.image = Image(stored)
@@ -322,11 +324,11 @@ class FakeShell:
         if text is not None:
             self.world.violate(0, text)
 
-    def _commit_failed(self, batch: Batch, *, applied: bool) -> None:
+    def _commit_failed(self, batch: SimulatedBatch, *, applied: bool) -> None:
         self.world.journal.append(("commit-failed", applied))
         kept = self.batch.events
         self.in_flight = None
-        self.batch = Batch()
+        self.batch = SimulatedBatch()
         self.world.store.reopen()
         stored = self.world.store.load()
         if stored.batch == batch.number:
@@ -343,11 +345,11 @@ class FakeShell:
         """As the engine does after memory was made anew: what was parked for lack of a class goes on."""
         self.world.inbox.extendleft(TypeRegistered(self._meta_of(name)) for name in reversed(self.registered))
 
-    def _settle(self, batch: Batch) -> None:
+    def _settle(self, batch: SimulatedBatch) -> None:
         self.core.settle(batch.sealed)
         self._act(batch)
 
-    def _act(self, batch: Batch) -> None:
+    def _act(self, batch: SimulatedBatch) -> None:
         known = self.known
         for event in batch.events:
             if isinstance(event, (StepEnded, StepReturned)):

@@ -33,7 +33,7 @@ from actorproc.model.rows.snapshot import Damage
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from tests.simulator.disk.damaged_stores import DAMAGED, Answers, ask_all, ask_snapshot, make_store, mutate
 
-__all__ = ["Report", "Verdict", "main", "try_mutation", "try_mutations"]
+__all__ = ["DamageReport", "MutationVerdict", "main", "try_mutation", "try_mutations"]
 
 _BATCH = 50
 """Mutations of one child."""
@@ -53,7 +53,7 @@ _TOLD_OF = {
 """Rows without which nothing is done wrongly: there it is enough that one of them was told to be damaged."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class MutationVerdict(msgspec.Struct, frozen=True):
     """Result of reading one damaged store."""
 
     seed: int
@@ -63,12 +63,12 @@ class Verdict(msgspec.Struct, frozen=True):
     words: str = ""
 
 
-class Report(msgspec.Struct):
+class DamageReport(msgspec.Struct):
     """Result of many mutations."""
 
     outcomes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """By kind of mutation and outcome."""
-    failures: list[Verdict] = msgspec.field(default_factory=list)
+    failures: list[MutationVerdict] = msgspec.field(default_factory=list)
     """Wrong answers and dead hosts."""
 
     @property
@@ -76,7 +76,7 @@ class Report(msgspec.Struct):
         """Mutations in all."""
         return self.outcomes.total()
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: MutationVerdict) -> None:
         """Count one."""
         self.outcomes[verdict.kind, verdict.outcome] += 1
         if verdict.outcome in _FAILURES:
@@ -115,10 +115,10 @@ class _Original:
         return kind
 
 
-def try_mutations(mutations: int, seed: int, folder: Path, tell: Callable[[str], object] = str) -> Report:
+def try_mutations(mutations: int, seed: int, folder: Path, tell: Callable[[str], object] = str) -> DamageReport:
     """Damage small stores in `folder` in so many ways and judge how each is read."""
     originals = [_Original(folder, seed + number) for number in range(_STORES)]
-    report = Report()
+    report = DamageReport()
     seeds = range(seed * 1_000_003, seed * 1_000_003 + mutations)
     while report.tried < mutations:
         batch = seeds[report.tried : report.tried + _BATCH]
@@ -128,13 +128,13 @@ def try_mutations(mutations: int, seed: int, folder: Path, tell: Callable[[str],
     return report
 
 
-def try_mutation(seed: int, campaign: int, folder: Path) -> Verdict:
+def try_mutation(seed: int, campaign: int, folder: Path) -> MutationVerdict:
     """One mutation of the campaign of this seed again, in a child."""
     originals = [_Original(folder, campaign + number) for number in range(_STORES)]
     return _in_a_child(originals, [seed], folder)[0]
 
 
-def _in_a_child(originals: Sequence[_Original], seeds: Sequence[int], folder: Path) -> list[Verdict]:
+def _in_a_child(originals: Sequence[_Original], seeds: Sequence[int], folder: Path) -> list[MutationVerdict]:
     """The verdicts of a child on these; when it died, the last one says so and the rest was not tried."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -148,7 +148,7 @@ def _in_a_child(originals: Sequence[_Original], seeds: Sequence[int], folder: Pa
     with os.fdopen(reading, "rb") as pipe:
         lines = pipe.read().splitlines()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    verdicts = [msgspec.json.decode(line, type=Verdict) for line in lines]
+    verdicts = [msgspec.json.decode(line, type=MutationVerdict) for line in lines]
     if verdicts and verdicts[-1].outcome == "begun":
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         verdicts[-1] = msgspec.structs.replace(verdicts[-1], outcome="died", words=how)
@@ -163,9 +163,9 @@ def _judge_all(originals: Sequence[_Original], seeds: Sequence[int], folder: Pat
         kind = original.put_damaged(target, seed)
         # An alarm without a handler ends the child, which then counts as dead.
         signal.setitimer(signal.ITIMER_REAL, _EACH)
-        os.write(pipe, msgspec.json.encode(Verdict(seed, kind, "begun")) + b"\n")
+        os.write(pipe, msgspec.json.encode(MutationVerdict(seed, kind, "begun")) + b"\n")
         outcome, words = _judge(original, target)
-        os.write(pipe, msgspec.json.encode(Verdict(seed, kind, outcome, words)) + b"\n")
+        os.write(pipe, msgspec.json.encode(MutationVerdict(seed, kind, outcome, words)) + b"\n")
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -29,7 +29,7 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import (
     DeleteProcedure,
     PutAcknowledgement,
@@ -287,7 +287,7 @@ def ask_all(store: RecordReader, ids: list[str]) -> Answers:
     return answers
 
 
-def ask_snapshot(snapshot: Snapshot) -> Answers:
+def ask_snapshot(snapshot: RecoverySnapshot) -> Answers:
     """Read the snapshot of a start, row by row."""
     answers: Answers = {("live", head.id): head for head in snapshot.procedures}
     answers |= {("unit", unit.root, str(unit.seq)): unit for unit in snapshot.units}

@@ -40,7 +40,7 @@ from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from actorproc.store.rows.layout import BATCH, EPOCH, LAST_BATCH
 from actorproc.store.rows.tables import Table
 
-__all__ = ["TornCommit", "Verdict", "main", "record_commits", "try_states"]
+__all__ = ["TornCommit", "TornVerdict", "main", "record_commits", "try_states"]
 
 SECTOR = 512
 _LOOKED_AT = 20
@@ -66,7 +66,7 @@ class TornCommit(msgspec.Struct, frozen=True):
     """It has a redo record, and does not wait for its meta page."""
 
 
-class Verdict(msgspec.Struct):
+class TornVerdict(msgspec.Struct):
     """Numbers of tries and of findings."""
 
     states: int = 0
@@ -127,13 +127,13 @@ def _changed_sectors(before: bytes, after: bytes) -> tuple[int, ...]:
 
 def try_states(
     torn: Sequence[TornCommit], folder: Path, *, states: int, seed: int, weak: bool = False, no_redo: bool = False
-) -> Verdict:
+) -> TornVerdict:
     """Rebuild `states` states of these commits in `folder` and read each.
 
     `weak`: the meta page waits for nothing. `no_redo`: there is no redo record, and a small commit does not wait twice.
     """
     chance = random.Random(seed)
-    verdict = Verdict()
+    verdict = TornVerdict()
     folder.mkdir(mode=0o700)
     while verdict.states < states:
         commit = chance.choice(torn)
@@ -154,7 +154,7 @@ def try_states(
 
 
 def _judge(
-    commit: TornCommit, image: bytes, folder: Path, verdict: Verdict, wanted: Sequence[View], *, apart: bool
+    commit: TornCommit, image: bytes, folder: Path, verdict: TornVerdict, wanted: Sequence[View], *, apart: bool
 ) -> None:
     data = folder / DATA_FILE
     with contextlib.suppress(FileNotFoundError):

@@ -23,7 +23,7 @@ _RETRY = Backoff(max_attempts=5, base=0.5, cap=4.0)
 _UNDO_RETRY = Backoff(max_attempts=4, base=0.5, cap=4.0)
 
 
-class _Maker:
+class _ProgramMaker:
     """Draws the programs of one history."""
 
     def __init__(self, random: Random) -> None:
@@ -139,7 +139,7 @@ def draw_locks(random: Callable[[], float]) -> tuple[LockKey, ...]:
 
 def make_scenario(random: Random) -> Scenario:
     """Draw a history's programs: one tree of 3 procedures or more and 12 steps or more, often a rival for its locks."""
-    maker = _Maker(random)
+    maker = _ProgramMaker(random)
     roots = {"A": maker.program(0, 4 + maker.below(2), children=2 + maker.below(2))}
     if maker.chance(0.5) or maker.steps < MIN_STEPS:
         roots["B"] = maker.program(0, max(3, MIN_STEPS - maker.steps), trouble=0.5)
@@ -162,7 +162,7 @@ def make_scenario(random: Random) -> Scenario:
     )
 
 
-def _actions(maker: _Maker, roots: dict[str, Program]) -> tuple[ClientAction, ...]:
+def _actions(maker: _ProgramMaker, roots: dict[str, Program]) -> tuple[ClientAction, ...]:
     names = tuple(roots)
     if len(names) > 1 and maker.chance(0.2):
         actions = [ClientAction("submit", names)]

@@ -29,7 +29,7 @@ def add_features(scenario: Scenario, random: Random, cancelling: Random) -> Scen
 
     `cancelling` draws what concerns running steps whose undo is decided.
     """
-    maker = _Maker(random, cancelling)
+    maker = _FeatureMaker(random, cancelling)
     roots = {name: maker.program(program) for name, program in scenario.roots.items()}
     scenario = msgspec.structs.replace(
         scenario,
@@ -67,7 +67,7 @@ def changed_meta(meta: TypeMeta, trait: str) -> TypeMeta:
     return msgspec.structs.replace(meta, **changes[trait])
 
 
-class _Maker:
+class _FeatureMaker:
     def __init__(self, random: Random, cancelling: Random) -> None:
         self.random = random.random
         self.cancelling = cancelling.random

@@ -34,7 +34,7 @@ _REPLACED = {"go", "fatal"}
 
 def add_groups(scenario: Scenario, random: Random) -> Scenario:
     """The scenario with further groups of children drawn from `random`; the bystander is left as it is."""
-    maker = _Maker(random, scenario)
+    maker = _GroupMaker(random, scenario)
     roots = {name: maker.root(program) for name, program in scenario.roots.items()}
     steps = sum(len(program.operations) for program in maker.programs.values())
     # Small quotas end most parents of several groups before they have had them.
@@ -49,7 +49,7 @@ def add_groups(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
-class _Maker:
+class _GroupMaker:
     def __init__(self, random: Random, scenario: Scenario) -> None:
         self.random = random.random
         self.model = scenario.roots["A"].meta

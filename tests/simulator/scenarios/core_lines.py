@@ -25,7 +25,7 @@ import actorproc.core
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import HostCrash
 from tests.simulator.generators.scripts import Scenario
-from tests.simulator.scenarios.crash_points import CrashPoint, Driver, Played, differences, points_of
+from tests.simulator.scenarios.crash_points import CrashPoint, Driver, PlayedCrash, differences, points_of
 from tests.simulator.scenarios.small_scenarios import SMALL_SCENARIOS
 
 __all__ = ["LineReport", "main", "try_every_line"]
@@ -162,7 +162,7 @@ def try_every_line(scenario: Scenario, *, passages: int = 1, chance: random.Rand
     return report
 
 
-def _middle_of(undisturbed: Played) -> CrashPoint:
+def _middle_of(undisturbed: PlayedCrash) -> CrashPoint:
     """A death after the commit in the middle: there is something to recover."""
     commits = [
         point
@@ -172,7 +172,7 @@ def _middle_of(undisturbed: Played) -> CrashPoint:
     return commits[len(commits) // 2]
 
 
-def _judge(report: LineReport, played: Played, undisturbed: Played, words: str) -> None:
+def _judge(report: LineReport, played: PlayedCrash, undisturbed: PlayedCrash, words: str) -> None:
     report.problems += [f"{words}: {text}" for text in differences(played, undisturbed)]
 
 

@@ -33,12 +33,12 @@ from tests.simulator.generators.scripts import Scenario
 from tests.simulator.rules.invariants import Entry, Violation
 
 __all__ = [
+    "CrashPlace",
     "CrashPoint",
-    "CrashReport",
+    "CrashPointsReport",
     "Driver",
     "Order",
-    "Place",
-    "Played",
+    "PlayedCrash",
     "differences",
     "play_scenario",
     "points_of",
@@ -52,7 +52,7 @@ Order = Literal["prompt", "lazy"]
 ORDERS: tuple[Order, ...] = ("prompt", "lazy")
 
 
-class Place(StrEnum):
+class CrashPlace(StrEnum):
     """Place where the host may die that only the driver's loop can see."""
 
     BEFORE_HEARD = "host dies before an answer is heard"
@@ -60,7 +60,7 @@ class Place(StrEnum):
     AFTER_ACTING = "host dies after all commands of a batch"
 
 
-_HOST_DEATHS = (FaultKind.HOST_BEFORE_COMMIT, FaultKind.HOST_AFTER_COMMIT, FaultKind.HOST_WHILE_ACTING, *Place)
+_HOST_DEATHS = (FaultKind.HOST_BEFORE_COMMIT, FaultKind.HOST_AFTER_COMMIT, FaultKind.HOST_WHILE_ACTING, *CrashPlace)
 _KINDS = (
     *_HOST_DEATHS,
     FaultKind.COMMIT_LOST,
@@ -84,7 +84,7 @@ class CrashPoint(msgspec.Struct, frozen=True):
     `again`: a host that died here dies once more in its next life, before or after its first commit.
     """
 
-    kind: FaultKind | Place
+    kind: FaultKind | CrashPlace
     number: int
     order: Order = "prompt"
     late: bool = False
@@ -114,7 +114,7 @@ class _OnePoint(FaultPlan):
     def fires(self, kind: FaultKind) -> bool:
         return self.at(kind)
 
-    def at(self, kind: FaultKind | Place) -> bool:
+    def at(self, kind: FaultKind | CrashPlace) -> bool:
         """True if the disturbance is here."""
         number = self.passed[kind]
         self.passed[kind] += 1
@@ -130,7 +130,7 @@ class _OnePoint(FaultPlan):
         return self.fired
 
 
-class Played(msgspec.Struct):
+class PlayedCrash(msgspec.Struct):
     """One played scenario."""
 
     outcomes: dict[str, Ending]
@@ -184,10 +184,10 @@ class Driver(Simulation):
 
     def _hear(self) -> None:
         is_answer = isinstance(self.world.inbox[0], StepEnded)
-        if is_answer and self.points.at(Place.BEFORE_HEARD):
+        if is_answer and self.points.at(CrashPlace.BEFORE_HEARD):
             raise HostCrash
         self.shell.deliver()
-        if is_answer and self.points.at(Place.AFTER_HEARD):
+        if is_answer and self.points.at(CrashPlace.AFTER_HEARD):
             raise HostCrash
         if self._order == "lazy" and self.shell.in_flight is None and self.shell.batch.is_open:
             # The commit is begun at once and ends as late as possible: the next batch grows meanwhile.
@@ -201,7 +201,7 @@ class Driver(Simulation):
             shell.close()
         else:
             return False
-        if shell.in_flight is None and self.points.at(Place.AFTER_ACTING):
+        if shell.in_flight is None and self.points.at(CrashPlace.AFTER_ACTING):
             raise HostCrash
         return True
 
@@ -262,7 +262,7 @@ class Driver(Simulation):
         for call in unheard:  # callers of verbs ask again, as those of submit do
             self.shell.tell(msgspec.structs.replace(call, reply=self._reply()))
 
-    def played(self) -> Played:
+    def played(self) -> PlayedCrash:
         """Play to the end; what was seen."""
         violations = self.run().violations
         executions: Counter[tuple[Any, ...]] = Counter()
@@ -270,7 +270,7 @@ class Driver(Simulation):
             if entry[0] == "enter":
                 _, token, unit, _, record, _, _ = entry
                 executions[token.procedure, token.mode, unit, record] += 1
-        return Played(
+        return PlayedCrash(
             outcomes=self._outcomes(),
             violations=violations,
             passed=self.points.passed,
@@ -305,7 +305,7 @@ def play_scenario(
     *,
     order: Order = "prompt",
     recovered: set[bytes] | None = None,
-) -> Played:
+) -> PlayedCrash:
     """Play a scenario to its end with at most one disturbance (whose own order counts), and judge it.
 
     `recovered` remembers, over many plays of one scenario, from what recovery was tried already.
@@ -314,7 +314,7 @@ def play_scenario(
     return Driver(scenario, point, order, lose_answers=False, recovered=recovered).played()
 
 
-def points_of(undisturbed: Played, order: Order) -> list[CrashPoint]:
+def points_of(undisturbed: PlayedCrash, order: Order) -> list[CrashPoint]:
     """All crash points of a scenario, from its undisturbed run in this order of moves."""
     found = []
     for kind in _KINDS:
@@ -327,7 +327,7 @@ def points_of(undisturbed: Played, order: Order) -> list[CrashPoint]:
     return found
 
 
-class CrashReport(msgspec.Struct):
+class CrashPointsReport(msgspec.Struct):
     """Result of trying every crash point of a scenario."""
 
     points: Counter[str]
@@ -336,9 +336,9 @@ class CrashReport(msgspec.Struct):
     """One line for each thing that was not as it must be; empty when all is well."""
 
 
-def try_every_crash_point(scenario: Scenario) -> CrashReport:
+def try_every_crash_point(scenario: Scenario) -> CrashPointsReport:
     """Play the scenario once per crash point in both orders and compare with the undisturbed run."""
-    report = CrashReport(Counter(), [])
+    report = CrashPointsReport(Counter(), [])
     recovered: set[bytes] = set()
     for order in ORDERS:
         undisturbed = play_scenario(scenario, order=order)
@@ -352,7 +352,7 @@ def try_every_crash_point(scenario: Scenario) -> CrashReport:
     return report
 
 
-def run_everything_twice(scenario: Scenario) -> tuple[Played, list[str]]:
+def run_everything_twice(scenario: Scenario) -> tuple[PlayedCrash, list[str]]:
     """Lose every answer once, with the host, so that each step and each rollback step runs twice; and what is wrong.
 
     One worker, so that no other step is cut short by the death of the host. A failed attempt that is retried
@@ -371,7 +371,7 @@ def run_everything_twice(scenario: Scenario) -> tuple[Played, list[str]]:
     return played, problems
 
 
-def differences(played: Played, undisturbed: Played) -> list[str]:
+def differences(played: PlayedCrash, undisturbed: PlayedCrash) -> list[str]:
     """Differences from the undisturbed run, and violations found by the checker."""
     found = [f"invariant {violation.number}: {violation.text}" for violation in played.violations]
     for id in sorted(undisturbed.outcomes.keys() | played.outcomes.keys()):

@@ -22,7 +22,7 @@ from actorproc.store.lmdb.environment import Databases, used_pages
 from actorproc.store.lmdb.transaction import Txn
 from actorproc.store.rows.tables import Table
 
-__all__ = ["Gathering"]
+__all__ = ["PageClustering"]
 
 _KEY = b"gathering"
 _HEADER = 16
@@ -43,7 +43,7 @@ _TOO_MANY = 4096
 """Free pages among which the search would take milliseconds, and which LMDB has in long lists anyway."""
 
 
-class Gathering:
+class PageClustering:
     """Gathering of free pages for a store that waits for the disk. Used by the one thread that writes it.
 
     `has_room` makes the data file so many pages long, and tells whether it could.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
-__all__ = ["Neighbours"]
+__all__ = ["OpenHere"]
 
 
 class _Opened(Protocol):
@@ -26,7 +26,7 @@ _Owner = TypeVar("_Owner")
 _Reader = TypeVar("_Reader", bound=_Opened)
 
 
-class Neighbours(Generic[_Owner, _Reader]):
+class OpenHere(Generic[_Owner, _Reader]):
     """Stores that are open in this process, by directory."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from actorproc.model.ids import StepToken
 from actorproc.procedure.encoding.log_records import log_parts
-from actorproc.workers.child.runtime.channel import Channel
+from actorproc.workers.child.runtime.channel import WorkerChannel
 from actorproc.workers.protocol.frames import LogLine
 from actorproc.workers.protocol.host_program import HostProgram
 
@@ -18,7 +18,7 @@ _OF_STEPS = "actorproc.procedure"
 
 
 class _ToHost(logging.Handler):
-    def __init__(self, channel: Channel, current: Callable[[], StepToken | None]) -> None:
+    def __init__(self, channel: WorkerChannel, current: Callable[[], StepToken | None]) -> None:
         super().__init__()
         self._channel = channel
         self._current = current
@@ -30,7 +30,7 @@ class _ToHost(logging.Handler):
             self.handleError(record)
 
 
-def install(channel: Channel, level: int, program: HostProgram, current: Callable[[], StepToken | None]) -> int:
+def install(channel: WorkerChannel, level: int, program: HostProgram, current: Callable[[], StepToken | None]) -> int:
     """Forward the records that reach the root logger, at the levels that loggers have in the host.
 
     Args:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Changes", "changes"]
+__all__ = ["ChangeHooks", "changes"]
 
 _OTHER_WAYS = ("_ctypes", "_cffi_backend", "_interpreters", "_xxsubinterpreters")
 """Modules with which Python code changes the process without the functions here."""
@@ -24,7 +24,7 @@ _loaded = sys.modules.keys()
 _loaded_as = sys.modules.get
 
 
-class Changes:
+class ChangeHooks:
     """Changes that were told; before `watch`, that is anything."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Changes:
 class _Teller:
     """A function that tells. Not a Python function: as an attribute of a class that would become a method."""
 
-    def __init__(self, silent: Callable[..., Any], changes: Changes) -> None:
+    def __init__(self, silent: Callable[..., Any], changes: ChangeHooks) -> None:
         functools.update_wrapper(self, silent)
         self.__self__ = getattr(silent, "__self__", None)
         self._silent = silent
@@ -107,5 +107,5 @@ def _places() -> tuple[Any, ...]:
     return os.umask, os.chdir, os.fchdir, signal.setitimer, signal.alarm, signal.pthread_sigmask, *limits
 
 
-changes = Changes()
+changes = ChangeHooks()
 """Those of this process."""

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from actorproc.procedure.authoring.context import StopStep
-from actorproc.workers.child.process_state.process_state import PRIVATE_FROM, Surroundings
+from actorproc.workers.child.process_state.process_state import PRIVATE_FROM, ProcessState
 from actorproc.workers.protocol.exit_codes import EXIT_ORPHAN
 
 __all__ = [
@@ -108,7 +108,7 @@ class Guard:
     def __init__(self, arm_stacks: Callable[[], None]) -> None:
         """`arm_stacks` has SIGUSR1 write the stacks."""
         self._arm_stacks = arm_stacks
-        self._surroundings: Surroundings | None = None
+        self._surroundings: ProcessState | None = None
         self.terminating = False
         """SIGTERM came."""
         self._may_raise = False
@@ -176,7 +176,7 @@ class Guard:
     def remember_surroundings(self) -> None:
         """From now on `restore` makes the process as it is at this moment. Main thread, before the first step."""
         signal.signal(_NUDGE, _look_up)  # not before: a module that is imported first may have a handler of its own
-        self._surroundings = Surroundings(self._arm_stacks)
+        self._surroundings = ProcessState(self._arm_stacks)
 
     def keeping(self) -> contextlib.AbstractContextManager[None]:
         """Inside, what a step changes of the process stays, unless that raises. On the thread of the step."""

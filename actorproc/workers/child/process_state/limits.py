@@ -20,7 +20,7 @@ from pathlib import Path
 
 from actorproc.errors import UsageError
 from actorproc.model.policies import StepLimits
-from actorproc.workers.child.process_state.process_limit import Ceiling
+from actorproc.workers.child.process_state.process_limit import ProcessLimit
 
 __all__ = ["Limiter"]
 
@@ -33,7 +33,7 @@ class Limiter:
     def __init__(self) -> None:
         self.worn = ""
         """Reason why this worker must not run another step; "": it may."""
-        self.ceiling = Ceiling()
+        self.ceiling = ProcessLimit()
         self._lock = threading.Lock()
         self._before: tuple[int, int] | None = None
         self._in_force: tuple[int, int] | None = None

@@ -14,7 +14,7 @@ import os
 import resource
 from pathlib import Path
 
-__all__ = ["Ceiling"]
+__all__ = ["ProcessLimit"]
 
 _DISTANCE = 256
 """Processes and threads above the limit at which the kernel refuses."""
@@ -22,7 +22,7 @@ _MOST = 1 << 22
 """No Linux has more processes and threads than that."""
 
 
-class Ceiling:
+class ProcessLimit:
     """The kernel's own limit around a step. Used by the thread that runs steps."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from actorproc.workers.child.process_state.change_hooks import changes
 
-__all__ = ["PRIVATE_FROM", "Surroundings"]
+__all__ = ["PRIVATE_FROM", "ProcessState"]
 
 PRIVATE_FROM = 200
 """Private descriptors are moved up to here, where code that closes "all" small ones does not reach."""
@@ -68,7 +68,7 @@ _TO_OPEN = 1e-7
 """Seconds: less than it takes to open one descriptor, in whatever language."""
 
 
-class Surroundings:
+class ProcessState:
     """Working directory, umask, environment variables, standard descriptors, resource limits, signals and timers.
 
     Made on the main thread before the first step. `tidy` takes a few microseconds when nothing was changed.

@@ -11,14 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["Wear"]
+__all__ = ["Recycling"]
 
 _PAGE = resource.getpagesize()
 _LOOK_EVERY = 0.1
 """Seconds between looks at the memory in use."""
 
 
-class Wear:
+class Recycling:
     """Counts steps, seconds and bytes. None means that one does not matter."""
 
     def __init__(self, steps: int | None, age: float | None, memory: int | None) -> None:

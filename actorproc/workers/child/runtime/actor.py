@@ -23,7 +23,7 @@ from actorproc.workers.protocol.frames import Definition, Ended, FrameError, Run
 
 if TYPE_CHECKING:
     from actorproc.procedure.authoring.procedure import Procedure
-    from actorproc.workers.child.runtime.worker_runtime import Desk
+    from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 
 __all__ = ["ProcedureActor"]
 
@@ -40,7 +40,7 @@ class ProcedureActor(DispatchedActor):
     failed. The next attempt then starts from persisted bytes, never from what a failed step left in memory.
     """
 
-    def __init__(self, dispatcher: Dispatcher, desk: Desk, procedure: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, desk: WorkerRuntime, procedure: str) -> None:
         super().__init__(dispatcher)
         self.procedure = procedure
         self.turn = threading.Lock()

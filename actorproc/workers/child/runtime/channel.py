@@ -22,12 +22,12 @@ from actorproc.workers.protocol.frames import (
     encode_frame,
 )
 
-__all__ = ["Channel"]
+__all__ = ["WorkerChannel"]
 
 _RECEIVE = 64 * 1024
 
 
-class Channel:
+class WorkerChannel:
     """Frames to and from the host. `receive` is for the reader thread, `send` for any thread."""
 
     def __init__(self, fd: int, guard: Guard) -> None:

@@ -16,11 +16,11 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from actorproc.workers.child.process_state.guard import die_telling, die_with_group
-from actorproc.workers.child.runtime.channel import Channel
+from actorproc.workers.child.runtime.channel import WorkerChannel
 from actorproc.workers.protocol.exit_codes import EXIT_PROTOCOL
 from actorproc.workers.protocol.frames import FrameError, Run, ToWorker
 
-__all__ = ["Reading", "read_into", "wait_for_next"]
+__all__ = ["ChannelReader", "read_into", "wait_for_next"]
 
 T = TypeVar("T")
 _PAUSE = 0.005
@@ -34,7 +34,7 @@ _LOOKS = 4
 """Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
 
 
-class Reading:
+class ChannelReader:
     """Right to read. `serve` is for the reader thread, `ask` for any thread, all else for the main thread.
 
     ``read`` reads what is there, waiting for something, and puts steps into ``steps``; ``asked`` are the questions
@@ -169,7 +169,7 @@ def wait_for_next(queue: SimpleQueue[T]) -> T:
             return queue.get(timeout=_LOOK_UP)
 
 
-def read_into(channel: Channel, take_in: Callable[[ToWorker], None]) -> Callable[[], None]:
+def read_into(channel: WorkerChannel, take_in: Callable[[ToWorker], None]) -> Callable[[], None]:
     """Function that reads a channel once and takes in the messages. It ends the process if the host is gone."""
 
     def read() -> None:

@@ -9,21 +9,21 @@ from actorproc.procedure.authoring.context import StopStep
 from actorproc.procedure.values.error_text import in_words
 from actorproc.workers.child.runtime.actor import ProcedureActor
 from actorproc.workers.child.runtime.dispatcher import Dispatcher
-from actorproc.workers.child.runtime.step_threads import Crew
-from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.runtime.step_threads import StepThreads
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.frames import NeedState, Run
 
-__all__ = ["Roster"]
+__all__ = ["LiveProcedures"]
 
 
-class Roster:
+class LiveProcedures:
     """Actors by procedure id, the least recently used first; at most `warm_limit` of them outlive their step.
 
     Steps run on the main thread, one after the other. Those of procedures with ``Limits.threads`` above 1 run beside
     each other on threads of a crew, each actor with a dispatcher of its own; the host never mixes the two.
     """
 
-    def __init__(self, desk: Desk, warm_limit: int, not_alone: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, desk: WorkerRuntime, warm_limit: int, not_alone: Callable[[], None] = lambda: None) -> None:
         """``not_alone`` is called before a step runs on a thread of the crew, which may have to wake us."""
         self._not_alone = not_alone
         self._desk = desk
@@ -31,7 +31,7 @@ class Roster:
         self._dispatcher = Dispatcher(passing=(StopStep,))
         self._actors: dict[str, ProcedureActor] = {}
         self._lock = threading.Lock()
-        self._crew = Crew(self._run_beside_others)
+        self._crew = StepThreads(self._run_beside_others)
 
     def serve(self) -> None:
         """Run steps on this thread until the worker is to stop. Raises `StopStep`, and what broke the machinery."""

@@ -8,10 +8,10 @@ from queue import SimpleQueue
 
 from actorproc.workers.protocol.frames import Run
 
-__all__ = ["Crew"]
+__all__ = ["StepThreads"]
 
 
-class Crew:
+class StepThreads:
     """As many threads as steps have ever run at once. Used by the main thread, except `work`, which the threads run."""
 
     def __init__(self, work: Callable[[Run], None]) -> None:

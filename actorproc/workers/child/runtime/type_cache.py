@@ -12,10 +12,10 @@ from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.procedure.values.error_text import in_words
 from actorproc.workers.protocol.frames import Definition
 
-__all__ = ["TypeShelf"]
+__all__ = ["TypeCache"]
 
 
-class TypeShelf:
+class TypeCache:
     """Definitions as the host sent them, and the classes made of them.
 
     A class is imported or unpickled at its first use, so that one that fails refuses its own procedures only.

@@ -26,18 +26,16 @@ from actorproc.support.staged_files import mapped
 from actorproc.workers.child.output import stacks
 from actorproc.workers.child.output.streams import Streams
 from actorproc.workers.child.process_state.limits import Limiter
-from actorproc.workers.child.process_state.recycling import Wear
-from actorproc.workers.child.runtime.type_cache import TypeShelf
+from actorproc.workers.child.process_state.recycling import Recycling
+from actorproc.workers.child.runtime.type_cache import TypeCache
 from actorproc.workers.protocol.frames import (
     AbortAsked,
-    Answer,
     Ask,
     Began,
     Define,
     FrameError,
     FromWorker,
     Heartbeat,
-    Hello,
     Leaving,
     LogLine,
     Prepare,
@@ -46,13 +44,15 @@ from actorproc.workers.protocol.frames import (
     Stack,
     StackWanted,
     StateAhead,
+    StepAnswer,
     Stop,
     TakeBackSteps,
     ToWorker,
     WarmUp,
+    WorkerHello,
 )
 
-__all__ = ["Desk"]
+__all__ = ["WorkerRuntime"]
 
 _RETURNED = 32
 """Steps named in one frame: ids may have 255 bytes."""
@@ -74,7 +74,7 @@ class Listening(Protocol):
         ...
 
 
-class Outlet(Protocol):
+class StepOutlet(Protocol):
     """Exit for messages to the host."""
 
     def send(self, messages: Sequence[FromWorker]) -> None:
@@ -120,18 +120,18 @@ class Interrupts(Protocol):
         ...
 
 
-class Desk:
+class WorkerRuntime:
     """State of a running worker."""
 
-    def __init__(self, channel: Outlet, guard: Interrupts, limiter: Limiter | None = None) -> None:
+    def __init__(self, channel: StepOutlet, guard: Interrupts, limiter: Limiter | None = None) -> None:
         unsubmitted.watch(TypeRuntime.run)
         self.channel = channel
         self.guard = guard
         self.limiter = limiter
         """None: this worker is a thread of a program, whose limits are not ours."""
         self.streams: Streams | None = None
-        self.wear: Wear | None = None
-        self.types = TypeShelf()
+        self.wear: Recycling | None = None
+        self.types = TypeCache()
         self.env: Any = None
         self.log_level = 20
         self.running: dict[StepToken, int] = {}
@@ -174,7 +174,7 @@ class Desk:
                 self.put(message)
             case StateAhead():
                 self._keep_ahead(message)
-            case Answer():
+            case StepAnswer():
                 self.answer(message)
             case TakeBackSteps(tokens):
                 self.give_back(tokens)
@@ -186,7 +186,7 @@ class Desk:
                 self.channel.send([Stack(request, stacks.text_of(self.running, token))])
             case Stop():
                 self.stop()
-            case Prepare() | Hello() | WarmUp():
+            case Prepare() | WorkerHello() | WarmUp():
                 msg = f"{type(message).__name__} came to a worker that has booted"
                 raise FrameError(msg)
             case _:
@@ -242,7 +242,7 @@ class Desk:
         if token in self.running or token in self._waiting:
             self._abort_asked.add(token)
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: StepAnswer) -> None:
         """Wake the thread that asked."""
         pending = self.asked.pop(answer.request, None)
         if pending is not None:
@@ -359,7 +359,7 @@ class _Pending:
     def __init__(self, token: StepToken) -> None:
         self.token = token
         self.arrived = threading.Event()
-        self.answer: Answer | None = None
+        self.answer: StepAnswer | None = None
 
 
 def _is_over(token: StepToken) -> NotAllowed:
@@ -371,7 +371,7 @@ class StepLine:
 
     __slots__ = ("_desk", "_token")
 
-    def __init__(self, desk: Desk, token: StepToken) -> None:
+    def __init__(self, desk: WorkerRuntime, token: StepToken) -> None:
         self._desk = desk
         self._token = token
 
