@@ -336,7 +336,7 @@ class ProcedureManager(
             recycle_steps=config.recycle_steps,
             recycle_age=config.recycle_age,
             recycle_memory=config.recycle_memory,
-            book=assembly.LogBook(
+            logbook=assembly.LogBook(
                 config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes
             ),
         )

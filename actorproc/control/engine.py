@@ -134,7 +134,7 @@ class RemoteEngine:
         self._allow_any_filesystem = allow_any_filesystem
         self._patience = patience
         self._channel = ControlChannel(directory, patience=patience, max_frame=max_frame)
-        self._courier = CallbackThread()
+        self._callback_thread = CallbackThread()
         self._opening = threading.RLock()
         self._store: RemoteStore | None = None
         self._ends = SharedEnds()
@@ -187,7 +187,7 @@ class RemoteEngine:
             self.closed = True
             store, self._store = self._store, None
         self._channel.close()
-        self._courier.close(timeout=1.0)
+        self._callback_thread.close(timeout=1.0)
         if store is not None:
             store.close()
 
@@ -290,7 +290,7 @@ class RemoteEngine:
         def leave() -> None:
             # Told by another thread: this may be called by the garbage collector, in the middle of another call.
             if self._channel.drop(pending):
-                self._courier.post(lambda: self._channel.tell("unwatch", pending.call.number))
+                self._callback_thread.post(lambda: self._channel.tell("unwatch", pending.call.number))
             subscription.end()
 
         return leave
@@ -360,7 +360,7 @@ class RemoteEngine:
 
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the thread for callbacks."""
-        self._courier.post(errand)
+        self._callback_thread.post(errand)
 
 
 def _log_parked(id: str, future: Future[Ending]) -> None:

@@ -56,7 +56,7 @@ class StoppedEngine:
         self._replies = ReplyTable()
         self._types = TypeTable()
         self._committed: list[int] = []
-        self._ring: CommitPipeline | None = None
+        self._pipeline: CommitPipeline | None = None
         self._refused: BaseException | None = None
         """Error of a failed commit: a request after it would wait for that commit for ever."""
         self._sweeper: RetentionSweeper
@@ -66,11 +66,11 @@ class StoppedEngine:
         clock = SystemClock()
         try:
             self._epoch = self.store.own()
-            self._ring = CommitPipeline(
+            self._pipeline = CommitPipeline(
                 snapshot=self.store.load(whole=False),
                 store=self.store,
-                persister=cast("StorePort", self),  # nothing is opened again here: a commit that fails is the end
-                ledger=InFlightTable(),
+                store_port=cast("StorePort", self),  # nothing is opened again here: a commit that fails is the end
+                in_flight=InFlightTable(),
                 types=self._types,
                 clock=clock,
                 quotas=Quotas(),
@@ -85,7 +85,7 @@ class StoppedEngine:
             )
             self._sweeper = RetentionSweeper(
                 store=self.store,
-                ring=self._ring,
+                pipeline=self._pipeline,
                 replies=self._replies,
                 clock=clock,
                 retention=self._config.retention,
@@ -98,14 +98,14 @@ class StoppedEngine:
 
     def close(self) -> None:
         """Give the store back. Idempotent."""
-        self._ring = None
+        self._pipeline = None
         self._replies.close(ManagerStopped(f"the stopped store {self._directory} was given back"))
         self.store.close()
 
     @property
     def closed(self) -> bool:
         """It has been given back, or was never taken."""
-        return self._ring is None
+        return self._pipeline is None
 
     # ------------------------------------------------------------ requests
     def request(self, make: Callable[[int], Event]) -> Any:
@@ -116,16 +116,16 @@ class StoppedEngine:
         """The same; the future is done when this returns."""
         refuse_whom_it_interrupts(self._lock)
         with self._lock:
-            ring = self._opened()
+            pipeline = self._opened()
             number, future = self._replies.open()
             event = make(number)
             if isinstance(event, Acknowledged | DeleteRequested):
                 self._sweeper.ask(event)
             else:
-                ring.handle(event)
-            self._settle(ring)
+                pipeline.handle(event)
+            self._settle(pipeline)
             if isinstance(event, DeleteRequested):
-                self._finish_removals(ring)
+                self._finish_removals(pipeline)
             return future
 
     def register(self, definition: Definition) -> None:
@@ -175,10 +175,10 @@ class StoppedEngine:
         if self.store.load(whole=False).batch != batch:
             self.store.commit(writes, self._epoch, batch)
 
-    def _settle(self, ring: CommitPipeline) -> None:
-        ring.close()
+    def _settle(self, pipeline: CommitPipeline) -> None:
+        pipeline.close()
         while self._committed:
-            ring.committed(self._committed.pop(0))
+            pipeline.committed(self._committed.pop(0))
 
     def _act(self, batch: CommitBatch) -> list[Event]:
         """Answer; everything else is for the next manager, which finds all it must do in the store."""
@@ -190,22 +190,22 @@ class StoppedEngine:
                     self._replies.settle(command.reply, command.value)
         return []
 
-    def _finish_removals(self, ring: CommitPipeline) -> None:
+    def _finish_removals(self, pipeline: CommitPipeline) -> None:
         """Remove what is left of half removed trees, part by part."""
-        for root in ring.core.removals:
+        for root in pipeline.core.removals:
             more = True
-            while more and root in ring.core.removals:
+            while more and root in pipeline.core.removals:
                 members, more = self.store.removed_members(root, CHUNK)
-                ring.handle(RemovalContinued(root, tuple(members), more))
-                self._settle(ring)
+                pipeline.handle(RemovalContinued(root, tuple(members), more))
+                self._settle(pipeline)
 
     def _opened(self) -> CommitPipeline:
-        if self._ring is None:
+        if self._pipeline is None:
             msg = f"the stopped store {self._directory} was given back"
             raise ManagerStopped(msg)
         if self._refused is not None:
             raise self._refused
-        return self._ring
+        return self._pipeline
 
 
 def _nothing(*_: object) -> None:

@@ -62,8 +62,8 @@ DEFAULT_RETENTION = Retention()
 class Coordinator:
     """Decides for one manager. Not thread-safe; told the time, in epoch seconds."""
 
-    def __init__(self, book: EngineState) -> None:
-        self._book = book
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
 
     @classmethod
     def restore(
@@ -88,17 +88,17 @@ class Coordinator:
         writes down what operators want, for the next one to do. `before`, whose commit failed, knows which of the
         workers have old code.
         """
-        book, busy = recovery.rebuild(snapshot, now, workers, scheduling, types)
+        state, busy = recovery.rebuild(snapshot, now, workers, scheduling, types)
         if before is not None:
-            reload.take_over(book, before._book)
-        recovery.resume(book, busy)
-        book.quotas = quotas
-        book.retention = retention
-        book.gated = gated
-        book.unattended = unattended
-        recovery.take_up(book, busy)
-        bypass.take_up_bypasses(book, busy)
-        return cls(book), settle(book)
+            reload.take_over(state, before._state)
+        recovery.resume(state, busy)
+        state.quotas = quotas
+        state.retention = retention
+        state.gated = gated
+        state.unattended = unattended
+        recovery.take_up(state, busy)
+        bypass.take_up_bypasses(state, busy)
+        return cls(state), settle(state)
 
     @classmethod
     def rebuilt(
@@ -110,9 +110,9 @@ class Coordinator:
         scheduling: Scheduling = DEFAULT_SCHEDULING,
     ) -> Coordinator:
         """The same memory that wrote the snapshot, with nothing new decided (`fingerprint` is equal)."""
-        book, busy = recovery.rebuild(snapshot, now, workers, scheduling)
-        recovery.resume(book, busy)
-        return cls(book)
+        state, busy = recovery.rebuild(snapshot, now, workers, scheduling)
+        recovery.resume(state, busy)
+        return cls(state)
 
     # ------------------------------------------------------------------ the read set
     def missing(self, event: Event, now: float) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ class Coordinator:
 
         Those of the backlog need not be loaded: they become resident here.
         """
-        book = self._book
+        state = self._state
         if type(event) is StepEnded and type(event.outcome) is not Suspended:
             return ()  # the most frequent of all events
         names: Iterable[str]
@@ -134,53 +134,53 @@ class Coordinator:
             case PauseRequested() | ResumeRequested():
                 names = () if event.id is None else (event.id,)
             case Published():
-                names = signals.first_listener(book, event.name)
+                names = signals.first_listener(state, event.name)
             case Tick():
-                names = book.timers.due(now)
+                names = state.timers.due(now)
             case _:
                 return ()
         return tuple(name for name in names if self._is_missing(name))
 
     def _is_missing(self, id: str) -> bool:
         """The store may know it and memory does not: a stored procedure, or the root of a tree that is half removed."""
-        book = self._book
-        if id in book.procs or id in book.damaged:
+        state = self._state
+        if id in state.procs or id in state.damaged:
             return False
-        if id in book.backlog:
-            book.make_resident(book.backlog[id])
+        if id in state.cold_queue:
+            state.make_resident(state.cold_queue[id])
             return False
-        return id not in book.removed or id in book.removals
+        return id not in state.removed or id in state.removals
 
     def load(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> bool:
         """A stored tree, as `missing` asked for; False when it turned out to be damaged: ask `missing` again.
 
         Loading a resident tree changes nothing. Nor does one that was removed by a decision which is not stored yet.
         """
-        recovery.load_tree(self._book, members, units)
-        return not members or members[0].id not in self._book.damaged
+        recovery.load_tree(self._state, members, units)
+        return not members or members[0].id not in self._state.damaged
 
     def exclude(self, id: str, reason: str) -> None:
         """A procedure that `missing` named cannot be read: nothing is done with it, and its id stays taken.
 
         Then `missing` may name another one.
         """
-        self._book.damaged.setdefault(id, reason)
+        self._state.damaged.setdefault(id, reason)
 
     # ------------------------------------------------------------------ deciding
     def handle(self, event: Event, now: float) -> Decision:
         """Decide what `event` leads to at `now`, and what those led to that were taken before it."""
-        book = self._book
+        state = self._state
         self._set_clock(now)
         if type(event) is StepEnded:
             outcome = event.outcome
             if type(outcome) is Advanced:
-                decision = go_straight_on(book, event, outcome)
+                decision = go_straight_on(state, event, outcome)
                 if decision is not None:
                     return decision
-            elif type(outcome) is Finished and end_straight(book, event, outcome):
-                return settle(book)
-        HANDLERS[type(event)](book, event)
-        return settle(book)
+            elif type(outcome) is Finished and end_straight(state, event, outcome):
+                return settle(state)
+        HANDLERS[type(event)](state, event)
+        return settle(state)
 
     def take(self, event: StepEnded, now: float) -> bool:
         """Take a plain end (True) whose decision is still open. False, and nothing is done, for any other answer.
@@ -192,169 +192,169 @@ class Coordinator:
         if type(outcome) is not Finished:
             return False
         self._set_clock(now)
-        if not end_straight(self._book, event, outcome):
+        if not end_straight(self._state, event, outcome):
             return False
-        follow_up(self._book)  # its parent may have asked for locks or ended: the next event finds that settled
+        follow_up(self._state)  # its parent may have asked for locks or ended: the next event finds that settled
         return True
 
     def decide(self) -> Decision:
         """The decision that `take` left open: what was set free is given to workers."""
-        return settle(self._book)
+        return settle(self._state)
 
     def _set_clock(self, now: float) -> None:
-        book = self._book
-        if now < book.now:
-            book.staff.set_back(now)
-            book.roster.look_at = None
-        book.now = now
+        state = self._state
+        if now < state.now:
+            state.worker_table.set_back(now)
+            state.slot_plan.look_at = None
+        state.now = now
 
     # ------------------------------------------------------------------ time and batches
     def next_deadline(self) -> float | None:
         """Epoch seconds at which a `Tick` is due; None: never."""
-        book = self._book
-        earliest = book.timers.next_at()
-        for at in (self._steal_at(), book.slots.next_at(), scaling.next_look(book)):
+        state = self._state
+        earliest = state.timers.next_at()
+        for at in (self._steal_at(), state.key_limits.next_at(), scaling.next_look(state)):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         return earliest
 
     def _steal_at(self) -> float | None:
-        return steal_at(self._book) if may_steal(self._book) else None
+        return steal_at(self._state) if may_steal(self._state) else None
 
     def seal(self) -> int:
         """The caller closes its batch; the number of that batch."""
-        self._book.batch += 1
-        return self._book.batch - 1
+        self._state.batch += 1
+        return self._state.batch - 1
 
     def settle(self, batch: int) -> None:
         """Note that this batch is stored: cold and finished trees it left behind may leave memory."""
-        self._book.settle(batch)
+        self._state.settle(batch)
 
     # ------------------------------------------------------------------ looking
     @property
     def dispatching(self) -> bool:
         """True while steps are handed out. After setting it to True, handle a `Tick`."""
-        return self._book.dispatching
+        return self._state.dispatching
 
     @dispatching.setter
     def dispatching(self, value: bool) -> None:
-        self._book.dispatching = value
+        self._state.dispatching = value
 
     @property
     def gated(self) -> bool:
         """Nothing is handed out until the gate is opened. After setting it to False, handle a `Tick`."""
-        return self._book.gated
+        return self._state.gated
 
     @gated.setter
     def gated(self, value: bool) -> None:
-        self._book.gated = value
+        self._state.gated = value
 
     @property
     def scheduling(self) -> Scheduling:
         """Scheduling in force, as the last resize left it."""
-        return self._book.scheduling
+        return self._state.scheduling
 
     @property
     def paused(self) -> str | None:
         """Reason for which the whole manager is paused; None: it is not."""
-        return self._book.paused
+        return self._state.paused
 
     @property
     def vacated(self) -> tuple[int, ...]:
         """Slots without a worker that are not wanted any more, since the pool was made smaller."""
-        return tuple(sorted(self._book.roster.vacated))
+        return tuple(sorted(self._state.slot_plan.vacated))
 
     @property
     def stale_results(self) -> int:
         """Answers dropped because their token was not current."""
-        return self._book.stale_results
+        return self._state.stale_results
 
     @property
     def damaged(self) -> tuple[str, ...]:
         """One sentence for each damaged record, and for each procedure that stands still because of one in its tree."""
-        still = (f"procedure {name} stands still: {reason}" for name, reason in self._book.damaged.items())
-        return (*self._book.flaws, *still)
+        still = (f"procedure {name} stands still: {reason}" for name, reason in self._state.damaged.items())
+        return (*self._state.flaws, *still)
 
     @property
     def halted(self) -> int:
         """Procedures that stand still because of damage."""
-        return len(self._book.damaged)
+        return len(self._state.damaged)
 
     def damage_of(self, id: str) -> StoreDamaged | None:
         """Damage for which a procedure stands still for good; None when it is sound, or unknown."""
-        return error_of(self._book, id)
+        return error_of(self._state, id)
 
     @property
     def epoch(self) -> int:
         """The life of the manager that this is."""
-        return self._book.epoch
+        return self._state.epoch
 
     @property
     def parkings(self) -> int:
         """Number of times that a procedure was parked: another number than before means that some may be new."""
-        return self._book.parkings
+        return self._state.parkings
 
     def batch_of(self, root: str) -> int:
         """The number of the last batch that changed a tree; -1: it is not in memory."""
-        tree = self._book.trees.get(root)
+        tree = self._state.trees.get(root)
         return -1 if tree is None else tree.batch
 
     def parked(self) -> Iterator[Parked]:
         """Procedures in memory that are parked; read it at once."""
-        return parked_residents(self._book)
+        return parked_residents(self._state)
 
     def obstacle_of(self, id: str, members: Sequence[ProcedureRecord] = ()) -> Parked | None:
         """The parked procedure that keeps this one from ending; None when none does, or it is unknown.
 
         `members` are those of its tree as they are stored, when that is not in memory.
         """
-        book = self._book
-        return obstacle_of(book, id) if id in book.procs else obstacle_of_stored(book, id, members)
+        state = self._state
+        return obstacle_of(state, id) if id in state.procs else obstacle_of_stored(state, id, members)
 
     @property
     def in_hand(self) -> int:
         """Steps in workers' hands."""
-        return len(self._book.staff.in_hand)
+        return len(self._state.worker_table.in_hand)
 
     @property
     def queued(self) -> int:
         """Procedures that could run if a worker had room."""
-        return len(self._book.ready) + len(self._book.backlog)
+        return len(self._state.run_queue) + len(self._state.cold_queue)
 
     def wants_worker_for(self, id: str) -> bool:
         """True if a worker was asked for that is this procedure's own, and it has not ended since."""
-        return id in self._book.hired
+        return id in self._state.hired
 
     def view(self, id: str) -> ProcedureRecord | None:
         """The head of one in memory, the backlog included; not to be changed, and only valid until the next event."""
-        return self._book.procs.get(id) or self._book.backlog.get(id)
+        return self._state.procs.get(id) or self._state.cold_queue.get(id)
 
     def phase(self, record: ProcedureRecord) -> tuple[Phase, str | None]:
         """Phase of a procedure, and the reason in words."""
-        book = self._book
-        still = book.damaged.get(record.id)
-        if still is None and record.type_name not in book.types:
-            still = no_class_registered(record.type_name, book.types)
+        state = self._state
+        still = state.damaged.get(record.id)
+        if still is None and record.type_name not in state.types:
+            still = no_class_registered(record.type_name, state.types)
         phase = phase_of(
             record,
-            running=record.id in book.staff.in_hand,
-            waits_for_locks=book.locks.is_waiting(record.id),
+            running=record.id in state.worker_table.in_hand,
+            waits_for_locks=state.locks.is_waiting(record.id),
             stands_still=still is not None,
         )
-        if phase not in {Phase.DONE, Phase.PARKED, Phase.RUNNING} and record.id not in book.staff.in_hand:
+        if phase not in {Phase.DONE, Phase.PARKED, Phase.RUNNING} and record.id not in state.worker_table.in_hand:
             stillness = self._why_still(record)
             if stillness is not None:
                 return stillness
         if phase is Phase.LOCKED_OUT:
-            return phase, why_waiting(book.locks, record.id)
+            return phase, why_waiting(state.locks, record.id)
         if phase is Phase.PARKED:
             return phase, record.parked or still
-        if book.hindered and phase in {Phase.QUEUED, Phase.ROLLING_BACK} and (again := why_put_off(book, record)):
+        if state.hindered and phase in {Phase.QUEUED, Phase.ROLLING_BACK} and (again := why_put_off(state, record)):
             return (Phase.RETRYING if phase is Phase.QUEUED else phase), again
         if phase is Phase.QUEUED:
-            return phase, why_queued(book, record)
+            return phase, why_queued(state, record)
         reason = reason_of(record, phase)
-        if phase is Phase.ROLLING_BACK and not record.undoing and book.staff.runs_a_step(record.id):
+        if phase is Phase.ROLLING_BACK and not record.undoing and state.worker_table.runs_a_step(record.id):
             still = f"step {record.step} still runs, and its undo waits for it"
             return phase, still if reason is None else f"{reason}; {still}"
         return phase, reason
@@ -362,46 +362,46 @@ class Coordinator:
     @property
     def removals(self) -> tuple[str, ...]:
         """Roots of trees that are half removed: `RemovalContinued` is due for each."""
-        return tuple(self._book.removals)
+        return tuple(self._state.removals)
 
     @property
     def is_removing(self) -> bool:
         """Something was removed by a decision that may not be stored yet."""
-        return bool(self._book.removed)
+        return bool(self._state.removed)
 
     def acknowledged(self, until: float) -> Iterator[str]:
         """Finished roots whose results were taken at that time or before, the first first; read it at once."""
-        return (root for root, at in self._book.acknowledged.items() if at <= until)
+        return (root for root, at in self._state.acknowledged.items() if at <= until)
 
     def published(self) -> list[str]:
         """Targets of the events by name that are kept, for `too_old`; a copy that stays as it is."""
-        return signals.published(self._book)
+        return signals.published(self._state)
 
     def too_old(self, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
         """Target and number of events under these targets that have been kept long enough at the time `at`."""
-        return signals.too_old(self._book, targets, at)
+        return signals.too_old(self._state, targets, at)
 
     def _why_still(self, record: ProcedureRecord) -> tuple[Phase, str] | None:
         """Reason why a procedure is held back: it or an ancestor is paused, or its retried tree waits for its locks."""
-        tree = self._book.trees.get(record.root)
+        tree = self._state.trees.get(record.root)
         if tree is None or not tree.is_still(record.id):
             return None
         for name in tree.lineage(record.id):
             why = tree.members[name].paused
             if why is not None:
                 return Phase.PAUSED, why if name == record.id else f"{name} is paused: {why}"
-        if not self._book.locks.is_waiting(tree.root):
+        if not self._state.locks.is_waiting(tree.root):
             return None
-        return Phase.LOCKED_OUT, f"what its tree held is taken again: {why_waiting(self._book.locks, tree.root)}"
+        return Phase.LOCKED_OUT, f"what its tree held is taken again: {why_waiting(self._state.locks, tree.root)}"
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue; a copy that stays as it is."""
-        return self._book.locks.queue()
+        return self._state.locks.queue()
 
     def lock_holders(self) -> Mapping[str, Mapping[str, LockMode]]:
         """All held keys by procedure; not to be changed, and only valid until the next event."""
-        return self._book.locks.holders()
+        return self._state.locks.holders()
 
     def fingerprint(self) -> dict[str, Any]:
         """Equal for books with the same durable facts; trees that may leave memory are left out."""
-        return fingerprint(self._book)
+        return fingerprint(self._state)

@@ -45,41 +45,41 @@ def rebuild(
     of the others there may be a hundred thousand, and the first step would wait for each look at them.
     Most of these go to the backlog.
     """
-    book = EngineState(snapshot.epoch, scheduling)
-    book.now = now
+    state = EngineState(snapshot.epoch, scheduling)
+    state.now = now
     for meta in types:
-        book.know(meta)
-    book.next_seq = snapshot.next_seq
-    book.next_ticket = snapshot.next_ticket
-    book.paused = snapshot.paused
-    book.audits = snapshot.audits
+        state.know(meta)
+    state.next_seq = snapshot.next_seq
+    state.next_ticket = snapshot.next_ticket
+    state.paused = snapshot.paused
+    state.audits = snapshot.audits
     for poison in snapshot.poisons:
-        book.poisons[poison.path] = poison
+        state.poisons[poison.path] = poison
     for taken in snapshot.acknowledgements:
-        book.acknowledged[taken.root] = taken.at
+        state.acknowledged[taken.root] = taken.at
     for removal in snapshot.removals:
-        book.removals[removal.root] = removal
+        state.removals[removal.root] = removal
     if snapshot.events:
-        recall(book, snapshot.events)
-    others = _admit_all(book, snapshot, set() if workers else _ordinary_types(book, snapshot))
+        recall(state, snapshot.events)
+    others = _admit_all(state, snapshot, set() if workers else _ordinary_types(state, snapshot))
     busy = dict.fromkeys(record.root for record in others)
     for unit in snapshot.units:
-        if unit.root in book.trees:
-            book.trees[unit.root].push(unit)
+        if unit.root in state.trees:
+            state.trees[unit.root].push(unit)
     for root in busy:
-        drop_stale(book, book.trees[root])
-    exclude_damaged(book, snapshot.damage, busy)
+        drop_stale(state, state.trees[root])
+    exclude_damaged(state, snapshot.damage, busy)
     for lock in snapshot.locks:
-        _take_lock(book, lock)
+        _take_lock(state, lock)
     if workers:
-        _rehire_all(book, workers, now)
-    others = [record for record in others if record.id in book.procs]
-    _note_waiting(book, snapshot, others)
-    trees = [book.trees[root] for root in busy if root in book.trees]
+        _rehire_all(state, workers, now)
+    others = [record for record in others if record.id in state.procs]
+    _note_waiting(state, snapshot, others)
+    trees = [state.trees[root] for root in busy if root in state.trees]
     for tree in trees:
-        _rebuild_tree(book, tree)
-    _count(book, snapshot, others)
-    return book, trees
+        _rebuild_tree(state, tree)
+    _count(state, snapshot, others)
+    return state, trees
 
 
 def _is_plain(record: ProcedureRecord) -> bool:
@@ -95,7 +95,7 @@ def _is_plain(record: ProcedureRecord) -> bool:
     return record.parked is None and not (record.pending or record.retaking or record.admitted)
 
 
-def _admit_all(book: EngineState, snapshot: RecoverySnapshot, ordinary: Container[str]) -> list[ProcedureRecord]:
+def _admit_all(state: EngineState, snapshot: RecoverySnapshot, ordinary: Container[str]) -> list[ProcedureRecord]:
     """All heads, those of the ordinary types that need only a worker to the backlog; who has more under way."""
     later, others = [], []
     # Who has anything else in the store is no plain one, whatever its head says: what is amiss is to be seen.
@@ -104,21 +104,21 @@ def _admit_all(book: EngineState, snapshot: RecoverySnapshot, ordinary: Containe
     named.update(record.root for record in snapshot.procedures if record.parent is not None)
     for record in snapshot.procedures:
         if not _is_plain(record):
-            book.admit(record, stored=True)
+            state.admit(record, stored=True)
             others.append(record)
         elif record.type_name in ordinary and _needs_only_a_worker(record) and record.id not in named:
             later.append(record)
         else:
-            book.admit_alone(record)
-    book.backlog.fill(later, book.ready.clock(book.now))
+            state.admit_alone(record)
+    state.cold_queue.fill(later, state.run_queue.clock(state.now))
     return others
 
 
-def _ordinary_types(book: EngineState, snapshot: RecoverySnapshot) -> set[str]:
+def _ordinary_types(state: EngineState, snapshot: RecoverySnapshot) -> set[str]:
     """Classes whose procedures may wait in the backlog: nothing is counted, shared out or hired before their turn."""
-    if snapshot.damage or not book.leaves_outside:
+    if snapshot.damage or not state.leaves_outside:
         return set()
-    return {name for name, meta in book.types.items() if not meta.dedicated}
+    return {name for name, meta in state.types.items() if not meta.dedicated}
 
 
 def _needs_only_a_worker(record: ProcedureRecord) -> bool:
@@ -126,19 +126,19 @@ def _needs_only_a_worker(record: ProcedureRecord) -> bool:
     return record.locked and not (record.locks or record.limit_keys)
 
 
-def _take_lock(book: EngineState, lock: LockRecord) -> None:
-    book.locks.hold(lock.holder, lock.path, lock.mode)
+def _take_lock(state: EngineState, lock: LockRecord) -> None:
+    state.locks.hold(lock.holder, lock.path, lock.mode)
     if lock.inherited:
-        book.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
-    holder = book.procs.get(lock.holder)
+        state.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
+    holder = state.procs.get(lock.holder)
     if holder is not None:
-        book.trees[holder.root].hold(holder.id)
+        state.trees[holder.root].hold(holder.id)
 
 
-def _note_waiting(book: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
+def _note_waiting(state: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
     """Note the times and events that wake procedures: memory knows nothing else of the trees that are not loaded."""
     if snapshot.cold.due:
-        book.timers.adopt(snapshot.cold.due)
+        state.timers.adopt(snapshot.cold.due)
     waiting = [
         (record.seq, record.event, record.id)
         for record in others
@@ -147,70 +147,70 @@ def _note_waiting(book: EngineState, snapshot: RecoverySnapshot, others: Sequenc
     if snapshot.cold.listeners:
         waiting += snapshot.cold.listeners
     for _, event, procedure in sorted(waiting):
-        book.listeners.add(event, procedure)
+        state.subscribers.add(event, procedure)
 
 
-def _count(book: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
+def _count(state: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
     """Count procedures for their limits; what is damaged stands still and takes no place of a limit."""
-    book.open_roots = snapshot.cold.roots + len(book.backlog) + len(book.procs) - len(others)
+    state.open_roots = snapshot.cold.roots + len(state.cold_queue) + len(state.procs) - len(others)
     admitted = []
     for record in others:
         if record.state not in TERMINAL:
             if record.parent is None:
-                book.open_roots += 1
+                state.open_roots += 1
             if record.admitted:
                 admitted.append(record)
     admitted += snapshot.cold.admitted
     if admitted or snapshot.starts:
-        book.slots.restore(admitted, snapshot.starts)
-        book.lobby.running = sum(record.admitted in WITH_RUNNING for record in admitted if record.parent is None)
+        state.key_limits.restore(admitted, snapshot.starts)
+        state.admission.running = sum(record.admitted in WITH_RUNNING for record in admitted if record.parent is None)
 
 
-def load_tree(book: EngineState, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
+def load_tree(state: EngineState, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
     """Bring a cold or finished tree back into memory. A resident one is left alone, and so is a removed one."""
-    if not members or members[0].root in book.trees or members[0].root in book.removed:
+    if not members or members[0].root in state.trees or members[0].root in state.removed:
         return
     tree: Tree | None = None
     for record in members:
-        tree = book.admit(record, stored=True)
+        tree = state.admit(record, stored=True)
     assert tree is not None
     for unit in units:
         tree.push(unit)
-    drop_stale(book, tree)
-    exclude(book, tree)
+    drop_stale(state, tree)
+    exclude(state, tree)
 
 
-def _rehire_all(book: EngineState, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]], now: float) -> None:
-    book.roster.take_over(ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving)
+def _rehire_all(state: EngineState, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]], now: float) -> None:
+    state.slot_plan.take_over(ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving)
     for ready, tokens in workers:
-        _rehire(book, ready, tokens, now)
+        _rehire(state, ready, tokens, now)
 
 
-def _rehire(book: EngineState, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
+def _rehire(state: EngineState, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
     """A worker that lived on while memory was lost, with the steps it still has in hand."""
-    worker = book.staff.add(ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving)
+    worker = state.worker_table.add(ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving)
     if ready.reserved is not None:
-        book.hired[ready.reserved] = ready.worker
+        state.hired[ready.reserved] = ready.worker
     for token in tokens:
-        record = book.procs.get(token.procedure)
+        record = state.procs.get(token.procedure)
         if record is not None:
-            book.staff.give(worker, InHand(token, record.type_name, threads=ready.threads), now)
-            book.trees[record.root].running.add(record.id)
+            state.worker_table.give(worker, InHand(token, record.type_name, threads=ready.threads), now)
+            state.trees[record.root].running.add(record.id)
 
 
-def _rebuild_tree(book: EngineState, tree: Tree) -> None:
+def _rebuild_tree(state: EngineState, tree: Tree) -> None:
     for record in tree.members.values():
         if record.parked is not None:
             # Also one that nothing wakes now, as its tree fails: its class may come before its undo does.
-            park(book, record)
+            park(state, record)
         if record.state in TERMINAL:
             continue
         if record.failing:
             tree.scopes[record.id] = None
         if record.deadline is not None:
-            book.timers.add(record.deadline, record.id)
+            state.timers.add(record.deadline, record.id)
         if record.due_at is not None:
-            book.timers.add(record.due_at, record.id)
+            state.timers.add(record.due_at, record.id)
         if record.pending and record.started < record.width and not record.rolling:
             hold_back(tree, record)
 
@@ -224,52 +224,52 @@ def hold_back(tree: Tree, parent: ProcedureRecord) -> None:
         tree.held[parent.id] = OrderedDict.fromkeys(held)
 
 
-def resume(book: EngineState, busy: Sequence[Tree]) -> None:
+def resume(state: EngineState, busy: Sequence[Tree]) -> None:
     """Queue what was queued: lock waiters in their old order, then everything runnable.
 
     What is due at a time waits for the next tick, even when that time has passed.
     """
     runnable = [
         record
-        for tree in book.trees.values()
+        for tree in state.trees.values()
         for record in tree.members.values()
         if record.due_at is None and (record.undoing or (record.state is _RUNNABLE and not record.rolling))
     ]
     waiters = [record for record in runnable if not record.locked]
-    waiters += [record for tree in busy if (record := book.procs[tree.root]).retaking]
+    waiters += [record for tree in busy if (record := state.procs[tree.root]).retaking]
     # Trees that hold locks, and undos, ask first, as they stood before the others in the queue.
-    for record in sorted(waiters, key=lambda record: (not _goes_before_others(book, record), record.ticket)):
+    for record in sorted(waiters, key=lambda record: (not _goes_before_others(state, record), record.ticket)):
         if record.retaking:
-            acquire.has_retaken(book, book.tree_of(record))
+            acquire.has_retaken(state, state.tree_of(record))
         else:
-            wake(book, record)
+            wake(state, record)
     for record in runnable:
         if record.locked:
-            wake(book, record)
+            wake(state, record)
 
 
-def _goes_before_others(book: EngineState, record: ProcedureRecord) -> bool:
-    return record.undoing > 0 or bool(book.tree_of(record).holders)
+def _goes_before_others(state: EngineState, record: ProcedureRecord) -> bool:
+    return record.undoing > 0 or bool(state.tree_of(record).holders)
 
 
-def take_up(book: EngineState, busy: Sequence[Tree]) -> None:
+def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
     """Go on with what was under way: failing scopes, abort requests that were not answered, workers that leave."""
-    for worker in list(book.staff.workers.values()):
-        say_goodbye(book, worker.id)
+    for worker in list(state.worker_table.workers.values()):
+        say_goodbye(state, worker.id)
     for tree in busy:
         if tree.running:
-            resume_cancelling(book, tree)
+            resume_cancelling(state, tree)
         for record in tree.members.values():
             if record.ending and record.state not in TERMINAL and not record.rolling:
                 # As an older version left it: it has said done, and its children are undone behind it by now.
                 move(record, Trigger.CHILDREN_DONE)
-                end(book, record, Trigger.FINISHED)
+                end(state, record, Trigger.FINISHED)
         concerned = [record for record in tree.members.values() if record.failing or record.aborting]
         for record in concerned:
             if record.failing and record.id in tree.scopes:
-                book.scopes_to_advance[record.id] = None
+                state.scopes_to_advance[record.id] = None
         for record in concerned:
             if record.aborting and record.forced:
-                press_abort(book, record)
-            elif record.aborting and may_abort(book, record):
-                book.asking[record.id] = None
+                press_abort(state, record)
+            elif record.aborting and may_abort(state, record):
+                state.asking[record.id] = None

@@ -48,88 +48,88 @@ from actorproc.model.messages.events import (
 __all__ = ["HANDLERS", "follow_up", "settle"]
 
 
-def settle(book: EngineState) -> Decision:
+def settle(state: EngineState) -> Decision:
     """Follow up what an event set off; then fill the workers and close the decision."""
-    follow_up(book)
-    while not _staffs(book):
-        follow_up(book)
-    if book.shedding:
-        renewal.shed(book)
-    return book.close()
+    follow_up(state)
+    while not _staffs(state):
+        follow_up(state)
+    if state.shedding:
+        renewal.shed(state)
+    return state.close()
 
 
-def follow_up(book: EngineState) -> None:
+def follow_up(state: EngineState) -> None:
     """Carry out all that an event set off without a worker: grants, victims, failing scopes. Empties the agenda."""
     while True:
-        if book.locks.has_news:
-            for record in acquire.note_grants(book):
-                schedule.wake(book, record)
-        elif book.bereft:
-            acquire.demote(book)
-        elif book.retaken:
-            retried = book.trees[book.retaken.popitem()[0]]
-            schedule.go_on(book, retried, retried.root)
-        elif book.refused or book.orphaned or book.outlived or book.victims:
-            victims.fail_next(book)
-        elif (top := failure_scope.next_scope(book)) is not None:
-            failure_scope.advance(book, top)
-        elif book.searches:
-            victims.search_stalled(book)
-        elif book.lobby.capacity is not None and book.lobby.has_news:
-            schedule.let_in(book)
-        elif book.overdue:
-            _end_overdue(book)
+        if state.locks.has_news:
+            for record in acquire.note_grants(state):
+                schedule.wake(state, record)
+        elif state.bereft:
+            acquire.demote(state)
+        elif state.retaken:
+            retried = state.trees[state.retaken.popitem()[0]]
+            schedule.go_on(state, retried, retried.root)
+        elif state.refused or state.orphaned or state.outlived or state.victims:
+            victims.fail_next(state)
+        elif (top := failure_scope.next_scope(state)) is not None:
+            failure_scope.advance(state, top)
+        elif state.searches:
+            victims.search_stalled(state)
+        elif state.admission.capacity is not None and state.admission.has_news:
+            schedule.let_in(state)
+        elif state.overdue:
+            _end_overdue(state)
         else:
             return
 
 
-def _end_overdue(book: EngineState) -> None:
+def _end_overdue(state: EngineState) -> None:
     """Procedures whose turn came after their deadline; by now it may have ended with its tree, for that of a relative.
 
     Or a relative was handed a step from which there is no way back: then it goes forward, late as it is.
     """
-    record = book.procs[book.overdue.popitem()[0]]
-    if book.is_late(record):
-        due_times.miss_deadline(book, record)
+    record = state.procs[state.overdue.popitem()[0]]
+    if state.is_late(record):
+        due_times.miss_deadline(state, record)
     else:
-        schedule.wake(book, record)
+        schedule.wake(state, record)
 
 
-def _staffs(book: EngineState) -> bool:
+def _staffs(state: EngineState) -> bool:
     """Give the workers what they have room for; True when that set off nothing else."""
-    if book.hired:
-        dedicated.let_finished_go(book)
-    schedule.fill(book)
-    return not book.overdue and not book.refused
+    if state.hired:
+        dedicated.let_finished_go(state)
+    schedule.fill(state)
+    return not state.overdue and not state.refused
 
 
-def _register(book: EngineState, event: TypeRegistered) -> None:
-    known = book.types.get(event.meta.type_name)
-    book.know(event.meta)
+def _register(state: EngineState, event: TypeRegistered) -> None:
+    known = state.types.get(event.meta.type_name)
+    state.know(event.meta)
     if known is not None and (known.work_class, known.dedicated) != (event.meta.work_class, event.meta.dedicated):
-        schedule.queue_again(book, event.meta.type_name)
-    if book.asking and not event.meta.asks_abort:
-        abort.need_not_ask(book, event.meta.type_name)
-    for name in book.parked.pop(event.meta.type_name, ()):
-        record = book.procs.get(name)
+        schedule.queue_again(state, event.meta.type_name)
+    if state.asking and not event.meta.asks_abort:
+        abort.need_not_ask(state, event.meta.type_name)
+    for name in state.parked.pop(event.meta.type_name, ()):
+        record = state.procs.get(name)
         if record is None or (record.parked is None and record.type_name != event.meta.type_name):
             continue  # it has ended, or goes on already since its own type was registered
         if record.parked is not None:
             record.parked = None
-            book.touch(record)
-        if record.aborting and abort.may_abort(book, record):
-            abort.begin_abort(book, record)
-        schedule.wake(book, record)
+            state.touch(record)
+        if record.aborting and abort.may_abort(state, record):
+            abort.begin_abort(state, record)
+        schedule.wake(state, record)
 
 
-def _tick(book: EngineState, _event: Tick) -> None:
-    for name in book.timers.pop_due(book.now):
-        record = book.procs.get(name)
+def _tick(state: EngineState, _event: Tick) -> None:
+    for name in state.timers.pop_due(state.now):
+        record = state.procs.get(name)
         if record is not None:
-            due_times.on_due(book, record)
-    book.slots.pass_time(book.now)
-    schedule.steal(book)
-    scaling.look_after(book)
+            due_times.on_due(state, record)
+    state.key_limits.pass_time(state.now)
+    schedule.steal(state)
+    scaling.look_after(state)
 
 
 HANDLERS: dict[type[Event], Callable[[EngineState, Any], None]] = {

@@ -103,9 +103,9 @@ class EngineTree(Gateway):
         self._bereaved: WorkerDied | None = None
         """A worker that died in a step, and whose place was given to a spare. For the pool's thread."""
         self._gated = gated
-        self._courier = CallbackThread()
+        self._callback_thread = CallbackThread()
         self._alarm = Alarm(clock)
-        self._persister = StorePort(store, config, self._to_manager, self._hand_to_manager)
+        self._store_port = StorePort(store, config, self._to_manager, self._hand_to_manager)
         # A signal handler may call `stop` in the middle of one of its own thread.
         self._stopping = threading.RLock()
         self._drained: Future[None] | None = None
@@ -139,9 +139,9 @@ class EngineTree(Gateway):
         check_room_for_threads(_THREADS)
         occupy_standard_files()  # whichever store it is: nothing that is printed may go to a worker or a client
         try:
-            self._courier.post(lambda: None)  # it is there now, whatever becomes of the system's threads
+            self._callback_thread.post(lambda: None)  # it is there now, whatever becomes of the system's threads
             self._alarm.start()
-            snapshot = self._persister.start()
+            snapshot = self._store_port.start()
             registered = definitions()
             self.epoch = snapshot.epoch
             self.pool = self._make_pool(snapshot.epoch)
@@ -151,11 +151,11 @@ class EngineTree(Gateway):
                     clock=self._clock,
                     alarm=self._alarm,
                     store=self.store,
-                    persister=self._persister,
+                    store_port=self._store_port,
                     pool=self.pool,
                     replies=self._replies,
                     recent_ends=self._recent_ends,
-                    courier=self._courier,
+                    callback_thread=self._callback_thread,
                     snapshot=snapshot,
                     definitions=registered,
                     scheduling=self._config.scheduling(self._slots, self._max_slots),
@@ -283,7 +283,7 @@ class EngineTree(Gateway):
             parts.callback(self._ended.set)
             parts.callback(self._closed.set)  # as below, unless Ctrl-C comes before
             parts.callback(self._close_store, max(timeout, 5.0))
-            parts.callback(self._courier.close, timeout=1.0)
+            parts.callback(self._callback_thread.close, timeout=1.0)
             parts.callback(_call_each, self.at_end)
             parts.callback(self._close_replies, why)
             if hasattr(self, "pool"):
@@ -294,7 +294,7 @@ class EngineTree(Gateway):
             self._closed.set()
 
     def _close_store(self, timeout: float) -> None:
-        if not self._persister.close(timeout):
+        if not self._store_port.close(timeout):
             logger.error("the last commit did not end in time; the store was not closed in order")
 
     def _left(self, deadline: float, least: float = 0.1) -> float:
@@ -336,7 +336,7 @@ class EngineTree(Gateway):
         try:
             threading.Thread(target=tell, name="actorproc-fatal", daemon=True).start()
         except RuntimeError:  # the system has no more threads
-            self._courier.post(tell)
+            self._callback_thread.post(tell)
 
     # ------------------------------------------------------------ messages
     def _pool_event(self, event: PoolEvent) -> None:
@@ -358,14 +358,14 @@ class EngineTree(Gateway):
             self._hand_to_manager(Succeeded(died, event))
         if not is_dedicated(event.worker):
             self._to_supervisor(Booted(event.worker))
-        self._courier.post(self.changed_code)  # it may be the first that has loaded other files than the rest
+        self._callback_thread.post(self.changed_code)  # it may be the first that has loaded other files than the rest
 
     # ------------------------------------------------------------ verbs, any thread
     def compact(self) -> CompactionReport:
         """Compact the store between two commits, and wait for it."""
         answer: Future[CompactionReport] = Future()
         self._replies.add(answer)
-        self._persister.compact().add_done_callback(partial(pass_on, answer))
+        self._store_port.compact().add_done_callback(partial(pass_on, answer))
         return answer.result()
 
     def manager_status(self) -> ManagerStatus | None:
@@ -389,7 +389,7 @@ class EngineTree(Gateway):
 
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback of the host on the thread for callbacks."""
-        self._courier.post(errand)
+        self._callback_thread.post(errand)
 
     @property
     def closed(self) -> bool:

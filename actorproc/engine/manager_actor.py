@@ -112,38 +112,38 @@ class ManagerActor(QuickActor):
         self._replies = parts.replies
         self._waiters = Waiters()
         self._outage = StoreOutage(parts.clock)
-        self._ledger = InFlightTable()
+        self._in_flight = InFlightTable()
         self._types = TypeTable(parts.definitions)
-        self._meters = Counters()
-        events = EventHooks(parts.on_event, parts.courier.post)
+        self._counters = Counters()
+        events = EventHooks(parts.on_event, parts.callback_thread.post)
         self._news = WorkerEvents(events, parts.clock)
-        self._observer = ChangeFeed(
+        self._change_feed = ChangeFeed(
             epoch=parts.snapshot.epoch,
             last_batch=parts.snapshot.last_batch if parts.config.control else None,
             clock=parts.clock,
-            ledger=self._ledger,
+            in_flight=self._in_flight,
             events=events,
         )
-        self._observer.recovered(parts.snapshot, parts.store)
+        self._change_feed.recovered(parts.snapshot, parts.store)
         boots_within = BOOT_PATIENCE * parts.config.boot_timeout
         self._dedicated = DedicatedWorkers(parts.pool, parts.clock, boots_within=boots_within)
         self._dispatcher = CommandExecutor(
-            staff=parts.on_staff,
+            worker_table=parts.on_staff,
             hire=self._dedicated.want,
             pool=parts.pool,
             store=parts.store,
-            ledger=self._ledger,
+            in_flight=self._in_flight,
             types=self._types,
             replies=parts.replies,
             waiters=self._waiters,
             recent_ends=parts.recent_ends,
             clock=parts.clock,
         )
-        self._ring = CommitPipeline(
+        self._pipeline = CommitPipeline(
             snapshot=parts.snapshot,
             store=parts.store,
-            persister=parts.persister,
-            ledger=self._ledger,
+            store_port=parts.store_port,
+            in_flight=self._in_flight,
             types=self._types,
             clock=parts.clock,
             quotas=Quotas(
@@ -164,101 +164,101 @@ class ManagerActor(QuickActor):
         parts.snapshot.release()
         self._sweeper = RetentionSweeper(
             store=parts.store,
-            ring=self._ring,
+            pipeline=self._pipeline,
             replies=parts.replies,
             clock=parts.clock,
             retention=parts.config.retention,
             interval=parts.config.sweep_interval,
             wake_in=self._sweep_in,
         )
-        self._standstills = ParkedWaits(
-            ring=self._ring,
+        self._parked_waits = ParkedWaits(
+            pipeline=self._pipeline,
             store=parts.store,
             waiters=self._waiters,
             clock=parts.clock,
             grace=parts.config.parked_grace,
-            warn=self._observer.parked,
+            warn=self._change_feed.parked,
         )
-        self._desk = RequestHandler(
+        self._requests = RequestHandler(
             store=parts.store,
-            ring=self._ring,
-            ledger=self._ledger,
+            pipeline=self._pipeline,
+            in_flight=self._in_flight,
             waiters=self._waiters,
             outage=self._outage,
-            observer=self._observer,
-            standstills=self._standstills,
-            meters=self._meters,
+            change_feed=self._change_feed,
+            parked_waits=self._parked_waits,
+            counters=self._counters,
             clock=parts.clock,
             retention=self._sweeper.health,
         )
-        self._floor = WorkerMessageHandler(
-            ring=self._ring,
-            ledger=self._ledger,
+        self._worker_messages = WorkerMessageHandler(
+            pipeline=self._pipeline,
+            in_flight=self._in_flight,
             types=self._types,
-            meters=self._meters,
-            observer=self._observer,
+            counters=self._counters,
+            change_feed=self._change_feed,
             news=self._news,
             dispatcher=self._dispatcher,
             dedicated=self._dedicated,
-            answerer=StepQueries(parts.store, self._desk.info, room=parts.config.max_frame // 4),
+            step_queries=StepQueries(parts.store, self._requests.info, room=parts.config.max_frame // 4),
             clock=parts.clock,
-            post=parts.courier.post,
+            post=parts.callback_thread.post,
             on_gone=parts.on_gone,
         )
         self._time = TimerService(
             clock=parts.clock,
             alarm=parts.alarm,
-            ring=self._ring,
-            ledger=self._ledger,
-            sampler=UsageSampler(parts.pool, self._ledger),
+            pipeline=self._pipeline,
+            in_flight=self._in_flight,
+            sampler=UsageSampler(parts.pool, self._in_flight),
             dedicated=self._dedicated,
-            standstills=self._standstills,
+            parked_waits=self._parked_waits,
             pool=parts.pool,
             ring_me=self._ring_me,
         )
         self._stopping = Shutdown(
-            ring=self._ring,
-            ledger=self._ledger,
+            pipeline=self._pipeline,
+            in_flight=self._in_flight,
             dispatcher=self._dispatcher,
             sweeper=self._sweeper,
             outage=self._outage,
             replies=parts.replies,
             patience=parts.config.stop_timeout,
         )
-        intake = MessageIntake(floor=self._floor, ring=self._ring, outage=self._outage)
+        intake = MessageIntake(worker_messages=self._worker_messages, pipeline=self._pipeline, outage=self._outage)
         self._routes: dict[type, Callable[[Any], None]] = {
             WorkerMessages: intake.messages,
             Begin: self._begin,
-            CloseBatch: lambda _: self._ring.close(),
-            Committed: lambda message: self._ring.committed(message.batch),
+            CloseBatch: lambda _: self._pipeline.close(),
+            Committed: lambda message: self._pipeline.committed(message.batch),
             Submitted: self._submitted,
-            AbortRequested: self._ring.handle,
-            RetryRequested: self._ring.handle,
-            BypassRequested: self._ring.handle,
-            RollbackRequested: self._ring.handle,
-            PauseRequested: self._ring.handle,
-            ResumeRequested: self._ring.handle,
-            Signalled: self._ring.handle,
-            Published: self._ring.handle,
-            SignalsWithdrawn: self._ring.handle,
-            PoisonCleared: self._ring.handle,
+            AbortRequested: self._pipeline.handle,
+            RetryRequested: self._pipeline.handle,
+            BypassRequested: self._pipeline.handle,
+            RollbackRequested: self._pipeline.handle,
+            PauseRequested: self._pipeline.handle,
+            ResumeRequested: self._pipeline.handle,
+            Signalled: self._pipeline.handle,
+            Published: self._pipeline.handle,
+            SignalsWithdrawn: self._pipeline.handle,
+            PoisonCleared: self._pipeline.handle,
             Resized: intake.changed,
             ReloadBegan: intake.changed,
-            ReplaceWorker: lambda message: self._floor.leaving(message.worker, message.reason),
+            ReplaceWorker: lambda message: self._worker_messages.leaving(message.worker, message.reason),
             Acknowledged: self._keep,
             DeleteRequested: self._keep,
             ResultsTaken: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),
             Wake: lambda _: self._time.wake(in_trouble=self._outage.lasts),
-            WatchEnd: self._desk.watch,
-            WatchEnds: self._desk.watch_each,
-            Subscribe: self._desk.subscribe,
-            Unsubscribe: lambda message: self._observer.unsubscribe(message.subscription),
-            TakeMetrics: self._desk.metrics,
-            Describe: self._desk.describe,
-            Glance: self._desk.glance,
-            ListWaiters: self._desk.list_waiters,
-            FindDangling: self._desk.find_dangling,
+            WatchEnd: self._requests.watch,
+            WatchEnds: self._requests.watch_each,
+            Subscribe: self._requests.subscribe,
+            Unsubscribe: lambda message: self._change_feed.unsubscribe(message.subscription),
+            TakeMetrics: self._requests.metrics,
+            Describe: self._requests.describe,
+            Glance: self._requests.glance,
+            ListWaiters: self._requests.list_waiters,
+            FindDangling: self._requests.find_dangling,
             RegisterType: self._register_type,
             LearnType: self._learn_type,
             WorkerBooted: intake.booted,
@@ -272,7 +272,7 @@ class ManagerActor(QuickActor):
             SlotParked: self._news.slot,
             SlotRecovered: self._news.slot,
             OpenGate: self._open_gate,
-            ReportStatus: self._desk.report,
+            ReportStatus: self._requests.report,
             LookSettled: self._look_settled,
             WorkerLost: intake.changed,
             WorkerReady: intake.changed,
@@ -302,7 +302,7 @@ class ManagerActor(QuickActor):
         self._replies.answered_by.add(threading.get_ident())
 
     def _begin(self, _: Begin) -> None:
-        self._ring.close()
+        self._pipeline.close()
         self._sweeper.start()
 
     def _handle_here(self, message: object) -> None:
@@ -334,16 +334,16 @@ class ManagerActor(QuickActor):
         if self._marked:
             self._marked = False
             if alone:
-                self._ring.close()
+                self._pipeline.close()
             else:
                 self.actor_ref.tell(CloseBatch())
-        if self._outage.is_in_doubt and (type(message) is Committed or self._ring.idle):
+        if self._outage.is_in_doubt and (type(message) is Committed or self._pipeline.idle):
             self._outage.end()
         if self._stopping.is_due and self._stopping.look():
             self._over = True
             self._stopping.end()
         self._unarmed += 1
-        is_settled = alone and not self._ring.is_committing
+        is_settled = alone and not self._pipeline.is_committing
         if is_settled or self._unarmed >= _ARM_AFTER or type(message) is Committed:
             self._unarmed = 0
             self._time.arm(in_trouble=self._outage.lasts)
@@ -375,7 +375,7 @@ class ManagerActor(QuickActor):
             self._replies.fail(event.reply, self._outage.refusal())
         else:
             with collector_paused_for(len(event.procedures)):
-                self._ring.handle(event)
+                self._pipeline.handle(event)
 
     def _keep(self, event: Acknowledged | DeleteRequested | ResultsTaken) -> None:
         if self._outage.refuses:
@@ -384,18 +384,18 @@ class ManagerActor(QuickActor):
             self._sweeper.ask(event)
 
     def _stored(self, batch: CommitBatch, seconds: float | None) -> None:
-        self._meters.committed(batch, seconds)
-        self._observer.committed(batch)
-        self._desk.look_at_damage()
-        self._standstills.stored()
+        self._counters.committed(batch, seconds)
+        self._change_feed.committed(batch)
+        self._requests.look_at_damage()
+        self._parked_waits.stored()
         self._sweeper.stored()
 
     def _open_gate(self, message: OpenGate) -> None:
-        self._ring.open_gate()
+        self._pipeline.open_gate()
         settle_future(message.future, None)
 
     def _look_settled(self, message: LookSettled) -> None:
-        is_settled = self.actor_inbox.empty() and self._ring.idle and not self._ledger.busy()
+        is_settled = self.actor_inbox.empty() and self._pipeline.idle and not self._in_flight.busy()
         if is_settled:
             self._time.arm(in_trouble=self._outage.lasts)
         settle_future(message.future, is_settled)
@@ -403,11 +403,11 @@ class ManagerActor(QuickActor):
     def _register_type(self, message: RegisterType) -> None:
         self._types.put(message.definition)
         with collector_paused():  # all that waited for this class is queued
-            self._ring.handle(TypeRegistered(message.definition.meta))
+            self._pipeline.handle(TypeRegistered(message.definition.meta))
 
     def _learn_type(self, message: LearnType) -> None:
         if self._types.take(message.definition):
-            self._ring.handle(TypeRegistered(message.definition.meta))
+            self._pipeline.handle(TypeRegistered(message.definition.meta))
 
     # ------------------------------------------------------------ time
     def _ring_me(self) -> None:
@@ -423,7 +423,7 @@ class ManagerActor(QuickActor):
     # ------------------------------------------------------------ storage trouble
     def _commit_failed(self, message: CommitFailed) -> None:
         self._outage.begin(message)
-        self._ring.failed(message.batch)
+        self._pipeline.failed(message.batch)
 
     def _reopen_failed(self, message: ReopenFailed) -> None:
         if not isinstance(message.error, ManagerStopped):
@@ -432,7 +432,7 @@ class ManagerActor(QuickActor):
     def _reopened(self, message: Reopened) -> None:
         deferred = self._outage.doubt()
         self._dispatcher.forget()
-        self._ring.reopened(message.snapshot)
+        self._pipeline.reopened(message.snapshot)
         for late in deferred:
             self._routes[type(late)](late)
 

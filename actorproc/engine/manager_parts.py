@@ -33,11 +33,11 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     alarm: Alarm
     store: ProcedureStore
-    persister: StorePort
+    store_port: StorePort
     pool: WorkerPool
     replies: ReplyTable
     recent_ends: ResultCache
-    courier: CallbackThread
+    callback_thread: CallbackThread
     snapshot: RecoverySnapshot
     definitions: Sequence[Definition]
     """The types that are registered now. Each is told of again: what was parked for lack of it can go on then."""

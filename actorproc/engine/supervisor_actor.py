@@ -94,7 +94,7 @@ class SupervisorActor(QuickActor):
         super().__init__()
         self._parts = parts
         self._slots = {number: _Slot(number, self._no_past()) for number in range(parts.slots)}
-        self._boots = BootDeadlines(BOOT_PATIENCE * parts.config.boot_timeout, parts.clock, parts.pool.stop)
+        self._boot_deadlines = BootDeadlines(BOOT_PATIENCE * parts.config.boot_timeout, parts.clock, parts.pool.stop)
         self._incarnations: dict[int, int] = {}
         """The last incarnation of slots that were given up: a slot that is used again goes on counting."""
         self._starting: Future[None] | None = None
@@ -140,12 +140,12 @@ class SupervisorActor(QuickActor):
         if slot.state != "parked":  # one that is tried again counts as parked until it boots
             slot.state = "booting"
         slot.restart_at = None
-        self._boots.begin(slot.worker)
+        self._boot_deadlines.begin(slot.worker)
         self._parts.pool.launch(slot.worker, replace=True)
         self._arm()
 
     def _booted(self, message: Booted) -> None:
-        self._boots.over(message.worker)
+        self._boot_deadlines.over(message.worker)
         self._arm()
         slot = self._slots.get(message.worker.slot)
         if slot is None:
@@ -193,7 +193,7 @@ class SupervisorActor(QuickActor):
 
     # ------------------------------------------------------------ replacing
     def _gone(self, message: Gone) -> None:
-        is_stuck = self._boots.over(message.worker) and not message.booted
+        is_stuck = self._boot_deadlines.over(message.worker) and not message.booted
         slot = self._slots.get(message.worker.slot)
         if slot is None or message.worker != slot.worker or self._stopping:
             return
@@ -262,14 +262,15 @@ class SupervisorActor(QuickActor):
         for slot in self._slots.values():
             if slot.restart_at is not None and slot.restart_at <= now and not self._stopping:
                 self._launch(slot)
-        self._boots.end_late(now)
+        self._boot_deadlines.end_late(now)
         self._arm()
 
     def _stuck_in_words(self) -> str:
-        return f"its worker was not ready within {self._boots.within:g} s (twice Config.boot_timeout) and was ended"
+        within = self._boot_deadlines.within
+        return f"its worker was not ready within {within:g} s (twice Config.boot_timeout) and was ended"
 
     def _arm(self) -> None:
-        whens = (self._boots.next(), *(slot.restart_at for slot in self._slots.values()))
+        whens = (self._boot_deadlines.next(), *(slot.restart_at for slot in self._slots.values()))
         times = [at for at in whens if at is not None]
         self._parts.alarm.set("supervisor", min(times, default=None), self._ring_me)
 
@@ -282,7 +283,7 @@ class SupervisorActor(QuickActor):
         self._stopping = True
         for slot in self._slots.values():
             slot.restart_at = None
-        self._boots.forget()
+        self._boot_deadlines.forget()
 
     def _report(self, message: ReportStatus) -> None:
         status = tuple(

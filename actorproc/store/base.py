@@ -36,8 +36,8 @@ class RecordStore(Protocol):
 
         Args:
             whole: False permits to leave out trees in which all that has not ended waits for a time, an event or
-                children. `RecoverySnapshot.cold` has the facts about these, and `tree` reads one that is needed. When anything
-                is damaged nothing is left out. Default: True.
+                children. `RecoverySnapshot.cold` has the facts about these, and `tree` reads one that is needed. When
+                anything is damaged nothing is left out. Default: True.
 
         Returns:
             The rows, read in one transaction.

@@ -58,7 +58,7 @@ class FakePool(NoProcesses):
                 msg = f"the pool is not open, or worker {worker.slot}.{worker.incarnation} lives already"
                 raise UsageError(msg)
             fake = self._workers[worker] = _FakeWorker(self, worker, self._warm_limit)
-            self._prepare(fake.desk)
+            self._prepare(fake.worker_runtime)
             if self._closed:
                 self._bury(worker, CrashReport(kind="stopped", message="stopped before it was started"), booted=False)
                 return
@@ -68,10 +68,10 @@ class FakePool(NoProcesses):
                 return
             fake.start()
 
-    def _prepare(self, desk: WorkerRuntime) -> None:
+    def _prepare(self, worker_runtime: WorkerRuntime) -> None:
         """For subclasses: a worker is about to be started."""
 
-    def _begin(self, worker: WorkerId, desk: WorkerRuntime) -> None:
+    def _begin(self, worker: WorkerId, worker_runtime: WorkerRuntime) -> None:
         """For subclasses: this thread is the worker's. What it raises is why the worker does not boot."""
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
@@ -79,7 +79,7 @@ class FakePool(NoProcesses):
         fake = self._workers.get(worker)
         if fake is not None:
             for message in messages:
-                fake.desk.take_in(message)
+                fake.worker_runtime.take_in(message)
 
     def forget_spares(self) -> None:
         """There are none."""
@@ -135,7 +135,7 @@ class FakePool(NoProcesses):
         """
         del timeout
         fake = self._workers.get(token.worker)
-        return stacks.text_of(fake.desk.running, token) if fake is not None else ""
+        return stacks.text_of(fake.worker_runtime.running, token) if fake is not None else ""
 
     def close(self, timeout: float) -> None:
         """Stop all workers. Idempotent.
@@ -164,7 +164,7 @@ class FakePool(NoProcesses):
             fake = self._workers.get(worker)
             if fake is not None:
                 fake.terminating = True
-                fake.desk.stop()
+                fake.worker_runtime.stop()
                 self._emit(fake, WorkerDied(worker, report, booted))
                 del self._workers[worker]
 
@@ -179,17 +179,17 @@ class _FakeWorker(threading.Thread):
         self.booted = False
         self.terminating = False
         self.is_copy = False
-        self.desk = WorkerRuntime(self, self)
+        self.worker_runtime = WorkerRuntime(self, self)
         self._pool = pool
         self._warm_limit = warm_limit
 
     @property
     def state(self) -> str:
-        return "idle" if self.desk.current is None else "busy"
+        return "idle" if self.worker_runtime.current is None else "busy"
 
     def run(self) -> None:
         try:
-            self._pool._begin(self.worker, self.desk)
+            self._pool._begin(self.worker, self.worker_runtime)
         except BaseException as error:  # noqa: BLE001 - user code; a sys.exit() in it is a boot failure as well
             report = CrashReport(kind="boot", message=str(error), stderr=traceback.format_exc())
             self._pool._bury(self.worker, report, booted=False)
@@ -197,7 +197,7 @@ class _FakeWorker(threading.Thread):
         self._pool._emit(self, WorkerBooted(self.worker, 0))
         self.booted = True
         try:
-            LiveProcedures(self.desk, self._warm_limit).serve()
+            LiveProcedures(self.worker_runtime, self._warm_limit).serve()
             report = CrashReport(kind="stopped", message="stopped as asked", code=0)
         except StopStep:
             return

@@ -110,7 +110,7 @@ class InlinePool(FakePool):
     @property
     def is_idle(self) -> bool:
         """No step runs, and no worker is on its way."""
-        return all(fake.booted and not fake.desk.running for fake in list(self._workers.values()))
+        return all(fake.booted and not fake.worker_runtime.running for fake in list(self._workers.values()))
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
         """Hand messages over at once."""
@@ -120,14 +120,14 @@ class InlinePool(FakePool):
                     self._on_run(message)
         super().send(worker, messages)
 
-    def _prepare(self, desk: WorkerRuntime) -> None:
-        desk.types = _OwnClasses(self._runtime_of, self._brought)
+    def _prepare(self, worker_runtime: WorkerRuntime) -> None:
+        worker_runtime.types = _OwnClasses(self._runtime_of, self._brought)
 
-    def _begin(self, worker: WorkerId, desk: WorkerRuntime) -> None:
+    def _begin(self, worker: WorkerId, worker_runtime: WorkerRuntime) -> None:
         self._dies_here(worker)
         if self._environment is not None:
             try:
-                desk.env = self._environment()
+                worker_runtime.env = self._environment()
             except BaseException as error:
                 msg = f"the environment factory failed: {in_words(error)}"
                 raise UsageError(msg) from error

@@ -5,8 +5,8 @@ appending, so the lines of all processes stand in one order. A kill can cut a li
 and then it counts as not written. A `Referee` takes a kernel lock (``flock``) beside each lock the engine granted. That
 one is gone exactly when its process is, so a conflict is proof that two steps ran under locks that exclude each other.
 
-`actorproc.testing.histories.real_histories.check_journal` judges the lines together with the store. Nothing here loads the store,
-so a worker process may import it.
+`actorproc.testing.histories.real_histories.check_journal` judges the lines together with the store. Nothing here loads
+the store, so a worker process may import it.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def crash_at_every_commit(
     undisturbed = Counter(noted(folder))
     images, store.images = store.images, None
     # Before the submit was stored nobody knows of it.
-    images = [(image, ledger) for image, ledger in images if image.procedure("root") is not None]
+    images = [(image, in_flight) for image, in_flight in images if image.procedure("root") is not None]
     for number, (image, before) in enumerate([*images, (store.clone(), undisturbed)]):
         forget(folder)
         with on_threads(image, types, workers=workers) as manager:

@@ -123,7 +123,9 @@ BEFORE = ((EPOCH - 1) << EPOCH_BITS) + 99
 
 def observer_of(clock, **more):
     sink = EventHooks(None, lambda errand: errand())
-    return ChangeFeed(**{"epoch": EPOCH, "last_batch": LAST} | more, clock=clock, ledger=InFlightTable(), events=sink)
+    return ChangeFeed(
+        **{"epoch": EPOCH, "last_batch": LAST} | more, clock=clock, in_flight=InFlightTable(), events=sink
+    )
 
 
 def batch_of(id, number):

@@ -72,8 +72,8 @@ def _run_dry(stage: Stage) -> list[str]:
 
 
 def _waiting_outside(stage: Stage) -> list[str]:
-    book = stage.core._book
-    return [name for name in book.backlog if name not in book.procs]
+    state = stage.core._state
+    return [name for name in state.cold_queue if name not in state.procs]
 
 
 def test_only_what_is_handed_out_is_in_memory() -> None:
@@ -97,9 +97,9 @@ def test_all_of_it_runs_to_its_end() -> None:
 
     assert _run_dry(again) == [f"p-{number}" for number in range(20)]
     assert len(again.resolved()) == 20
-    book = again.core._book
-    assert not book.backlog
-    assert book.open_roots == 0
+    state = again.core._state
+    assert not state.cold_queue
+    assert state.open_roots == 0
 
 
 def _mixed(seed: int) -> Stage:
@@ -157,7 +157,7 @@ def test_nobody_can_tell_it_from_memory_that_holds_all(seed, monkeypatch) -> Non
     with monkeypatch.context() as patched:
         patched.setattr(recovery, "_needs_only_a_worker", lambda record: False)
         whole = _restarted(stage, T, TypeMeta(type_name="U"))
-    assert not whole.core._book.backlog
+    assert not whole.core._state.cold_queue
 
     assert _play(left, random.Random(seed)) == _play(whole, random.Random(seed))
 
@@ -206,7 +206,7 @@ def test_a_signal_for_it_is_kept_until_it_listens() -> None:
 
     _ask(again, Signalled("b", b"go", None, 1))
 
-    assert "b" in again.core._book.procs
+    assert "b" in again.core._state.procs
     assert difference(again) is None
     assert again.core.queued == 2
 
@@ -217,9 +217,9 @@ def test_a_class_that_wants_workers_of_its_own_after_all_gets_them() -> None:
     again.handle(TypeRegistered(TypeMeta(type_name="T", dedicated=True)))
     _hire(again)
 
-    assert not again.core._book.backlog
+    assert not again.core._state.cold_queue
     assert difference(again) is None
-    assert list(again.core._book.hired) == ["a", "b", "c"]
+    assert list(again.core._state.hired) == ["a", "b", "c"]
 
 
 def test_nothing_leaves_it_while_the_manager_is_paused() -> None:
@@ -250,8 +250,8 @@ def test_nothing_leaves_it_while_the_manager_is_paused() -> None:
 def test_who_waits_for_more_than_a_worker_is_in_memory(fields, options) -> None:
     again = _restarted(_with_queued("a", "b", **fields), **options)
 
-    assert not again.core._book.backlog
-    assert sorted(again.core._book.procs) == ["a", "b"]
+    assert not again.core._state.cold_queue
+    assert sorted(again.core._state.procs) == ["a", "b"]
 
 
 def test_a_worker_that_lived_through_a_failed_commit_keeps_its_step() -> None:
@@ -264,7 +264,7 @@ def test_a_worker_that_lived_through_a_failed_commit_keeps_its_step() -> None:
     )
 
     assert core.in_hand == 1
-    assert not core._book.backlog
+    assert not core._state.cold_queue
 
 
 def test_the_place_in_the_queue_counts_from_the_start_of_the_manager() -> None:
@@ -285,7 +285,7 @@ def test_a_class_of_another_class_of_work_keeps_its_procedures_in_their_order() 
     again.submit(again.new("newcomer"))
 
     again.handle(TypeRegistered(TypeMeta(type_name="T", work_class="heavy")))
-    assert not any(lane.groups for lane in again.core._book.backlog._lanes.values())
+    assert not any(lane.groups for lane in again.core._state.cold_queue._lanes.values())
     _hire(again)
 
     assert _run_dry(again) == ["a", "b", "c", "newcomer"]
@@ -335,13 +335,13 @@ def test_what_a_dead_worker_had_goes_before_those_of_its_lane() -> None:
 
 def test_to_wake_one_that_is_named_leaves_it_in_its_place() -> None:
     again = _restarted(_with_queued("a", "b", "c"))
-    book = again.core._book
-    book.make_resident(book.backlog["c"])
+    state = again.core._state
+    state.make_resident(state.cold_queue["c"])
 
-    wake(book, book.procs["c"])
+    wake(state, state.procs["c"])
 
     assert again.core.queued == 3
-    assert "c" not in book.ready
+    assert "c" not in state.run_queue
 
 
 def _busy(limit: int, monkeypatch: pytest.MonkeyPatch, workers: int = 1) -> Stage:
@@ -359,7 +359,7 @@ def test_new_ones_wait_outside_when_no_worker_has_room_for_them(monkeypatch) -> 
 
     assert _waiting_outside(stage) == ["b", "c"], "the first one stands in the queue"
     assert stage.core.queued == 3
-    assert stage.core._book.open_roots == 4
+    assert stage.core._state.open_roots == 4
     assert difference(stage) is None
     assert _run_dry(stage) == ["busy-0", "a", "b", "c"]
 
@@ -392,8 +392,8 @@ def test_a_new_one_that_waits_for_more_than_a_worker_is_in_memory(fields, monkey
 
     stage.submit(stage.new("a", **fields), stage.new("b"))
 
-    assert "a" in stage.core._book.procs
-    assert "a" not in stage.core._book.backlog
+    assert "a" in stage.core._state.procs
+    assert "a" not in stage.core._state.cold_queue
     assert difference(stage) is None
 
 
@@ -465,10 +465,10 @@ def test_those_that_leave_before_their_turn_are_forgotten_also_while_nobody_is_h
         stage.submit(stage.new(f"goes-{number}", priority=number % 2 * 5))
         _ask(stage, AbortRequested(f"goes-{number}", 1))
 
-    backlog = stage.core._book.backlog
-    assert len(backlog) == 2 * stays
-    assert sum(len(group) for lane in backlog._lanes.values() for _, group in lane.groups) < 200
-    assert len(backlog._heap) == 2
+    cold_queue = stage.core._state.cold_queue
+    assert len(cold_queue) == 2 * stays
+    assert sum(len(group) for lane in cold_queue._lanes.values() for _, group in lane.groups) < 200
+    assert len(cold_queue._heap) == 2
 
 
 def _newcomers(stage: Stage, dice: random.Random, move: int) -> list[NewProcedure]:
@@ -521,6 +521,6 @@ def _play_newcomers(seed: int) -> tuple[list[tuple[str, int, str]], list[str]]:
 def test_nobody_can_tell_whether_new_ones_wait_outside(seed, monkeypatch) -> None:
     monkeypatch.setattr(worker_table, "PREFETCH_LIMIT", 2)
     left = _play_newcomers(seed)
-    monkeypatch.setattr(submit, "_needs_only_a_worker", lambda book, new: False)
+    monkeypatch.setattr(submit, "_needs_only_a_worker", lambda state, new: False)
 
     assert _play_newcomers(seed) == left

@@ -145,7 +145,7 @@ def test_telling_twice_is_telling_once() -> None:
 def test_a_step_that_has_not_begun_is_told_and_taken_back_and_does_not_run() -> None:
     stage = Stage(1, rollback_supported=True)
     # Given: one worker with two short steps in hand.
-    stage.core._book.staff._expected["T"] = 0.001
+    stage.core._state.worker_table._expected["T"] = 0.001
     stage.submit(stage.new("root", unit="r"))
     stage.answer("root", Suspended(state=b"", children=(stage.new("a", unit="a"), stage.new("b", unit="b"))))
     behind = stage.inbox["b"].token
@@ -163,7 +163,7 @@ def test_a_step_that_has_not_begun_is_told_and_taken_back_and_does_not_run() -> 
 
 def test_the_abort_of_one_that_has_not_begun_takes_effect_when_it_comes_back() -> None:
     stage = Stage(1, rollback_supported=True)
-    stage.core._book.staff._expected["T"] = 0.001
+    stage.core._state.worker_table._expected["T"] = 0.001
     stage.submit(stage.new("a", unit="a"), stage.new("b", unit="b"))
 
     stage.handle(AbortRequested("b", 2))
@@ -361,7 +361,7 @@ def test_a_child_of_a_parent_that_ends_past_the_point_of_no_return_goes_on_until
 def test_a_step_that_was_told_is_killed_when_its_time_is_over(way: str) -> None:
     stage = Stage(3, rollback_supported=True, abort_grace=2.0 if way == "class" else None)
     if way == "config":
-        stage.core._book.scheduling = Scheduling(abort_grace=2.0)
+        stage.core._state.scheduling = Scheduling(abort_grace=2.0)
     limits = StepLimits(abort_grace=2.0) if way == "submit" else None
     stage.submit(stage.new("p", unit="p", limits=limits))
     stage.now = 10.0
@@ -387,7 +387,7 @@ def test_the_time_of_the_class_goes_before_that_of_the_config(
     of_class: float | None, of_config: float | None, killed_at: float | None
 ) -> None:
     stage = Stage(3, rollback_supported=True, abort_grace=of_class)
-    stage.core._book.scheduling = Scheduling(abort_grace=of_config)
+    stage.core._state.scheduling = Scheduling(abort_grace=of_config)
     stage.submit(stage.new("p", unit="p"))
 
     decision = stage.handle(AbortRequested("p", 2))

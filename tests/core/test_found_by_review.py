@@ -361,7 +361,7 @@ def test_nobody_is_suspected_for_ever_of_having_killed_a_worker() -> None:
         stage.handle(AbortRequested(name, 2, force=True))
     assert set(stage.resolved()) == {"a", "b"}
 
-    assert not stage.core._book.suspects  # with a suspect about, every step of everybody takes the long way
+    assert not stage.core._state.suspects  # with a suspect about, every step of everybody takes the long way
 
 
 def test_who_is_being_bypassed_fails_for_no_old_abort_when_its_class_is_registered_anew() -> None:

@@ -413,7 +413,7 @@ class Trees:
 
 
 def _slots_held(stage: Limited) -> Counter[str]:
-    holders = [record for record in stage.core._book.procs.values() if record.admitted & Admitted.SLOT]
+    holders = [record for record in stage.core._state.procs.values() if record.admitted & Admitted.SLOT]
     return Counter(key for record in holders for key in record.limit_keys)
 
 
@@ -429,11 +429,11 @@ def test_random_trees_with_slots_locks_rates_and_failures_all_end(seed: int) -> 
     trees = Trees(stage, dice)
     stage.submit(*(trees.fresh() for _ in range(8)))
     for _ in range(3000):
-        if not stage.core._book.open_roots and not stage.inbox:
+        if not stage.core._state.open_roots and not stage.inbox:
             break
         trees.move()
         held = _slots_held(stage)
         assert all(held[key] <= count for key, count in CAPACITIES.items())
 
-    book = stage.core._book
-    assert (book.open_roots, book.slots.holders, len(book.slots), len(book.lobby)) == (0, 0, 0, 0)
+    state = stage.core._state
+    assert (state.open_roots, state.key_limits.holders, len(state.key_limits), len(state.admission)) == (0, 0, 0, 0)

@@ -95,8 +95,8 @@ def test_who_fails_while_it_is_asked_to_abort_waits_for_locks_no_more() -> None:
     assert stage.inbox["waiter"].token.mode is Mode.ASK_ABORT
 
     stage.answer("holder", Poisoned(state=b"", keys=("t",), error=ErrorInfo("poisoned", "Poisoned", "half done")))
-    assert "waiter" not in stage.core._book.locks.holders()
-    assert not stage.core._book.locks.is_waiting("waiter")
+    assert "waiter" not in stage.core._state.locks.holders()
+    assert not stage.core._state.locks.is_waiting("waiter")
 
     # Its undo needs nothing of what it never held.
     stage.submit(stage.new("next"))
@@ -174,12 +174,12 @@ def test_who_began_nothing_gives_its_locks_back_when_its_tree_fails() -> None:
     children = (stage.new("bad"), stage.new("idle", unit="", locks=(LockKey.write("a"),)))
     stage.answer("p", Suspended(state=b"", unit="", children=children))
     stage.submit(stage.new("other", locks=(LockKey.write("a"),)))
-    assert "idle" in stage.core._book.locks.holders()
+    assert "idle" in stage.core._state.locks.holders()
 
     stage.answer("bad", boom())
 
     assert stage.core.view("p").failing
-    assert "other" in stage.core._book.locks.holders()
+    assert "other" in stage.core._state.locks.holders()
     stage.undo_all()
     assert stage.state("idle") is ProcedureState.ROLLEDBACK
 

@@ -92,7 +92,7 @@ def test_an_attempt_that_was_refused_for_the_position_needs_no_undo_and_its_answ
     stage.handle(Tick()) if is_passing else stage.register("T", rollback_supported=True)
     assert (record.parked, stage.inbox["p"].token.step) == (None, token.step)
     stage.handle(StepEnded(token, refused))
-    assert (record.parked, stage.core._book.stale_results) == (None, 1)
+    assert (record.parked, stage.core._state.stale_results) == (None, 1)
 
     stage.answer("p", placed("check"))
     assert difference(stage) is None

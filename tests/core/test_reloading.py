@@ -90,7 +90,7 @@ def test_a_commit_that_fails_in_the_middle_does_not_forget_who_has_old_code() ->
     stage = half_reloaded()
     stage.submit(stage.new("new"))
     stage.answer("new", Slept(state=b"1", seconds=5.0, elapsed=LONG))
-    living = tuple((WorkerReady(worker.id), ()) for worker in stage.core._book.staff.workers.values())
+    living = tuple((WorkerReady(worker.id), ()) for worker in stage.core._state.worker_table.workers.values())
 
     again = restarted(stage, TypeMeta(type_name="T"), workers=living, before=stage.core)
     again.submit(again.new("busy"))

@@ -42,7 +42,7 @@ class Kept(Stage):
         super().__init__(workers, **traits)
         self.store = MemoryStore()
         self.epoch = self.store.own()
-        self.core._book.retention = retention
+        self.core._state.retention = retention
         self.stored = 0
 
     def commit(self) -> None:
@@ -83,7 +83,7 @@ class Kept(Stage):
         return self.ask(Acknowledged(id, 7, self.store.procedure(id)))
 
     def restored(self) -> Coordinator:
-        return Coordinator.restore(self.store.load(), self.now, retention=self.core._book.retention)[0]
+        return Coordinator.restore(self.store.load(), self.now, retention=self.core._state.retention)[0]
 
 
 def family(stage: Kept, root: str = "r", children: int = 2, *, at: float = 0.0) -> list[str]:
@@ -171,7 +171,7 @@ def test_a_failed_root_that_owns_poison_stays_unless_its_own_limit_says_so():
 
     assert stage.expire(stage.tree("bad", surplus=True), at=DAY) == []
 
-    stage.core._book.retention = Retention(seconds=10.0, failed_seconds=2 * DAY)
+    stage.core._state.retention = Retention(seconds=10.0, failed_seconds=2 * DAY)
     assert stage.expire(stage.tree("bad"), at=DAY) == []
     assert stage.expire(stage.tree("bad"), at=2 * DAY + stage.now) == ["bad"]
     assert [poison.path for poison in stage.store.poisons()] == ["x"]
@@ -273,7 +273,7 @@ def test_what_owns_poison_is_deleted_by_force_only_and_its_key_stays_poisoned():
     stage.commit()
 
     assert stage.store.procedure("bad") is None
-    assert [poison.path for poison in stage.restored()._book.poisons.values()] == ["x"]
+    assert [poison.path for poison in stage.restored()._state.poisons.values()] == ["x"]
 
 
 def test_a_tree_that_is_in_memory_is_not_removed_by_the_clock():
@@ -305,7 +305,7 @@ def test_a_root_that_runs_again_is_not_acknowledged_any_more():
     record = stage.core.view("a")
 
     record.state, record.finished_at = ProcedureState.RUNNABLE, None  # as `retry` does
-    stage.core._book.touch(record)
+    stage.core._state.touch(record)
     stage.handle(Acknowledged("nobody", 1))
 
     assert any(isinstance(write, DeleteAcknowledgement) for write in stage.writes)

@@ -213,7 +213,7 @@ def test_deadlines_of_finished_procedures_are_forgotten() -> None:
         stage.answer(f"p{n}", DONE)
         _settle(stage)
 
-    timers = stage.core._book.timers
+    timers = stage.core._state.timers
     assert len(timers.entries()) == 0
     assert len(timers._heap) < 200
     assert stage.core.next_deadline() is None
@@ -226,7 +226,7 @@ def test_time_limits_of_waits_that_ended_in_time_are_forgotten() -> None:
         stage.answer("p", Waited(state=b"", event="go", timeout=1e6 + n))
         stage.handle(Signalled("p", b"", reply=n))
 
-    assert len(stage.core._book.timers._heap) < 200
+    assert len(stage.core._state.timers._heap) < 200
 
 
 def test_a_deadline_stays_when_a_wait_ends_that_was_due_at_the_same_time() -> None:

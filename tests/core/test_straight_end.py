@@ -69,7 +69,7 @@ class _Play:
         self.stage.register("Steps", lock_scope="step")
         self.stage.register("Undoes", rollback_supported=True, on_child_failure=self.random.choice(("fail", "resume")))
         if self.random.random() < 0.5:
-            self.stage.core._book.staff._expected.update(
+            self.stage.core._state.worker_table._expected.update(
                 T=0.005, Undoes=0.005, Asks=0.005
             )  # as after many answers: some in hand
         self.names: list[str] = []
@@ -215,14 +215,21 @@ class _Play:
 
 def _left(play: _Play) -> tuple[object, ...]:
     """What is in memory at the end."""
-    book = play.stage.core._book
-    trees = {root: (tree.open, set(tree.running) if not tree.is_bare else set()) for root, tree in book.trees.items()}
+    state = play.stage.core._state
+    trees = {root: (tree.open, set(tree.running) if not tree.is_bare else set()) for root, tree in state.trees.items()}
     return (
         play.stage.core.fingerprint(),
-        (dict(book.warm), set(book.suspects), dict(book.asking), dict(book.taken), dict(book.staff.in_hand), trees),
-        book.timers.entries(),
-        book.procs,
-        book.stale_results,
+        (
+            dict(state.warm),
+            set(state.suspects),
+            dict(state.asking),
+            dict(state.taken),
+            dict(state.worker_table.in_hand),
+            trees,
+        ),
+        state.timers.entries(),
+        state.procs,
+        state.stale_results,
     )
 
 
@@ -231,8 +238,8 @@ def test_procedures_of_all_kinds_are_decided_alike_on_both_ways(monkeypatch, fir
     short = coordinator.end_straight
     ways = [0, 0]
 
-    def counted(book, event, outcome):
-        was_short = short(book, event, outcome)
+    def counted(state, event, outcome):
+        was_short = short(state, event, outcome)
         ways[was_short] += 1
         return was_short
 
@@ -339,7 +346,7 @@ def _waiting_for_a_poisoned_key(*strangers: tuple[str, dict[str, object]]) -> St
 def _prefetching(workers: int = 1) -> Stage:
     """As after many quick answers: workers get as many steps as they ever get."""
     stage = Stage(workers)
-    stage.core._book.staff._expected.update(T=1e-5, S=1e-5)
+    stage.core._state.worker_table._expected.update(T=1e-5, S=1e-5)
     return stage
 
 
@@ -348,8 +355,8 @@ def _together(stage: Stage, *answers: tuple[str, object]) -> None:
 
 
 def _agenda_is_empty(stage: Stage) -> bool:
-    book = stage.core._book
-    return not (book.refused or book.victims or book.bereft or book.locks.has_news or book.scopes_to_advance)
+    state = stage.core._state
+    return not (state.refused or state.victims or state.bereft or state.locks.has_news or state.scopes_to_advance)
 
 
 def _error_of(stage: Stage, name: str) -> str | None:

@@ -72,11 +72,11 @@ def test_a_plain_step_goes_straight_on_and_one_behind_others_waits_its_turn():
 
     assert decision is not None
     assert [(type(command), command.token.step) for command in decision.commands] == [(RunStep, 2)]
-    stage.core._book.asking["b"] = None
+    stage.core._state.asking["b"] = None
     again = StepEnded(decision.commands[0].token, Advanced(state=b"2"))
     assert coordinator.go_straight_on(_at(stage), again, again.outcome) is None
 
 
 def _at(stage: Stage) -> EngineState:
-    stage.core._book.now = stage.now
-    return stage.core._book
+    stage.core._state.now = stage.now
+    return stage.core._state

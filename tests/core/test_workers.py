@@ -316,11 +316,11 @@ def test_the_size_of_a_state_that_nobody_got_is_forgotten_with_its_procedure() -
     stage.submit(_large(stage, "first", 100_000_000), _large(stage, "second", 100_000_000))
 
     stage.handle(AbortRequested("second", reply=1))
-    assert list(stage.core._book.staff._bulky) == ["second"]
+    assert list(stage.core._state.worker_table._bulky) == ["second"]
     stage.answer("first", Finished(state=b""))
     stage.core.settle(stage.core.seal())
 
-    assert stage.core._book.staff._bulky == {}
+    assert stage.core._state.worker_table._bulky == {}
 
 
 def test_what_waits_behind_a_silent_worker_is_taken_back_for_an_idle_one() -> None:

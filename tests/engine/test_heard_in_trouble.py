@@ -31,9 +31,9 @@ class Site:
     def __init__(self) -> None:
         self.now = 0.0
         self.told: list[Any] = []
-        self.ledger, self.types = InFlightTable(), TypeTable()
+        self.in_flight, self.types = InFlightTable(), TypeTable()
         clock: Any = SimpleNamespace(monotonic=lambda: self.now, wall=lambda: self.now)
-        ring: Any = SimpleNamespace(handle=self.told.append, take=self.told.append, decide=lambda: None)
+        pipeline: Any = SimpleNamespace(handle=self.told.append, take=self.told.append, decide=lambda: None)
         nothing: Any = SimpleNamespace(
             booted=lambda _: None,
             procedure_of=lambda _: None,
@@ -42,27 +42,27 @@ class Site:
             died=lambda *_: None,
         )
         self.outage = StoreOutage(clock)
-        self.floor = WorkerMessageHandler(
-            ring=ring,
-            ledger=self.ledger,
+        self.worker_messages = WorkerMessageHandler(
+            pipeline=pipeline,
+            in_flight=self.in_flight,
             types=self.types,
-            meters=nothing,
-            observer=nothing,
+            counters=nothing,
+            change_feed=nothing,
             news=nothing,
             dispatcher=nothing,
             dedicated=nothing,
-            answerer=nothing,
+            step_queries=nothing,
             clock=clock,
             post=lambda _: None,
             on_gone=lambda _: None,
         )
-        self.intake = MessageIntake(floor=self.floor, ring=ring, outage=self.outage)
-        self.ledger.join(WorkerReady(WORKER))
+        self.intake = MessageIntake(worker_messages=self.worker_messages, pipeline=pipeline, outage=self.outage)
+        self.in_flight.join(WorkerReady(WORKER))
 
     def hand_out(self, name: str, wall_time: float | None = None) -> StepToken:
         token = StepToken(1, WORKER, name, 1, 1)
         run = RunStep(token, "Parent", False, name, None, False, False, None, 0, wall_time=wall_time)
-        self.ledger.hand_out(run, self.now)
+        self.in_flight.hand_out(run, self.now)
         return token
 
     def says(self, *messages: Any) -> None:
@@ -88,12 +88,12 @@ def test_a_step_that_waits_for_its_state_is_not_the_one_that_runs(site: Site):
     site.says(NeedState(first))
     site.now = 100.0
 
-    assert site.ledger.overdue(site.now) == []
-    assert site.ledger.running() == (second,)
+    assert site.in_flight.overdue(site.now) == []
+    assert site.in_flight.running() == (second,)
     assert site.told == []
     site.is_over()
     assert site.told == [StepDelayed(first)]
-    assert site.ledger.running() == (second,)
+    assert site.in_flight.running() == (second,)
 
 
 def test_the_death_of_a_worker_is_told_with_the_step_that_ran(site: Site):

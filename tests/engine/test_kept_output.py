@@ -138,21 +138,21 @@ def test_a_torn_line_costs_itself_alone(tmp_path):
 
 
 def test_a_directory_that_is_gone_costs_the_files_and_nothing_else(tmp_path):
-    book = LogBook(directory=tmp_path / "nowhere", spool=1000)
+    state = LogBook(directory=tmp_path / "nowhere", spool=1000)
 
-    book.add("p", "stdout", "kept in memory")
+    state.add("p", "stdout", "kept in memory")
 
-    assert texts(book.lines("p")) == ["kept in memory"]
-    book.close()
+    assert texts(state.lines("p")) == ["kept in memory"]
+    state.close()
 
 
 def test_what_left_memory_is_found_in_the_files_within_the_share_of_a_procedure(tmp_path):
-    book = LogBook(per_procedure=1000, total=1000, directory=tmp_path, spool=100_000)
+    state = LogBook(per_procedure=1000, total=1000, directory=tmp_path, spool=100_000)
     for number in range(5):
-        book.add("a", "stdout", f"a{number}")
+        state.add("a", "stdout", f"a{number}")
     for number in range(9):
-        book.add("b", "stdout", f"b{number}")  # the total is exceeded: a leaves memory
+        state.add("b", "stdout", f"b{number}")  # the total is exceeded: a leaves memory
 
-    assert texts(book.lines("a")) == [f"a{number}" for number in range(5)]
-    assert texts(book.lines("b")) == [f"b{number}" for number in range(9)]
-    book.close()
+    assert texts(state.lines("a")) == [f"a{number}" for number in range(5)]
+    assert texts(state.lines("b")) == [f"b{number}" for number in range(9)]
+    state.close()

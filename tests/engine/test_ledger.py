@@ -17,129 +17,129 @@ def run_of(name: str, wall_time: float | None, limits: StepLimits | None = None)
 
 
 def a_ledger() -> InFlightTable:
-    ledger = InFlightTable()
-    ledger.join(WorkerReady(WORKER))
-    return ledger
+    in_flight = InFlightTable()
+    in_flight.join(WorkerReady(WORKER))
+    return in_flight
 
 
 def test_time_in_which_the_host_stood_still_counts_for_no_limit():
-    ledger = a_ledger()
-    ledger.hand_out(run_of("a", 10.0), now=100.0)
+    in_flight = a_ledger()
+    in_flight.hand_out(run_of("a", 10.0), now=100.0)
 
-    assert ledger.next_limit() == 110.0
-    ledger.forgive(3600.0)
+    assert in_flight.next_limit() == 110.0
+    in_flight.forgive(3600.0)
 
-    assert ledger.overdue(3600.0 + 109.0) == []
-    assert [command.token.procedure for _, command in ledger.overdue(3600.0 + 110.0)] == ["a"]
+    assert in_flight.overdue(3600.0 + 109.0) == []
+    assert [command.token.procedure for _, command in in_flight.overdue(3600.0 + 110.0)] == ["a"]
 
 
 def test_a_step_whose_state_its_worker_lacks_keeps_only_those_waiting_who_wait_for_the_store():
-    ledger = a_ledger()
+    in_flight = a_ledger()
     lacks = run_of("a", None)
-    ledger.hand_out(lacks, now=0.0)
-    ledger.lacks(lacks.token, 1.0)
+    in_flight.hand_out(lacks, now=0.0)
+    in_flight.lacks(lacks.token, 1.0)
 
-    assert ledger.busy()
-    assert not ledger.busy(lacking=False)
-    ledger.hand_out(run_of("b", None), now=2.0)
-    assert ledger.busy(lacking=False)
+    assert in_flight.busy()
+    assert not in_flight.busy(lacking=False)
+    in_flight.hand_out(run_of("b", None), now=2.0)
+    assert in_flight.busy(lacking=False)
 
 
 def test_steps_that_run_at_once_have_their_own_times():
-    ledger = a_ledger()
+    in_flight = a_ledger()
     beside = StepLimits(threads=2)
     for name, limit in (("a", 10.0), ("b", 3.0)):
-        ledger.hand_out(run_of(name, limit, beside), now=100.0)
-    line = ledger.lines[WORKER]
+        in_flight.hand_out(run_of(name, limit, beside), now=100.0)
+    line = in_flight.lines[WORKER]
     line.begun = {run.token: (number, 100.0 + number) for number, run in enumerate(line.queue.values())}
 
-    assert ledger.next_limit() == 104.0
-    assert [command.token.procedure for _, command in ledger.overdue(105.0)] == ["b"]
-    assert [token.procedure for token in ledger.running()] == ["a", "b"]
-    ledger.answered(run_of("b", 3.0).token, 105.0)
-    assert ledger.next_limit() == 110.0
+    assert in_flight.next_limit() == 104.0
+    assert [command.token.procedure for _, command in in_flight.overdue(105.0)] == ["b"]
+    assert [token.procedure for token in in_flight.running()] == ["a", "b"]
+    in_flight.answered(run_of("b", 3.0).token, 105.0)
+    assert in_flight.next_limit() == 110.0
 
 
 def test_only_the_first_of_steps_that_wait_for_each_other_is_sampled():
-    ledger = a_ledger()
-    ledger.hand_out(run_of("a", None), now=0.0)
-    ledger.hand_out(run_of("b", None, StepLimits(cpu_time=1.0)), now=0.0)
-    assert ledger.sampled() == []
+    in_flight = a_ledger()
+    in_flight.hand_out(run_of("a", None), now=0.0)
+    in_flight.hand_out(run_of("b", None, StepLimits(cpu_time=1.0)), now=0.0)
+    assert in_flight.sampled() == []
 
-    ledger.answered(run_of("a", None).token, 1.0)
+    in_flight.answered(run_of("a", None).token, 1.0)
 
-    assert [command.token.procedure for _, command in ledger.sampled()] == ["b"]
-    ledger.die(WORKER)
-    assert ledger.sampled() == []
+    assert [command.token.procedure for _, command in in_flight.sampled()] == ["b"]
+    in_flight.die(WORKER)
+    assert in_flight.sampled() == []
 
 
 def test_after_a_failed_commit_a_worker_that_was_told_to_retire_counts_as_one_that_leaves():
-    ledger = a_ledger()
-    ledger.committed([WorkerReady(WORKER)])
-    ledger.lines[WORKER].retired = True
+    in_flight = a_ledger()
+    in_flight.committed([WorkerReady(WORKER)])
+    in_flight.lines[WORKER].retired = True
 
-    [(ready, tokens)] = ledger.handed_out()
+    [(ready, tokens)] = in_flight.handed_out()
 
     assert (ready.worker, ready.leaving, tokens) == (WORKER, True, ())
 
 
 def test_after_a_failed_commit_it_is_known_which_steps_run_beside_each_other():
-    ledger = a_ledger()
-    ledger.committed([WorkerReady(WORKER)])
+    in_flight = a_ledger()
+    in_flight.committed([WorkerReady(WORKER)])
     beside = [run_of(name, None, StepLimits(threads=4)) for name in ("a", "b")]
     for run in beside:
-        ledger.hand_out(run, now=0.0)
+        in_flight.hand_out(run, now=0.0)
 
-    [(ready, tokens)] = ledger.handed_out()
+    [(ready, tokens)] = in_flight.handed_out()
 
     assert (ready.threads, tokens) == (4, tuple(run.token for run in beside))
 
 
 def test_a_step_that_waits_for_its_state_has_no_time_until_it_is_sent_again():
-    ledger = a_ledger()
+    in_flight = a_ledger()
     first, second = run_of("a", 10.0), run_of("b", None, StepLimits(cpu_time=1.0))
-    ledger.hand_out(first, now=0.0)
-    ledger.hand_out(second, now=0.0)
+    in_flight.hand_out(first, now=0.0)
+    in_flight.hand_out(second, now=0.0)
 
-    ledger.lacks(first.token, 5.0)
+    in_flight.lacks(first.token, 5.0)
 
-    assert ledger.next_limit() is None
-    assert ledger.running() == (second.token,)
-    assert [command for _, command in ledger.sampled()] == [second]
-    ledger.answered(second.token, 6.0)
-    assert (ledger.running(), ledger.busy()) == ((), True)
-    assert ledger.delayed(first.token, 50.0) is first
-    assert ledger.next_limit() == 60.0
-    ledger.lacks(first.token, 51.0)
-    ledger.die(WORKER)
-    assert (ledger.next_limit(), ledger.busy(), ledger.sampled()) == (None, False, [])
+    assert in_flight.next_limit() is None
+    assert in_flight.running() == (second.token,)
+    assert [command for _, command in in_flight.sampled()] == [second]
+    in_flight.answered(second.token, 6.0)
+    assert (in_flight.running(), in_flight.busy()) == ((), True)
+    assert in_flight.delayed(first.token, 50.0) is first
+    assert in_flight.next_limit() == 60.0
+    in_flight.lacks(first.token, 51.0)
+    in_flight.die(WORKER)
+    assert (in_flight.next_limit(), in_flight.busy(), in_flight.sampled()) == (None, False, [])
 
 
 def test_the_step_that_runs_keeps_its_time_when_the_one_before_it_gets_its_state():
-    ledger = a_ledger()
+    in_flight = a_ledger()
     first, second = run_of("a", 10.0), run_of("b", 10.0)
     for run in (first, second):
-        ledger.hand_out(run, now=0.0)
+        in_flight.hand_out(run, now=0.0)
 
-    ledger.lacks(first.token, 5.0)
-    ledger.delayed(first.token, 12.0)
+    in_flight.lacks(first.token, 5.0)
+    in_flight.delayed(first.token, 12.0)
 
-    assert ledger.next_limit() == 15.0
-    assert [command.token.procedure for _, command in ledger.overdue(15.0)] == ["b"]
+    assert in_flight.next_limit() == 15.0
+    assert [command.token.procedure for _, command in in_flight.overdue(15.0)] == ["b"]
 
 
 def test_a_step_that_has_to_be_sent_again_has_its_time_when_those_behind_it_had_theirs():
-    ledger = a_ledger()
-    ledger.committed([WorkerReady(WORKER)])
+    in_flight = a_ledger()
+    in_flight.committed([WorkerReady(WORKER)])
     first, second = run_of("a", 10.0), run_of("b", 10.0)
     for run in (first, second):
-        ledger.hand_out(run, now=0.0)
+        in_flight.hand_out(run, now=0.0)
 
-    assert ledger.delayed(first.token, 5.0) is first
+    assert in_flight.delayed(first.token, 5.0) is first
 
-    assert [command.token.procedure for _, command in ledger.overdue(15.0)] == ["b"]
-    assert ledger.handed_out()[0][1] == (second.token, first.token)
-    ledger.answered(second.token, 15.0)
-    assert ledger.next_limit() == 25.0
-    ledger.answered(first.token, 16.0)
-    assert ledger.delayed(first.token, 17.0) is None
+    assert [command.token.procedure for _, command in in_flight.overdue(15.0)] == ["b"]
+    assert in_flight.handed_out()[0][1] == (second.token, first.token)
+    in_flight.answered(second.token, 15.0)
+    assert in_flight.next_limit() == 25.0
+    in_flight.answered(first.token, 16.0)
+    assert in_flight.delayed(first.token, 17.0) is None

@@ -64,8 +64,8 @@ def asked_for_state(monkeypatch):
     """Set when the manager has heard that a worker lacks a state."""
     heard, plain = threading.Event(), WorkerMessageHandler._need_state
 
-    def need_state(floor, message):
-        plain(floor, message)
+    def need_state(worker_messages, message):
+        plain(worker_messages, message)
         heard.set()
 
     monkeypatch.setattr(WorkerMessageHandler, "_need_state", need_state)

@@ -57,7 +57,7 @@ class _Persister:
         self.reopened += 1
 
 
-def _ring(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
+def _pipeline(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
     unused: Any = None
     given: dict[str, Any] = {
         "store": unused,
@@ -81,37 +81,37 @@ def _ring(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
 
 
 def test_ends_that_come_together_are_one_decision_of_the_open_batch_and_are_kept_when_its_commit_fails() -> None:
-    persister, acted = _Persister(), list[CommitBatch]()
-    ledger = InFlightTable()
+    store_port, acted = _Persister(), list[CommitBatch]()
+    in_flight = InFlightTable()
     empty = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
-    ring = _ring(empty, persister=persister, ledger=ledger, act=lambda batch: acted.append(batch) or [])
-    ring.handle(TypeRegistered(TypeMeta(type_name="T")))
-    ring.handle(WorkerReady(WorkerId(0, 1)))
-    ring.handle(WorkerReady(WorkerId(1, 1)))
+    pipeline = _pipeline(empty, store_port=store_port, in_flight=in_flight, act=lambda batch: acted.append(batch) or [])
+    pipeline.handle(TypeRegistered(TypeMeta(type_name="T")))
+    pipeline.handle(WorkerReady(WorkerId(0, 1)))
+    pipeline.handle(WorkerReady(WorkerId(1, 1)))
     new = [NewProcedure(id=name, fresh=True, type_name="T", state=b"0", digest=b"d") for name in ("a", "b")]
-    ring.handle(Submitted(tuple(new), reply=1))
-    ring.close()
-    ring.committed(1)
+    pipeline.handle(Submitted(tuple(new), reply=1))
+    pipeline.close()
+    pipeline.committed(1)
     tokens = [command.token for batch in acted for command in batch.commands if isinstance(command, RunStep)]
 
     for token in tokens:
-        ring.take(StepEnded(token, Finished(state=b"1")))
-    undecided = list(ring._open.writes)
-    ring.decide()
-    ring.decide()  # nothing is left to decide
-    ring.close()
-    ring.failed(2)
+        pipeline.take(StepEnded(token, Finished(state=b"1")))
+    undecided = list(pipeline._open.writes)
+    pipeline.decide()
+    pipeline.decide()  # nothing is left to decide
+    pipeline.close()
+    pipeline.failed(2)
 
     assert not undecided
-    ended = [write.record.id for write in persister.commits[1] if isinstance(write, PutProcedure)]
+    ended = [write.record.id for write in store_port.commits[1] if isinstance(write, PutProcedure)]
     assert ended == ["a", "b"]
-    assert persister.reopened == 1
-    assert ring._failed is not None
-    assert [event.token for event in ring._failed.events if isinstance(event, StepEnded)] == tokens
+    assert store_port.reopened == 1
+    assert pipeline._failed is not None
+    assert [event.token for event in pipeline._failed.events if isinstance(event, StepEnded)] == tokens
 
-    ring.take(StepEnded(tokens[0], Finished(state=b"1")))
+    pipeline.take(StepEnded(tokens[0], Finished(state=b"1")))
 
-    assert [type(event) for event in ring._kept] == [StepEnded]  # nothing is decided while the store is in trouble
+    assert [type(event) for event in pipeline._kept] == [StepEnded]  # nothing is decided while the store is in trouble
 
 
 def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
@@ -119,12 +119,12 @@ def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
     waiting = ("unreadable", "incomplete", "sound")
     snapshot.cold.listeners = [(number, "go", name) for number, name in enumerate(waiting)]
     stored: list[CommitBatch] = []
-    ring = _ring(snapshot, store=_Store(), stored=lambda batch, _seconds: stored.append(batch))
+    pipeline = _pipeline(snapshot, store=_Store(), stored=lambda batch, _seconds: stored.append(batch))
 
-    ring.handle(Published("go", b"1", 7))
+    pipeline.handle(Published("go", b"1", 7))
 
-    sound = ring.core.view("sound")
+    sound = pipeline.core.view("sound")
     assert sound is not None
     assert sound.payload == b"1"
-    assert len(ring.core.damaged) == len(waiting) - 1
-    assert ring._open.commands == [Reply(7)]
+    assert len(pipeline.core.damaged) == len(waiting) - 1
+    assert pipeline._open.commands == [Reply(7)]

@@ -97,12 +97,12 @@ def test_a_hook_that_wants_to_end_the_program_is_told_of_the_next_events_too():
 
 @pytest.mark.usefixtures("raising_handler")
 def test_a_callback_that_raises_beside_a_log_handler_that_raises_ends_no_other_callback():
-    courier, is_called = CallbackThread(), threading.Event()
-    courier.post(lambda: 1 / 0)
-    courier.post(is_called.set)
+    callback_thread, is_called = CallbackThread(), threading.Event()
+    callback_thread.post(lambda: 1 / 0)
+    callback_thread.post(is_called.set)
 
     assert is_called.wait(30)
-    courier.close(30)
+    callback_thread.close(30)
 
 
 @dataclass

@@ -456,24 +456,24 @@ def test_after_a_crash_a_watch_goes_on_from_what_is_stored():
 
 def test_changes_that_nobody_was_there_for_are_a_gap_and_not_silence():
     clock = HandClock()
-    observer = ChangeFeed(
-        epoch=1, clock=clock, ledger=InFlightTable(), events=EventHooks(None, lambda errand: errand())
+    change_feed = ChangeFeed(
+        epoch=1, clock=clock, in_flight=InFlightTable(), events=EventHooks(None, lambda errand: errand())
     )
     first = Subscription(None, steps=False, progress=False, bound=10)
-    observer.subscribe(first, None, None, None)
-    observer.committed(batch_of("one"))
+    change_feed.subscribe(first, None, None, None)
+    change_feed.committed(batch_of("one"))
     seen = first.take(0)
-    observer.unsubscribe(first)
+    change_feed.unsubscribe(first)
 
-    observer.committed(batch_of("two"))
+    change_feed.committed(batch_of("two"))
     soon = Subscription(None, steps=False, progress=False, bound=10)
-    observer.subscribe(soon, seen.seq, None, None)
-    observer.unsubscribe(soon)
+    change_feed.subscribe(soon, seen.seq, None, None)
+    change_feed.unsubscribe(soon)
     clock.now = 3600.0
-    observer.committed(batch_of("three"))
+    change_feed.committed(batch_of("three"))
     late = Subscription(None, steps=False, progress=False, bound=10)
-    observer.subscribe(late, soon.take(0).seq, None, None)
-    observer.committed(batch_of("four"))
+    change_feed.subscribe(late, soon.take(0).seq, None, None)
+    change_feed.committed(batch_of("four"))
 
     gap, four = late.take(0), late.take(0)
     assert (gap.lost, four.id) == (None, "four")

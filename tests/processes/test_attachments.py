@@ -95,16 +95,16 @@ def test_long_states_arrive_where_frames_may_be_as_long_as_a_length_can_say():
 
 def test_states_that_came_ahead_go_with_their_steps_and_take_so_much_room():
     nobody: Any = None
-    desk = WorkerRuntime(Silent(), nobody)
+    worker_runtime = WorkerRuntime(Silent(), nobody)
     state = long_state(b"1")
-    desk.take_in(StateAhead(token("a"), state))
-    desk.take_in(run("a", state))  # its commit failed, and it was given again with all it needs
-    assert not desk._ahead
+    worker_runtime.take_in(StateAhead(token("a"), state))
+    worker_runtime.take_in(run("a", state))  # its commit failed, and it was given again with all it needs
+    assert not worker_runtime._ahead
 
     long = bytes(24 * 1024 * 1024)
     for name in "bcdef":
-        desk.take_in(StateAhead(token(name), long))
-    assert [each.procedure for each in desk._ahead] == ["d", "e", "f"]
+        worker_runtime.take_in(StateAhead(token(name), long))
+    assert [each.procedure for each in worker_runtime._ahead] == ["d", "e", "f"]
 
 
 def test_a_long_state_is_sent_from_where_it_is():
@@ -163,25 +163,25 @@ class Silent:
 
 def test_a_state_that_came_ahead_is_there_when_its_step_comes_and_never_for_another_one():
     nobody: Any = None
-    desk = WorkerRuntime(Silent(), nobody)
-    desk.take_in(StateAhead(token("a"), b"of a"))
-    desk.take_in(StateAhead(token("b"), b"of b"))
+    worker_runtime = WorkerRuntime(Silent(), nobody)
+    worker_runtime.take_in(StateAhead(token("a"), b"of a"))
+    worker_runtime.take_in(StateAhead(token("b"), b"of b"))
 
     for name in ("b", "a", "c"):
-        desk.take_in(run(name, None, is_ahead=True))
-    desk.take_in(run("a", None, is_ahead=True))
+        worker_runtime.take_in(run(name, None, is_ahead=True))
+    worker_runtime.take_in(run("a", None, is_ahead=True))
 
-    states = [desk.queue.get().state for _ in range(4)]  # type: ignore[union-attr]
+    states = [worker_runtime.queue.get().state for _ in range(4)]  # type: ignore[union-attr]
     assert states == [b"of b", b"of a", None, None]
 
 
 def test_states_of_steps_that_never_come_do_not_gather():
     nobody: Any = None
-    desk = WorkerRuntime(Silent(), nobody)
+    worker_runtime = WorkerRuntime(Silent(), nobody)
 
     for number in range(1000):
-        desk.take_in(StateAhead(token(str(number)), b"x"))
+        worker_runtime.take_in(StateAhead(token(str(number)), b"x"))
 
-    assert len(desk._ahead) < 100
-    desk.take_in(run("999", None, is_ahead=True))
-    assert desk.queue.get().state == b"x"  # type: ignore[union-attr]
+    assert len(worker_runtime._ahead) < 100
+    worker_runtime.take_in(run("999", None, is_ahead=True))
+    assert worker_runtime.queue.get().state == b"x"  # type: ignore[union-attr]

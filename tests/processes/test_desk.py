@@ -25,11 +25,11 @@ class SmallFrames:
 def test_a_worker_that_stops_gives_back_more_steps_with_long_ids_than_one_frame_can_hold():
     channel = SmallFrames(16 * 1024)
     nobody: Any = None
-    desk = WorkerRuntime(channel, nobody)
+    worker_runtime = WorkerRuntime(channel, nobody)
     tokens = [StepToken(1, WorkerId(0, 1), f"{number:0255}", 1, 1) for number in range(255)]
     for token in tokens:
-        desk.put(Run(token, "T", token.procedure, None, b"", "msgpack", 1))
+        worker_runtime.put(Run(token, "T", token.procedure, None, b"", "msgpack", 1))
 
-    desk.stop()
+    worker_runtime.stop()
 
     assert channel.sent == [Returned(token) for token in tokens]

@@ -99,11 +99,11 @@ def test_of_a_long_line_the_beginning_is_kept_however_it_was_printed() -> None:
             pipe.read()
     pipe.read_rest()
     os.close(read)
-    book = LogBook()
+    logbook = LogBook()
     for line in lines:
-        book.add("p", "stdout", line)
+        logbook.add("p", "stdout", line)
 
-    kept = [entry.text for entry in book.lines("p")]
+    kept = [entry.text for entry in logbook.lines("p")]
     assert [(text[:5], text[-6:], len(text)) for text in kept[:2]] == [
         ("HEADa", " [...]", LINE_LENGTH),
         ("HEADc", " [...]", LINE_LENGTH),
@@ -112,7 +112,7 @@ def test_of_a_long_line_the_beginning_is_kept_however_it_was_printed() -> None:
 
 
 def test_a_flood_is_kept_within_its_share(listen: Callable[..., Listener]) -> None:
-    host = listen(book=LogBook(per_procedure=10_000))
+    host = listen(logbook=LogBook(per_procedure=10_000))
     worker = host.boot()
 
     host.finish(worker, Do("print", "10"))
@@ -125,27 +125,27 @@ def test_a_flood_is_kept_within_its_share(listen: Callable[..., Listener]) -> No
 
 
 def test_procedures_that_were_silent_longest_give_way() -> None:
-    book = LogBook(per_procedure=1000, total=2500)
+    logbook = LogBook(per_procedure=1000, total=2500)
     for name in ("a", "b", "c"):
         for number in range(10):
-            book.add(name, "stdout", f"line {number} of {name}")
+            logbook.add(name, "stdout", f"line {number} of {name}")
 
-    assert book.lines("a") == []
-    assert [entry.text for entry in book.lines("c")][-1] == "line 9 of c"
+    assert logbook.lines("a") == []
+    assert [entry.text for entry in logbook.lines("c")][-1] == "line 9 of c"
 
 
 def test_many_procedures_that_print_a_line_each_take_no_more_memory_than_the_total() -> None:
     total = 1_000_000
     tracemalloc.start()
     try:
-        book = LogBook(total=total)
+        logbook = LogBook(total=total)
         for number in range(5000):
-            book.add(f"procedure-{number}", "stdout", f"line of {number}")
+            logbook.add(f"procedure-{number}", "stdout", f"line of {number}")
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert book.lines("procedure-4999")
+    assert logbook.lines("procedure-4999")
     assert used < 1.2 * total
 
 

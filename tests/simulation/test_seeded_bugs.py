@@ -75,11 +75,11 @@ def _stale_answers_are_accepted(patch: pytest.MonkeyPatch) -> None:
 def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
     honest = finish.tell_parent
 
-    def tell_parent(book, child):
-        parent = book.procs[child.parent]
+    def tell_parent(state, child):
+        parent = state.procs[child.parent]
         if parent.pending == 2:
             parent.pending = 1
-        honest(book, child)
+        honest(state, child)
 
     for module in (finish, fast_end):
         patch.setattr(module, "tell_parent", tell_parent)
@@ -96,7 +96,7 @@ def _units_are_undone_oldest_first(patch: pytest.MonkeyPatch) -> None:
 def _a_unit_is_dropped_without_being_undone(patch: pytest.MonkeyPatch) -> None:
     honest = failure_scope.is_left_alone
     patch.setattr(
-        failure_scope, "is_left_alone", lambda book, member, top: honest(book, member, top) or member.step == 2
+        failure_scope, "is_left_alone", lambda state, member, top: honest(state, member, top) or member.step == 2
     )
 
 
@@ -143,22 +143,22 @@ def _a_lost_worker_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _locks_are_forgotten_when_a_child_ends(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "_pass_on_locks", lambda book, record: book.locks.release(record.id))
+    patch.setattr(finish, "_pass_on_locks", lambda state, record: state.locks.release(record.id))
 
 
 def _every_waiter_gets_its_locks(patch: pytest.MonkeyPatch) -> None:
     honest = schedule.wake
 
-    def wake(book, record, **options):
+    def wake(state, record, **options):
         record.locked = record.locked or record.state not in TERMINAL
-        honest(book, record, **options)
+        honest(state, record, **options)
 
     for module in (schedule, finish, failure_scope):
         patch.setattr(module, "wake", wake)
 
 
 def _poisoned_keys_are_given_all_the_same(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(acquire, "poisoned_key", lambda book, record: None)
+    patch.setattr(acquire, "poisoned_key", lambda state, record: None)
 
 
 def _a_repeated_step_sees_children_that_ended_later(patch: pytest.MonkeyPatch) -> None:
@@ -197,12 +197,12 @@ def _an_abort_is_acknowledged_and_not_stored(patch: pytest.MonkeyPatch) -> None:
 def _each_recovery_counts_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
     honest = recovery.take_up
 
-    def take_up(book: EngineState, busy: Sequence[Tree]) -> None:
-        for record in book.procs.values():
+    def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
+        for record in state.procs.values():
             if record.state not in TERMINAL:
                 record.attempt += 1
-                book.touch(record)
-        honest(book, busy)
+                state.touch(record)
+        honest(state, busy)
 
     patch.setattr(recovery, "take_up", take_up)
 
@@ -210,8 +210,8 @@ def _each_recovery_counts_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
 def _the_ends_of_children_are_forgotten_when_the_last_one_ends(patch: pytest.MonkeyPatch) -> None:
     honest = finish.tell_parent
 
-    def tell_parent(book, child):
-        honest(book, child)
+    def tell_parent(state, child):
+        honest(state, child)
         child.ended_as = 0
 
     for module in (finish, fast_end):
@@ -229,11 +229,11 @@ def _handles_are_told_what_the_worker_said_last(patch: pytest.MonkeyPatch) -> No
 def _a_neighbour_pays_for_a_lost_worker(patch: pytest.MonkeyPatch) -> None:
     honest = worker_loss.on_lost
 
-    def on_lost(book, event):
-        for name in book.staff.in_hand:
-            book.procs[name].errors += 1
-            book.touch(book.procs[name])
-        honest(book, event)
+    def on_lost(state, event):
+        for name in state.worker_table.in_hand:
+            state.procs[name].errors += 1
+            state.touch(state.procs[name])
+        honest(state, event)
 
     patch.setitem(HANDLERS, WorkerLost, on_lost)
 
@@ -253,10 +253,10 @@ def _a_rate_counts_nobody(patch: pytest.MonkeyPatch) -> None:
 def _a_child_that_ended_while_its_parent_ran_is_not_seen(patch: pytest.MonkeyPatch) -> None:
     honest = children.join_group
 
-    def join_group(book, record, outcome):
+    def join_group(state, record, outcome):
         if not record.pending:
             record.group, record.width, record.started = record.step - 1, 0, 0
-        return honest(book, record, outcome)
+        return honest(state, record, outcome)
 
     patch.setattr(children, "join_group", join_group)
 
@@ -269,10 +269,10 @@ def _running_steps_are_not_told(patch: pytest.MonkeyPatch) -> None:
 def _a_kill_for_an_abort_is_charged(patch: pytest.MonkeyPatch) -> None:
     honest = worker_loss.end_forced
 
-    def end_forced(book, record, item):
+    def end_forced(state, record, item):
         record.crashes += 1
-        book.touch(record)
-        honest(book, record, item)
+        state.touch(record)
+        honest(state, record, item)
 
     patch.setattr(worker_loss, "end_forced", end_forced)
 
@@ -282,7 +282,7 @@ def _force_kills_undos(patch: pytest.MonkeyPatch) -> None:
 
 
 def _old_code_gets_what_new_code_has_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(schedule, "open_to", lambda book, procedure, among: among)
+    patch.setattr(schedule, "open_to", lambda state, procedure, among: among)
 
 
 def _a_failed_commit_forgets_the_reload(patch: pytest.MonkeyPatch) -> None:
@@ -297,9 +297,9 @@ def _an_attempt_that_was_refused_unbegun_is_undone(patch: pytest.MonkeyPatch) ->
 def _a_step_that_was_placed_is_undone(patch: pytest.MonkeyPatch) -> None:
     honest = on_result._place
 
-    def place(book, record, item, outcome):
+    def place(state, record, item, outcome):
         record.attempt += 1  # its unit is of the attempt before
-        honest(book, record, item, outcome)
+        honest(state, record, item, outcome)
 
     patch.setattr(on_result, "_place", place)
 
@@ -307,9 +307,9 @@ def _a_step_that_was_placed_is_undone(patch: pytest.MonkeyPatch) -> None:
 def _what_was_awaited_is_lost_to_who_is_placed(patch: pytest.MonkeyPatch) -> None:
     honest = on_result._place
 
-    def place(book, record, item, outcome):
+    def place(state, record, item, outcome):
         record.awaiting, record.payload = 0, None
-        honest(book, record, item, outcome)
+        honest(state, record, item, outcome)
 
     patch.setattr(on_result, "_place", place)
 
@@ -319,16 +319,16 @@ def _results_are_removed_before_they_are_there(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(removal, "_is_in_use", lambda *_: False)
     honest = removal.take
 
-    def take(book, event):
-        book.trees, kept = {}, book.trees
-        honest(book, event)
-        book.trees = kept
+    def take(state, event):
+        state.trees, kept = {}, state.trees
+        honest(state, event)
+        state.trees = kept
 
     patch.setitem(HANDLERS, ResultsTaken, take)
 
 
 def _results_that_were_taken_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(HANDLERS, ResultsTaken, lambda book, event: book.command(Reply(event.reply, value=())))
+    patch.setitem(HANDLERS, ResultsTaken, lambda state, event: state.command(Reply(event.reply, value=())))
 
 
 NEW_CODE_BUGS: dict[str, Plant] = {

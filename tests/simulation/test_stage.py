@@ -144,13 +144,13 @@ def _what_is_sent_again_is_sent_before_its_turn(patch: pytest.MonkeyPatch) -> No
 
     def need_state(self: WorkerMessageHandler, message) -> None:
         dispatcher = self._dispatcher
-        command = self._ledger.delayed(message.token, self._clock.monotonic())
+        command = self._in_flight.delayed(message.token, self._clock.monotonic())
         if command is None:
             return
-        self._ring.handle(StepDelayed(message.token))
+        self._pipeline.handle(StepDelayed(message.token))
         state = dispatcher._read_state(command, None)
         if state is not None:
-            dispatcher._post_run(self._ledger.lines[message.token.worker], command, state)
+            dispatcher._post_run(self._in_flight.lines[message.token.worker], command, state)
             dispatcher._flush()
 
     patch.setattr(WorkerMessageHandler, "_need_state", need_state)
@@ -161,10 +161,10 @@ def _a_vacated_slot_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Its next worker stays, although the pool was made smaller."""
     honest = scaling.joined
 
-    def joined(book, event) -> None:
-        vacated, book.roster.vacated = book.roster.vacated, set()
-        honest(book, event)
-        book.roster.vacated = vacated
+    def joined(state, event) -> None:
+        vacated, state.slot_plan.vacated = state.slot_plan.vacated, set()
+        honest(state, event)
+        state.slot_plan.vacated = vacated
 
     patch.setattr(worker_loss, "joined", joined)
 
@@ -203,7 +203,7 @@ def _a_worker_that_comes_in_the_trouble_is_heard_of_at_once(patch: pytest.Monkey
 
     def changed(self: MessageIntake, event) -> None:
         if type(event) is WorkerReady:
-            self._ring.handle(event)
+            self._pipeline.handle(event)
         else:
             honest(self, event)
 

@@ -19,59 +19,59 @@ from actorproc.model.states import ProcedureState
 __all__ = ["finished", "is_due", "join_group", "leave_held", "make_children", "problem_with", "release", "suspend"]
 
 
-def problem_with(book: EngineState, record: ProcedureRecord, outcome: Outcome) -> str | None:
+def problem_with(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> str | None:
     """Reason why the engine cannot do what a step asked for; None when it can. Then the step counts as failed."""
     if isinstance(outcome, Answered):
         return "an answer to abort() came where a step's outcome was due"
     if not isinstance(outcome, Suspended):
         return None
-    quotas, count = book.quotas, len(outcome.children)
+    quotas, count = state.quotas, len(outcome.children)
     if count and record.depth + 1 > quotas.depth:
         return f"sub-procedures are nested deeper than {quotas.depth} (Config.max_depth); nest fewer, or allow more"
     if record.children + count > quotas.children:
         count += record.children
         allowed = f"the {quotas.children} one procedure may have (Config.max_children)"
         return f"{count} children are more than {allowed}; let some of them start the others, or allow more"
-    if len(book.tree_of(record).members) + count > quotas.tree:
+    if len(state.tree_of(record).members) + count > quotas.tree:
         allowed = f"{quotas.tree} procedures (Config.max_tree)"
         return f"the tree of {record.root} would have more than {allowed}; start fewer, or allow more"
     seen = set()
     for new in outcome.children:
-        if new.id in seen or new.id in book.procs:
+        if new.id in seen or new.id in state.procs:
             return f"child id {new.id} is in use already; every child needs an id of its own"
         seen.add(new.id)
-        error = refusal(book, new, record.root)
+        error = refusal(state, new, record.root)
         if error is not None:
             return f"child {new.id}: {error}"
     return None
 
 
-def suspend(book: EngineState, record: ProcedureRecord, outcome: Suspended) -> None:
+def suspend(state: EngineState, record: ProcedureRecord, outcome: Suspended) -> None:
     """Create the children and wait: for all outstanding ones, or for the next one that finishes.
 
     Children that an earlier step left outstanding (``wait="any"`` or ``"each"``) belong to the same group, also when
     they have ended meanwhile. Nothing outstanding, or an end that the parent has not seen yet, resumes it at once.
     """
-    children = join_group(book, record, outcome)
+    children = join_group(state, record, outcome)
     if children:
-        held = book.tree_of(record).held.setdefault(record.id, OrderedDict())
+        held = state.tree_of(record).held.setdefault(record.id, OrderedDict())
         held.update(dict.fromkeys(child.id for child in children))
     if is_due(record):
         record.seen = finished(record)
-        release(book, record)
-        wake(book, record)
+        release(state, record)
+        wake(state, record)
         return
     move(record, Trigger.SUSPENDED)
-    release(book, record)
-    on_suspended(book, record)
+    release(state, record)
+    on_suspended(state, record)
 
 
-def join_group(book: EngineState, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
+def join_group(state: EngineState, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
     """Create the children; those of earlier steps that are outstanding, or whose end was not seen, join their group."""
     if not record.pending and finished(record) == record.seen:
         record.group = record.step - 1
         record.width = record.started = 0
-    children = make_children(book, record, outcome)
+    children = make_children(state, record, outcome)
     record.awaiting = record.group
     record.wait, record.max_parallel, record.on_parent_end = outcome.wait, outcome.max_parallel, outcome.on_parent_end
     record.pending += len(children)
@@ -91,9 +91,9 @@ def is_due(record: ProcedureRecord) -> bool:
     return not record.pending or finished(record) > record.seen
 
 
-def release(book: EngineState, record: ProcedureRecord) -> None:
+def release(state: EngineState, record: ProcedureRecord) -> None:
     """Let children that are kept back run, as many as `max_parallel` leaves room for."""
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     held = tree.held.get(record.id)
     if held is None:
         return
@@ -105,9 +105,9 @@ def release(book: EngineState, record: ProcedureRecord) -> None:
     if not held:
         del tree.held[record.id]
     if freed:
-        book.touch(record)
+        state.touch(record)
     for name in freed:
-        wake(book, book.procs[name])
+        wake(state, state.procs[name])
 
 
 def _place_of(tree: Tree, record: ProcedureRecord, name: str) -> int:
@@ -135,14 +135,14 @@ def _never_start(child: ProcedureRecord) -> None:
         child.locks, child.locked = (), True
 
 
-def make_children(book: EngineState, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
+def make_children(state: EngineState, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
     """Create the children of the step just recorded. Those of a failing parent are recorded and never start."""
     children = []
     for index, new in enumerate(outcome.children):
-        if new.id in book.shedding:
-            remove_one(book, book.shedding[new.id])  # a child of an earlier generation had this id
-        child = admit(book, new, record)
-        book.write(PutChild(ChildRecord(record.id, record.step - 1, index, child.id)))
+        if new.id in state.shedding:
+            remove_one(state, state.shedding[new.id])  # a child of an earlier generation had this id
+        child = admit(state, new, record)
+        state.write(PutChild(ChildRecord(record.id, record.step - 1, index, child.id)))
         if record.rolling:
             _never_start(child)
         children.append(child)

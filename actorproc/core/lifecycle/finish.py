@@ -35,15 +35,15 @@ _SUCCESS, _FAILED, _WAITING = ProcedureState.SUCCESS, ProcedureState.FAILED, Pro
 _CHILDREN_DONE = Trigger.CHILDREN_DONE
 
 
-def end(book: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
+def end(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     """Move a procedure to a terminal state and settle what hangs on it, in this one decision.
 
     The closing record must have been written by the caller in the same decision.
     """
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     was_open = record.state not in TERMINAL
     move(record, trigger)
-    record.finished_at = book.now
+    record.finished_at = state.now
     record.due_at = None
     record.parked = None
     record.failing = False
@@ -51,7 +51,7 @@ def end(book: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     if record.state is _SUCCESS or not (record.ended_in or record.state is _FAILED):
         # Else a retry of the root goes on with the signal that was taken, and hears no other of the same id.
         record.payload = None
-        signal_ids.forget(book, record.id)
+        signal_ids.forget(state, record.id)
     record.pending = 0
     record.ending = False
     record.bypassing = False
@@ -59,56 +59,56 @@ def end(book: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     record.retaking = ()
     was_still = record.id in tree.still
     tree.note_still(record)
-    forget_listening(book, record)
-    book.ready.discard(record.id)
-    book.warm.pop(record.id, None)
-    book.asking.pop(record.id, None)
-    book.suspects.discard(record.id)
-    left_behind = () if tree.is_bare else _leave_scopes(book, tree, record)
-    book.touch(record)
+    forget_listening(state, record)
+    state.run_queue.discard(record.id)
+    state.warm.pop(record.id, None)
+    state.asking.pop(record.id, None)
+    state.suspects.discard(record.id)
+    left_behind = () if tree.is_bare else _leave_scopes(state, tree, record)
+    state.touch(record)
     if was_open:
         tree.open -= 1
-    _note_left_open(book, tree, record)
-    acquire.withdraw(book, record)
+    _note_left_open(state, tree, record)
+    acquire.withdraw(state, record)
     if record.admitted:
-        leave_limits(book, record)
+        leave_limits(state, record)
     # Its poison before its locks: who may not have a key any more must not be given it.
     if record.state is not _FAILED and not has_own(record):
-        _take_back_poison(book, record)
-    _pass_on_locks(book, record)
-    book.command(Resolve(record.id, record.state))
+        _take_back_poison(state, record)
+    _pass_on_locks(state, record)
+    state.command(Resolve(record.id, record.state))
     if record.parent is not None and was_open:
-        tell_parent(book, record)
+        tell_parent(state, record)
     for name in left_behind:
-        wake(book, book.procs[name])
+        wake(state, state.procs[name])
     if was_still:
-        go_on(book, tree, record.id)  # what it leaves behind was paused with it
+        go_on(state, tree, record.id)  # what it leaves behind was paused with it
     if not tree.open:
-        close_tree(book, tree)
+        close_tree(state, tree)
 
 
-def _leave_scopes(book: EngineState, tree: Tree, record: ProcedureRecord) -> Iterable[str]:
+def _leave_scopes(state: EngineState, tree: Tree, record: ProcedureRecord) -> Iterable[str]:
     """It is not undone any more, and keeps no child back; the children that it did."""
     tree.scopes.pop(record.id, None)
     if tree.undoing == record.id:
         tree.undoing = None
     if tree.undoing is None and (top := tree.next_scope()) is not None:
-        book.scopes_to_advance[top] = None
+        state.scopes_to_advance[top] = None
     left_behind = tree.held.pop(record.id, ())
     leave_held(tree, record)
     return left_behind
 
 
-def _take_back_poison(book: EngineState, record: ProcedureRecord) -> None:
+def _take_back_poison(state: EngineState, record: ProcedureRecord) -> None:
     named = record.poisons
-    update_poisons(book, record, ())
+    update_poisons(state, record, ())
     if record.ended_in:
         record.poisons = named  # a retry of its root may take up the step again that they were named for
     if record.run > 1 or record.stuck:
-        take_back_all(book, record)
+        take_back_all(state, record)
 
 
-def _note_left_open(book: EngineState, tree: Tree, record: ProcedureRecord) -> None:
+def _note_left_open(state: EngineState, tree: Tree, record: ProcedureRecord) -> None:
     """A root may leave others behind. Past its point of no return nothing ended them: what was to does now."""
     record.left_open = record.parent is None and tree.open > 0
     if not record.left_open or not record.no_return:
@@ -117,63 +117,63 @@ def _note_left_open(book: EngineState, tree: Tree, record: ProcedureRecord) -> N
         if member.state in TERMINAL:
             continue
         if member.deadline is not None:
-            book.timers.add(member.deadline, member.id)
+            state.timers.add(member.deadline, member.id)
         if member.aborting:
-            book.outlived[member.id] = None
-        if book.locks.is_waiting(member.id) and (path := acquire.poisoned_key(book, member)) is not None:
-            book.refused[member.id] = path
+            state.outlived[member.id] = None
+        if state.locks.is_waiting(member.id) and (path := acquire.poisoned_key(state, member)) is not None:
+            state.refused[member.id] = path
         if member.state is ProcedureState.WAITING_TIMEOUT and member.due_at is None and member.event is not None:
             # Its wait was over in vain while there was no way back: it is over now.
-            member.due_at = book.now
-            book.timers.add(book.now, member.id)
-            book.touch(member)
+            member.due_at = state.now
+            state.timers.add(state.now, member.id)
+            state.touch(member)
 
 
-def close_unsuccessfully(book: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
+def close_unsuccessfully(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     """Write the closing ``.rollback`` record with the error, then end."""
     record.state_at = record.state_at or record.records
     record.records += 1
     outcome = "rolledback" if trigger is Trigger.UNDONE else "failed"
-    book.write(
+    state.write(
         PutStep(
             StepRecord(
                 procedure=record.id,
                 number=record.records,
                 kind=StepKind.ROLLBACK,
-                at=book.now,
+                at=state.now,
                 version=record.version,
                 outcome=outcome,
                 error=record.error,
             )
         )
     )
-    end(book, record, trigger)
+    end(state, record, trigger)
 
 
-def settle_bypass(book: EngineState, record: ProcedureRecord) -> None:
+def settle_bypass(state: EngineState, record: ProcedureRecord) -> None:
     """End a procedure that is to be bypassed, once no worker has its step and nothing below it is open."""
-    tree = book.tree_of(record)
-    if not record.bypassing or record.id in book.staff.in_hand:
+    tree = state.tree_of(record)
+    if not record.bypassing or record.id in state.worker_table.in_hand:
         return
     if record.undoing and record.state not in TERMINAL:
         record.undoing = 0
         if tree.undoing == record.id:
             tree.undoing = None
-        book.touch(record)
+        state.touch(record)
     if (top := tree.scope_of(record.id)) is not None:
-        book.scopes_to_advance[top] = None
+        state.scopes_to_advance[top] = None
     if record.pending or any(is_open(member) for member in tree.below(record.id) if member is not record):
-        keep_nothing(book, record)
+        keep_nothing(state, record)
         return
     for unit in list(tree.units_of.get(record.id, ())):
         tree.pop(unit)
-        book.write(DeleteUndo(unit.root, unit.seq))
+        state.write(DeleteUndo(unit.root, unit.seq))
     if tree.scopes:
         # What it held goes on with its parent, and may be in the way of an undo that it was not in the way of.
-        book.searches[tree.root] = None
-    close_bypassed(book, record)
+        state.searches[tree.root] = None
+    close_bypassed(state, record)
     if tree.undoing is None and (top := tree.next_scope()) is not None:
-        book.scopes_to_advance[top] = None
+        state.scopes_to_advance[top] = None
 
 
 def is_open(record: ProcedureRecord) -> bool:
@@ -181,16 +181,16 @@ def is_open(record: ProcedureRecord) -> bool:
     return record.state not in TERMINAL or record.undoing > 0
 
 
-def close_bypassed(book: EngineState, record: ProcedureRecord) -> None:
+def close_bypassed(state: EngineState, record: ProcedureRecord) -> None:
     """Write a closing ``.commit`` record without an output, which keeps the last error; end as if it had succeeded."""
     record.records += 1
-    book.write(
+    state.write(
         PutStep(
             StepRecord(
                 procedure=record.id,
                 number=record.records,
                 kind=StepKind.COMMIT,
-                at=book.now,
+                at=state.now,
                 version=record.version,
                 outcome="bypassed",
                 attempts=record.attempt,
@@ -202,70 +202,70 @@ def close_bypassed(book: EngineState, record: ProcedureRecord) -> None:
     record.error = record.interrupted = None
     record.rolling = False
     if record.state is not _SUCCESS:
-        end(book, record, Trigger.BYPASSED)
+        end(state, record, Trigger.BYPASSED)
         return
     # A finished child that was being undone: it is not any more, and stays what it was.
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     record.undoing = 0
     record.bypassing = False
     record.due_at = None
     if tree.undoing == record.id:
         tree.undoing = None
-    book.ready.discard(record.id)
-    acquire.withdraw(book, record)
-    acquire.release(book, record)  # with ``lock_scope = "step"`` it took them again for its undo
-    leave_limits(book, record)
+    state.run_queue.discard(record.id)
+    acquire.withdraw(state, record)
+    acquire.release(state, record)  # with ``lock_scope = "step"`` it took them again for its undo
+    leave_limits(state, record)
     for name in tree.lineage(record.id)[1:]:
-        settle_bypass(book, tree.members[name])
+        settle_bypass(state, tree.members[name])
 
 
-def forget_listening(book: EngineState, record: ProcedureRecord) -> None:
+def forget_listening(state: EngineState, record: ProcedureRecord) -> None:
     """The procedure waits for no event any more."""
     if record.event is not None:
-        book.listeners.discard(record.event, record.id)
+        state.subscribers.discard(record.event, record.id)
         record.event = None
 
 
-def _pass_on_locks(book: EngineState, record: ProcedureRecord) -> None:
-    parent = book.procs[record.parent] if record.parent is not None else None
+def _pass_on_locks(state: EngineState, record: ProcedureRecord) -> None:
+    parent = state.procs[record.parent] if record.parent is not None else None
     keeps = parent is not None and record.state is _SUCCESS and parent.undo_children
     while parent is not None and parent.state in TERMINAL:  # it left this one behind when it ended
-        parent = book.procs[parent.parent] if parent.parent is not None else None
+        parent = state.procs[parent.parent] if parent.parent is not None else None
         keeps = keeps and parent is not None and parent.undo_children
     if keeps and parent is not None:
-        acquire.inherit(book, record, parent)
+        acquire.inherit(state, record, parent)
     else:
-        acquire.release(book, record)
+        acquire.release(state, record)
 
 
-def close_tree(book: EngineState, tree: Tree) -> None:
+def close_tree(state: EngineState, tree: Tree) -> None:
     """Undo units of a tree that has ended are of no use; those of a failed root serve `retry`."""
-    root = book.procs[tree.root]
+    root = state.procs[tree.root]
     if root.left_open:
         root.left_open = False
-        book.touch(root)
+        state.touch(root)
     if root.state is _FAILED:
         return
-    if book.taken or book.buffered:
+    if state.taken or state.buffered:
         for name in tree.members:
-            signal_ids.forget(book, name)
+            signal_ids.forget(state, name)
     if tree.is_bare:
         return
     for seq in tree.units:
-        book.write(DeleteUndo(tree.root, seq))
+        state.write(DeleteUndo(tree.root, seq))
     tree.units.clear()
     tree.units_of.clear()
 
 
-def tell_parent(book: EngineState, child: ProcedureRecord) -> None:
+def tell_parent(state: EngineState, child: ProcedureRecord) -> None:
     """Count the child off at its parent; who waits for it is woken (HBase's latch)."""
     assert child.parent is not None
-    parent = book.procs[child.parent]
+    parent = state.procs[child.parent]
     if parent.state in TERMINAL:
         # It outlived its parent; one further up may be waiting for it to end, so as to be bypassed.
-        tree = book.tree_of(child)
+        tree = state.tree_of(child)
         for name in tree.lineage(parent.id)[1:]:
-            settle_bypass(book, tree.members[name])
+            settle_bypass(state, tree.members[name])
         return
     parent.pending -= 1
     if child.state is _SUCCESS:
@@ -273,18 +273,18 @@ def tell_parent(book: EngineState, child: ProcedureRecord) -> None:
     else:
         parent.failed += 1
     child.ended_as = finished(parent)
-    book.touch(parent)
+    state.touch(parent)
     if parent.bypassing:
         if not parent.rolling:
-            release(book, parent)
-        settle_bypass(book, parent)
+            release(state, parent)
+        settle_bypass(state, parent)
         return
     if parent.rolling:
         return
-    release(book, parent)
+    release(state, parent)
     if parent.state is not _WAITING or parent.event is not None:
         return
     if is_due(parent):
         parent.seen = finished(parent)
         move(parent, _CHILDREN_DONE)
-        wake(book, parent)
+        wake(state, parent)

@@ -11,20 +11,20 @@ from actorproc.model.states import ProcedureState
 __all__ = ["last_step", "note_interrupted", "stop_late"]
 
 
-def stop_late(book: EngineState, record: ProcedureRecord) -> None:
+def stop_late(state: EngineState, record: ProcedureRecord) -> None:
     """A step of a failing scope ended: the member waits for nothing any more."""
     record.due_at = None
-    book.ready.discard(record.id)
-    book.touch(record)
+    state.run_queue.discard(record.id)
+    state.touch(record)
 
 
-def note_interrupted(book: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
+def note_interrupted(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
     """Note what a step asked for when its tree failed already: not begun now, kept for a retry that goes forward."""
     if isinstance(outcome, Suspended):
-        join_group(book, record, outcome)
+        join_group(state, record, outcome)
         record.interrupted = Interrupted(ProcedureState.WAITING)
     elif isinstance(outcome, Waited):
-        due_at = None if outcome.timeout is None else book.now + outcome.timeout
+        due_at = None if outcome.timeout is None else state.now + outcome.timeout
         waiting = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
         record.interrupted = Interrupted(waiting, outcome.event, due_at)
     elif isinstance(outcome, Slept | Advanced):
@@ -32,7 +32,7 @@ def note_interrupted(book: EngineState, record: ProcedureRecord, outcome: Outcom
         added = outcome.acquire if isinstance(outcome, Advanced) else ()
         keys = tuple(dict.fromkeys((*record.locks, *added))) if added else ()
         if pause > 0:
-            record.interrupted = Interrupted(ProcedureState.WAITING_TIMEOUT, None, book.now + pause, keys=keys)
+            record.interrupted = Interrupted(ProcedureState.WAITING_TIMEOUT, None, state.now + pause, keys=keys)
         elif keys:
             record.interrupted = Interrupted(ProcedureState.RUNNABLE, keys=keys)
 

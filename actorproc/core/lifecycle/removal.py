@@ -38,47 +38,47 @@ CHUNK = 256
 
 
 # ---------------------------------------------------------------------- acknowledge
-def acknowledge(book: EngineState, event: Acknowledged) -> None:
+def acknowledge(state: EngineState, event: Acknowledged) -> None:
     """The result was taken: the tree goes after `Retention.acknowledged_seconds` (HBase's removeResult)."""
-    record = _known(book, event.id, event.head)
-    if record is None or (refused := _refusal(book, record, "acknowledged")) is not None:
-        book.command(Reply(event.reply, value=False) if record is None else Reply(event.reply, error=refused))
+    record = _known(state, event.id, event.head)
+    if record is None or (refused := _refusal(state, record, "acknowledged")) is not None:
+        state.command(Reply(event.reply, value=False) if record is None else Reply(event.reply, error=refused))
         return
-    if record.id not in book.acknowledged:
-        book.acknowledged[record.id] = book.now
-        book.write(PutAcknowledgement(AcknowledgementRecord(record.id, book.now)))
+    if record.id not in state.acknowledged:
+        state.acknowledged[record.id] = state.now
+        state.write(PutAcknowledgement(AcknowledgementRecord(record.id, state.now)))
         if event.reason is not None:
-            book.audit(None, "acknowledge", event.reason, record.id)
-    book.command(Reply(event.reply, value=True))
+            state.audit(None, "acknowledge", event.reason, record.id)
+    state.command(Reply(event.reply, value=True))
 
 
 # ---------------------------------------------------------------------- delete
-def delete(book: EngineState, event: DeleteRequested) -> None:
+def delete(state: EngineState, event: DeleteRequested) -> None:
     """Remove a finished root at once; False when there is none of this id."""
     stored = event.tree.members[0] if event.tree is not None else None
-    record = _known(book, event.id, stored)
+    record = _known(state, event.id, stored)
     if record is None:
-        error = error_of(book, event.id)
-        book.command(Reply(event.reply, value=False) if error is None else Reply(event.reply, error=error))
+        error = error_of(state, event.id)
+        state.command(Reply(event.reply, value=False) if error is None else Reply(event.reply, error=error))
         return
-    refused = _refusal(book, record, "deleted") or _unsound(book, record, force=event.force)
+    refused = _refusal(state, record, "deleted") or _unsound(state, record, force=event.force)
     if refused is not None:
-        book.command(Reply(event.reply, error=refused))
+        state.command(Reply(event.reply, error=refused))
         return
-    book.audit(None, "delete", event.reason, record.id)
-    _remove(book, event.tree or FinishedTree((record,)))
-    book.command(Reply(event.reply, value=True))
+    state.audit(None, "delete", event.reason, record.id)
+    _remove(state, event.tree or FinishedTree((record,)))
+    state.command(Reply(event.reply, value=True))
 
 
-def _known(book: EngineState, id: str, stored: ProcedureRecord | None) -> ProcedureRecord | None:
-    record = book.procs.get(id)
-    if record is not None or stored is None or id in book.removed or stored.root in book.removals:
+def _known(state: EngineState, id: str, stored: ProcedureRecord | None) -> ProcedureRecord | None:
+    record = state.procs.get(id)
+    if record is not None or stored is None or id in state.removed or stored.root in state.removals:
         return record
     return stored
 
 
-def _refusal(book: EngineState, record: ProcedureRecord, verb: str) -> ActorprocError | None:
-    if (damaged := error_of(book, record.id)) is not None:
+def _refusal(state: EngineState, record: ProcedureRecord, verb: str) -> ActorprocError | None:
+    if (damaged := error_of(state, record.id)) is not None:
         return damaged
     if record.parent is not None:
         return NotAllowed(f"{record.id} is a child and goes with its root {record.root}, which can be {verb}")
@@ -89,8 +89,8 @@ def _refusal(book: EngineState, record: ProcedureRecord, verb: str) -> Actorproc
     return None
 
 
-def _unsound(book: EngineState, record: ProcedureRecord, *, force: bool) -> NotAllowed | None:
-    keys = [path for path, owners in _poisoners(book) if record.id in owners]
+def _unsound(state: EngineState, record: ProcedureRecord, *, force: bool) -> NotAllowed | None:
+    keys = [path for path, owners in _poisoners(state) if record.id in owners]
     if not keys or force:
         return None
     return NotAllowed(
@@ -100,44 +100,44 @@ def _unsound(book: EngineState, record: ProcedureRecord, *, force: bool) -> NotA
     )
 
 
-def _poisoners(book: EngineState) -> Iterable[tuple[str, frozenset[str]]]:
+def _poisoners(state: EngineState) -> Iterable[tuple[str, frozenset[str]]]:
     """Every poisoned key with the roots of all who poisoned it."""
-    for path, poison in book.poisons.items():
+    for path, poison in state.poisons.items():
         yield path, poison.roots
 
 
 # ---------------------------------------------------------------------- the clock
-def take(book: EngineState, event: ResultsTaken) -> None:
+def take(state: EngineState, event: ResultsTaken) -> None:
     """Remove calls whose results were taken; the reply names those that are not at rest yet."""
     left = []
     for tree in event.trees:
         root = tree.members[0]
-        if root.id in book.trees or root.state not in TERMINAL:
+        if root.id in state.trees or root.state not in TERMINAL:
             left.append(root.id)
-        elif not _is_in_use(book, root.id):
-            _remove(book, tree)
-    book.command(Reply(event.reply, value=tuple(left)))
+        elif not _is_in_use(state, root.id):
+            _remove(state, tree)
+    state.command(Reply(event.reply, value=tuple(left)))
 
 
-def _is_in_use(book: EngineState, root: str) -> bool:
-    return is_leaving(book, root) or root in book.trees or root in book.backlog or root in book.damaged
+def _is_in_use(state: EngineState, root: str) -> bool:
+    return is_leaving(state, root) or root in state.trees or root in state.cold_queue or root in state.damaged
 
 
-def expire(book: EngineState, event: TreesExpired) -> None:
+def expire(state: EngineState, event: TreesExpired) -> None:
     """Remove those of the trees that have been kept long enough and need no operator."""
-    unsound = {root for _, owners in _poisoners(book) for root in owners}
+    unsound = {root for _, owners in _poisoners(state) for root in owners}
     for tree in event.trees:
         root = tree.members[0]
-        if _is_in_use(book, root.id):
+        if _is_in_use(state, root.id):
             continue
         is_over = not root.left_open and all(member.state in TERMINAL for member in tree.members)
-        if is_over and _is_due(book, tree, event.at, needs_operator=_needs_operator(tree, unsound)):
-            _remove(book, tree)
+        if is_over and _is_due(state, tree, event.at, needs_operator=_needs_operator(tree, unsound)):
+            _remove(state, tree)
 
 
-def is_leaving(book: EngineState, root: str) -> bool:
+def is_leaving(state: EngineState, root: str) -> bool:
     """The root was removed by a decision that may not be stored yet, or is half removed."""
-    return root in book.removed or root in book.removals
+    return root in state.removed or root in state.removals
 
 
 def _needs_operator(tree: FinishedTree, unsound: set[str]) -> bool:
@@ -145,61 +145,61 @@ def _needs_operator(tree: FinishedTree, unsound: set[str]) -> bool:
     return root.id in unsound or (root.state is ProcedureState.FAILED and tree.units and root.rollback_supported)
 
 
-def _is_due(book: EngineState, tree: FinishedTree, at: float, *, needs_operator: bool) -> bool:
-    policy = book.retention
+def _is_due(state: EngineState, tree: FinishedTree, at: float, *, needs_operator: bool) -> bool:
+    policy = state.retention
     root = tree.members[0]
     age = at - (root.finished_at if root.finished_at is not None else at)
     if needs_operator:
         return policy.failed_seconds is not None and age >= policy.failed_seconds
-    taken = book.acknowledged.get(root.id)
+    taken = state.acknowledged.get(root.id)
     if taken is not None and at - taken >= policy.acknowledged_seconds:
         return True
     return tree.surplus or (policy.seconds is not None and age >= policy.seconds)
 
 
 # ---------------------------------------------------------------------- removing
-def _remove(book: EngineState, tree: FinishedTree) -> None:
+def _remove(state: EngineState, tree: FinishedTree) -> None:
     root = tree.members[0].id
-    if book.poisons:
-        disown(book, root)
-    resident = book.trees.get(root)
+    if state.poisons:
+        disown(state, root)
+    resident = state.trees.get(root)
     if resident is not None:
         # Not stored yet as it is, so it cannot be read back in parts: it goes at once. Hardly ever so.
         members: Sequence[ProcedureRecord] = [copy(member) for member in resident.members.values()]
-        book.dismiss(resident)
-        book.unsettled.pop(root, None)
+        state.dismiss(resident)
+        state.unsettled.pop(root, None)
     elif tree.more or len(tree.members) > CHUNK:
-        mark = book.removals[root] = RemovalRecord(root, book.now)
-        book.write(PutRemoval(mark))
-        book.removed[root] = book.batch
+        mark = state.removals[root] = RemovalRecord(root, state.now)
+        state.write(PutRemoval(mark))
+        state.removed[root] = state.batch
         return
     else:
         members = tree.members
     for member in reversed(members):
-        remove_one(book, member)
+        remove_one(state, member)
 
 
-def remove_one(book: EngineState, member: ProcedureRecord) -> None:
+def remove_one(state: EngineState, member: ProcedureRecord) -> None:
     """Remove one procedure that has ended, with all that is kept of it."""
-    book.shedding.pop(member.id, None)
-    for path in book.locks.release(member.id):  # none, unless the store was changed from outside
-        book.write(DeleteLock(path, member.id))
-    book.inherited.pop(member.id, None)
-    book.buffered.pop(member.id, None)
-    signal_ids.drop(book, member.id)
-    book.acknowledged.pop(member.id, None)
-    book.removed[member.id] = book.batch
-    book.write(DeleteProcedure(member))
+    state.shedding.pop(member.id, None)
+    for path in state.locks.release(member.id):  # none, unless the store was changed from outside
+        state.write(DeleteLock(path, member.id))
+    state.inherited.pop(member.id, None)
+    state.buffered.pop(member.id, None)
+    signal_ids.drop(state, member.id)
+    state.acknowledged.pop(member.id, None)
+    state.removed[member.id] = state.batch
+    state.write(DeleteProcedure(member))
 
 
-def continue_removal(book: EngineState, event: RemovalContinued) -> None:
+def continue_removal(state: EngineState, event: RemovalContinued) -> None:
     """Remove the next part of a tree that is marked as removed."""
-    if event.root not in book.removals:
+    if event.root not in state.removals:
         return
     for member in event.members:
         # One that was removed a moment ago may be read once more, and its id may belong to another procedure already.
-        if member.id not in book.removed or member.id == event.root:
-            remove_one(book, member)
+        if member.id not in state.removed or member.id == event.root:
+            remove_one(state, member)
     if not event.more:
-        del book.removals[event.root]
-        book.write(DeleteRemoval(event.root))
+        del state.removals[event.root]
+        state.write(DeleteRemoval(event.root))

@@ -30,10 +30,10 @@ SLICE = 256
 """Ended children of earlier generations that are removed in one decision."""
 
 
-def problem_with(book: EngineState, record: ProcedureRecord) -> str | None:
+def problem_with(state: EngineState, record: ProcedureRecord) -> str | None:
     """The reason why a procedure cannot begin again now; None when it can."""
-    tree = book.tree_of(record)
-    if record.parent is not None and book.procs[record.parent].state not in TERMINAL:
+    tree = state.tree_of(record)
+    if record.parent is not None and state.procs[record.parent].state not in TERMINAL:
         return (
             f"Status.again(…) is for roots, and for children whose parent has ended; {record.id} is a child of "
             f"{record.parent}, which has not. Return Status.executing() to go on, or Status.done(…)"
@@ -47,73 +47,73 @@ def problem_with(book: EngineState, record: ProcedureRecord) -> str | None:
     return None
 
 
-def begin_again(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
+def begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
     """Write the first record of the next generation, and let go of the last one."""
-    commit_step(book, record, item, outcome.as_first_state(), "again", None)
+    commit_step(state, record, item, outcome.as_first_state(), "again", None)
     record.generation += 1
     record.begun = record.step - 1
     record.last_unit = None
     record.stuck = record.tried = 0
     if record.parent is None:
         record.no_return = False
-    _drop_units(book, record)
+    _drop_units(state, record)
     # Notes of all steps so far; the records themselves go by `keep_steps`.
-    book.write(TrimLog(record.id, 1, 0, record.step))
+    state.write(TrimLog(record.id, 1, 0, record.step))
     if record.children:
-        book.write(DeleteLinks(record.id))
+        state.write(DeleteLinks(record.id))
         record.children = record.succeeded = record.failed = 0
         record.seen = record.group = record.width = record.started = 0
-        record.past = msgspec.structs.replace(record.past or Past(), renewed=book.next_seq)
-        drop_stale(book, book.tree_of(record))
-    _exchange_locks(book, record, outcome)
-    wake(book, record, to_the_back=True)
+        record.past = msgspec.structs.replace(record.past or Past(), renewed=state.next_seq)
+        drop_stale(state, state.tree_of(record))
+    _exchange_locks(state, record, outcome)
+    wake(state, record, to_the_back=True)
 
 
-def _drop_units(book: EngineState, record: ProcedureRecord) -> None:
-    tree = book.tree_of(record)
+def _drop_units(state: EngineState, record: ProcedureRecord) -> None:
+    tree = state.tree_of(record)
     for member in tree.below(record.id):
         for unit in list(tree.units_of.get(member.id, ())):
             tree.pop(unit)
-            book.write(DeleteUndo(unit.root, unit.seq))
+            state.write(DeleteUndo(unit.root, unit.seq))
     if record.parent is None:
         record.undo_next = 1
 
 
-def _exchange_locks(book: EngineState, record: ProcedureRecord, outcome: Renewed) -> None:
+def _exchange_locks(state: EngineState, record: ProcedureRecord, outcome: Renewed) -> None:
     """Keep the keys that both generations name, give up the others, and ask for those that are new."""
     wanted: dict[str, LockMode] = {}
     for key in outcome.locks:
         wanted[key.path] = max(key.mode, wanted.get(key.path, key.mode))
-    held = dict(book.locks.keys_of(record.id))
+    held = dict(state.locks.keys_of(record.id))
     kept = {path: min(mode, wanted[path]) for path, mode in held.items() if path in wanted}
-    book.inherited.pop(record.id, None)
+    state.inherited.pop(record.id, None)
     record.locks = outcome.locks
     if held and (not kept or record.lock_scope == "step"):
-        acquire.release(book, record)
+        acquire.release(state, record)
         kept = {}
     elif kept != held:
-        book.locks.reduce(record.id, kept)
+        state.locks.reduce(record.id, kept)
     if kept:
         for path in held:
             if path not in kept:
-                book.write(DeleteLock(path, record.id))
+                state.write(DeleteLock(path, record.id))
             else:
-                acquire.write_lock(book, record, path)
+                acquire.write_lock(state, record, path)
     record.locked = all(kept.get(path, 0) >= mode for path, mode in wanted.items())
     record.ticket = 0
 
 
 # ---------------------------------------------------------------------- ended children
-def drop_stale(book: EngineState, tree: Tree) -> None:
+def drop_stale(state: EngineState, tree: Tree) -> None:
     """Take ended members of earlier generations out of memory; `shed` removes them from the store."""
     stale = _stale_members(tree)
     if not stale:
         return
     for member in stale:
         tree.forget(member.id)
-        book.forget(member.id)
-        if member.id not in book.removed:
-            book.shedding[member.id] = member
+        state.forget(member.id)
+        if member.id not in state.removed:
+            state.shedding[member.id] = member
     gone = {member.id for member in stale}
     for parent, names in list(tree.children.items()):
         left = [name for name in names if name not in gone]
@@ -133,7 +133,7 @@ def _stale_members(tree: Tree) -> list[ProcedureRecord]:
     ]
 
 
-def shed(book: EngineState) -> None:
+def shed(state: EngineState) -> None:
     """Remove the next slice of members of earlier generations, children before their parents."""
-    for name in list(islice(reversed(book.shedding), SLICE)):
-        remove_one(book, book.shedding[name])
+    for name in list(islice(reversed(state.shedding), SLICE)):
+        remove_one(state, state.shedding[name])

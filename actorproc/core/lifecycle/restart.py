@@ -26,7 +26,7 @@ KEPT = 16
 """Tokens that a head keeps at most: those of its newest generations."""
 
 
-def refusal(book: EngineState, new: NewProcedure, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
+def refusal(state: EngineState, new: NewProcedure, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
     """Why a submit that was not done cannot have the id of an existing procedure as its policy says; None: it can."""
     if reuse.policy == "error":
         return DuplicateProcedure(
@@ -37,16 +37,16 @@ def refusal(book: EngineState, new: NewProcedure, reuse: IdReuse, known: Procedu
         return DuplicateProcedure(
             f"procedure {known.id} exists as {known.type_name}; it cannot be restarted as {new.type_name}"
         )
-    return _no_restart(book, reuse, known)
+    return _no_restart(state, reuse, known)
 
 
-def _no_restart(book: EngineState, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
+def _no_restart(state: EngineState, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
     name = f"{known.id} cannot be restarted: it"
     if known.parent is not None:
         return NotAllowed(f"{name} is a child of {known.parent}; only a root can, with all that ran under it")
     if known.state not in TERMINAL:
         return NotAllowed(f"{name} has not ended (it is {known.state}); wait for its end, or abort it")
-    tree = book.tree_of(known)
+    tree = state.tree_of(known)
     if tree.open:
         return NotAllowed(f"{name} left children behind that have not finished; it can be when they have")
     if tree.running:
@@ -56,10 +56,10 @@ def _no_restart(book: EngineState, reuse: IdReuse, known: ProcedureRecord) -> Ac
             f"{name} has succeeded, and on_existing='restart-failed' takes what failed or was undone; "
             "on_existing='restart' takes it as well"
         )
-    path = next((path for path, poison in book.poisons.items() if known.id in poison.roots), None)
+    path = next((path for path, poison in state.poisons.items() if known.id in poison.roots), None)
     if path is not None:
         # The new generation is the same root to its own poison, which would not stop it.
-        return KeyPoisoned(f"{name} left a key poisoned: {book.poison_notice(path)}")
+        return KeyPoisoned(f"{name} left a key poisoned: {state.poison_notice(path)}")
     return None
 
 
@@ -69,34 +69,34 @@ def was_done(known: ProcedureRecord, reuse: IdReuse) -> bool:
     return any(tokens[at : at + TOKEN] == reuse.token for at in range(0, len(tokens), TOKEN))
 
 
-def make_room(book: EngineState, restarted: Iterable[str], accepted: Iterable[str]) -> None:
+def make_room(state: EngineState, restarted: Iterable[str], accepted: Iterable[str]) -> None:
     """Remove the ended roots that begin anew, and members of earlier generations whose ids new procedures get."""
     for name in restarted:
-        known = book.procs[name]
-        tree = book.tree_of(known)
-        book.dismiss(tree)
-        book.unsettled.pop(name, None)
-        remove_one(book, known)
-        book.shedding.update((id_, member) for id_, member in tree.members.items() if member is not known)
-        book.predecessors[name] = known
+        known = state.procs[name]
+        tree = state.tree_of(known)
+        state.dismiss(tree)
+        state.unsettled.pop(name, None)
+        remove_one(state, known)
+        state.shedding.update((id_, member) for id_, member in tree.members.items() if member is not known)
+        state.predecessors[name] = known
     for name in accepted:
-        if name in book.shedding:
-            remove_one(book, book.shedding[name])
+        if name in state.shedding:
+            remove_one(state, state.shedding[name])
 
 
-def follows(book: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool:
+def follows(state: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool:
     """Mark the head of a procedure with its token; True when it is the next generation of another one.
 
     That one has the place of the other in submit order. So it stays the first of its tree, and as old as it was for
     those who look for the youngest in a cycle of lock waiting (as a restarted transaction keeps its timestamp).
     """
-    known = book.predecessors.pop(record.id, None)
+    known = state.predecessors.pop(record.id, None)
     if known is None:
         record.past = Past(tokens=reuse.token)
         return False
     record.seq = known.seq
     record.generation = known.generation + 1
-    renewed = book.next_seq if known.children or known.renewed else 0
+    renewed = state.next_seq if known.children or known.renewed else 0
     tokens = (reuse.token + known.tokens)[: KEPT * TOKEN]
     record.past = Past(renewed=renewed, tokens=tokens, first=record.generation)
     return True

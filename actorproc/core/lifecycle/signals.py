@@ -42,64 +42,64 @@ MAX_PUBLISHED = 100_000
 
 
 # ---------------------------------------------------------------------- signals to a procedure
-def signal(book: EngineState, event: Signalled) -> None:
+def signal(state: EngineState, event: Signalled) -> None:
     """Deliver a signal to a procedure; it is kept when the procedure does not wait yet. False: it has ended."""
-    record = book.procs.get(event.id)
-    if event.id in book.damaged or record is None:
+    record = state.procs.get(event.id)
+    if event.id in state.damaged or record is None:
         unknown = UnknownProcedure(
             f"no procedure has the id {event.id!r}, so nothing would take this signal; publish() sends an event by name"
         )
-        book.command(Reply(event.reply, error=error_of(book, event.id) or unknown))
+        state.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
         return
     if record.state in TERMINAL:
-        book.command(Reply(event.reply, value=False))
+        state.command(Reply(event.reply, value=False))
         return
-    if is_repeated(book, event.id, event.dedup):
-        book.command(Reply(event.reply, value=True))
+    if is_repeated(state, event.id, event.dedup):
+        state.command(Reply(event.reply, value=True))
         return
-    row = EventRecord(event.id, next_number(book, event.id), event.payload, event.dedup, book.now)
+    row = EventRecord(event.id, next_number(state, event.id), event.payload, event.dedup, state.now)
     if record.event is not None and record.state is not ProcedureState.RUNNABLE:
-        _deliver(book, record, row)
-    elif len(book.buffered.get(event.id, ())) < MAX_BUFFERED:
-        keep(book, row)
+        _deliver(state, record, row)
+    elif len(state.buffered.get(event.id, ())) < MAX_BUFFERED:
+        keep(state, row)
     else:
-        book.command(Reply(event.reply, error=_too_many(f"signals to {event.id}")))
+        state.command(Reply(event.reply, error=_too_many(f"signals to {event.id}")))
         return
     if event.reason is not None:
-        book.audit(record, "signal", event.reason)
-    book.command(Reply(event.reply, value=True))
+        state.audit(record, "signal", event.reason)
+    state.command(Reply(event.reply, value=True))
 
 
 # ---------------------------------------------------------------------- events by name
-def publish(book: EngineState, event: Published) -> None:
+def publish(state: EngineState, event: Published) -> None:
     """Deliver an event to the procedure that has waited for it longest; it is kept when none waits yet."""
     target = event_target(event.name)
-    if is_repeated(book, target, event.dedup):
-        book.command(Reply(event.reply))
+    if is_repeated(state, target, event.dedup):
+        state.command(Reply(event.reply))
         return
-    record = next((book.procs[name] for name in first_listener(book, event.name)), None)
-    row = EventRecord(target, next_number(book, target), event.payload, event.dedup, book.now)
+    record = next((state.procs[name] for name in first_listener(state, event.name)), None)
+    row = EventRecord(target, next_number(state, target), event.payload, event.dedup, state.now)
     if record is not None:
-        _deliver(book, record, row)
-    elif (error := _no_room(book, event.name)) is None:
-        keep(book, row)
+        _deliver(state, record, row)
+    elif (error := _no_room(state, event.name)) is None:
+        keep(state, row)
     else:
-        book.command(Reply(event.reply, error=error))
+        state.command(Reply(event.reply, error=error))
         return
     if event.reason is not None:
-        book.audit(record, "publish", event.reason, event.name)
-    book.command(Reply(event.reply))
+        state.audit(record, "publish", event.reason, event.name)
+    state.command(Reply(event.reply))
 
 
-def first_listener(book: EngineState, event: str) -> tuple[str, ...]:
+def first_listener(state: EngineState, event: str) -> tuple[str, ...]:
     """Id of the procedure that has waited longest for an event name, if one does; damaged ones wait no more."""
-    return tuple(islice((name for name in book.listeners.of(event) if name not in book.damaged), 1))
+    return tuple(islice((name for name in state.subscribers.of(event) if name not in state.damaged), 1))
 
 
-def _no_room(book: EngineState, name: str) -> ActorprocError | None:
-    if len(book.buffered.get(event_target(name), ())) >= MAX_BUFFERED:
+def _no_room(state: EngineState, name: str) -> ActorprocError | None:
+    if len(state.buffered.get(event_target(name), ())) >= MAX_BUFFERED:
         return _too_many(f"events called {name!r}")
-    if book.published >= MAX_PUBLISHED:
+    if state.published >= MAX_PUBLISHED:
         return _too_many("events by name", MAX_PUBLISHED)
     return None
 
@@ -110,62 +110,62 @@ def _too_many(things: str, number: int | None = None) -> NotAllowed:
 
 
 # ---------------------------------------------------------------------- taking
-def _deliver(book: EngineState, record: ProcedureRecord, row: EventRecord) -> None:
+def _deliver(state: EngineState, record: ProcedureRecord, row: EventRecord) -> None:
     """A procedure that waits gets a signal that was not kept."""
-    forget_listening(book, record)
+    forget_listening(state, record)
     record.payload = row.payload
     record.due_at = None
     move(record, Trigger.SIGNALLED)
-    book.touch(record)
-    wake(book, record)
+    state.touch(record)
+    wake(state, record)
     if row.dedup is not None:
-        remember(book, row)
+        remember(state, row)
 
 
-def take_buffered(book: EngineState, record: ProcedureRecord, event: str) -> bytes | None:
+def take_buffered(state: EngineState, record: ProcedureRecord, event: str) -> bytes | None:
     """The payload of the oldest signal kept for a procedure, or else of the event that it begins to wait for."""
     for target in (record.id, event_target(event)):
-        kept = book.buffered.get(target)
+        kept = state.buffered.get(target)
         if kept:
             row = kept[0]
-            discard(book, row, is_stored=True)
-            remember(book, row)
+            discard(state, row, is_stored=True)
+            remember(state, row)
             return row.payload
     return None
 
 
 # ---------------------------------------------------------------------- removing
-def withdraw(book: EngineState, event: SignalsWithdrawn) -> None:
+def withdraw(state: EngineState, event: SignalsWithdrawn) -> None:
     """Remove kept signals for an operator; the reply is how many there were."""
     target = event.id if event.name is None else event_target(event.name)
     assert target is not None
-    kept = book.buffered.get(target, ())
+    kept = state.buffered.get(target, ())
     chosen = [row for row in kept if event.number is None or row.seq == event.number]
     for row in chosen:
-        discard(book, row)
+        discard(state, row)
     if chosen:
-        book.audit(None, "withdraw", event.reason, f"{len(chosen)} of {target}")
-    book.command(Reply(event.reply, value=len(chosen)))
+        state.audit(None, "withdraw", event.reason, f"{len(chosen)} of {target}")
+    state.command(Reply(event.reply, value=len(chosen)))
 
 
-def published(book: EngineState) -> list[str]:
+def published(state: EngineState) -> list[str]:
     """Targets of all events by name that are kept."""
-    return [target for target in book.buffered if name_of_event(target) is not None] if book.published else []
+    return [target for target in state.buffered if name_of_event(target) is not None] if state.published else []
 
 
-def too_old(book: EngineState, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
+def too_old(state: EngineState, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
     """Events kept under these targets whose time is over at `at`."""
-    limit = book.retention.signals_seconds
+    limit = state.retention.signals_seconds
     if limit is None:
         return ()
-    kept = (row for target in targets for row in book.buffered.get(target, ()))
+    kept = (row for target in targets for row in state.buffered.get(target, ()))
     return tuple((row.target, row.seq) for row in kept if at - row.at >= limit)
 
 
-def expire(book: EngineState, event: SignalsExpired) -> None:
+def expire(state: EngineState, event: SignalsExpired) -> None:
     """Remove those of the events that are still there and have been kept long enough."""
     chosen = set(event.rows)
     targets = dict.fromkeys(target for target, _ in event.rows if name_of_event(target) is not None)
-    for target, number in too_old(book, targets, event.at):
+    for target, number in too_old(state, targets, event.at):
         if (target, number) in chosen:
-            discard(book, next(row for row in book.buffered[target] if row.seq == number))
+            discard(state, next(row for row in state.buffered[target] if row.seq == number))

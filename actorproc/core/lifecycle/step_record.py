@@ -22,7 +22,7 @@ _STEP, _COMMIT = StepKind.STEP, StepKind.COMMIT
 
 
 def commit_step(
-    book: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
+    state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
 ) -> None:
     """Write the record from which the next step runs, and give the next step fresh counters."""
     attempts = record.attempt
@@ -33,16 +33,16 @@ def commit_step(
     record.state_at = 0
     record.interrupted = None
     worker = item.token.worker
-    version = outcome.version or book.types[record.type_name].version
-    book.writes.append(
+    version = outcome.version or state.types[record.type_name].version
+    state.writes.append(
         PutStep(
             StepRecord(  # by position: half the time, and this one is made for nearly every step
                 record.id,
                 record.records,
                 _STEP,
-                book.now,
+                state.now,
                 outcome.state,
-                outcome.codec or book.types[record.type_name].codec,
+                outcome.codec or state.types[record.type_name].codec,
                 version,
                 name,
                 outcome.unit,
@@ -72,28 +72,28 @@ def commit_step(
     if not record.rolling:
         record.error = None
     if record.event is not None:
-        forget_listening(book, record)
+        forget_listening(state, record)
     if outcome.poisons is not None and (outcome.poisons or record.poisons):  # the same again: one may have been cleared
-        update_poisons(book, record, outcome.poisons)
+        update_poisons(state, record, outcome.poisons)
     if record.locks:
-        acquire.end_of_step(book, record)
-    _trim(book, record, record.records - outcome.steps)
-    book.touch(record)
+        acquire.end_of_step(state, record)
+    _trim(state, record, record.records - outcome.steps)
+    state.touch(record)
 
 
-def _trim(book: EngineState, record: ProcedureRecord, below: int) -> None:
+def _trim(state: EngineState, record: ProcedureRecord, below: int) -> None:
     """Remove records that neither recovery nor an undo reads: all but the first and the last `keep_steps`.
 
     They go in batches, so a log has between `keep_steps` and about twice as many records of done steps. A batch ends
     at the number of a record, so that what is left can be counted. `below` is the record before the newest: a retry
     may start from that one.
     """
-    meta = book.types[record.type_name]
+    meta = state.types[record.type_name]
     keep = meta.keep_steps
     if keep is None:
-        if record.rollback_supported or book.quotas.steps is None:
+        if record.rollback_supported or state.quotas.steps is None:
             return
-        keep = book.quotas.steps
+        keep = state.quotas.steps
     past = record.past
     if below - (1 if past is None else past.next) < keep:
         return
@@ -101,7 +101,7 @@ def _trim(book: EngineState, record: ProcedureRecord, below: int) -> None:
     trimmed = past.next
     if trimmed > 1:
         step = max(0, record.step - (record.records - trimmed))
-        book.write(TrimLog(record.id, max(past.trimmed, 1) + 1, trimmed, step))
+        state.write(TrimLog(record.id, max(past.trimmed, 1) + 1, trimmed, step))
     record.past = replace(past, trimmed=trimmed if trimmed > 1 else 0, next=record.records)
 
 
@@ -121,7 +121,7 @@ def death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
     return error
 
 
-def close_step(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
+def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
     """Write the closing record of a procedure whose last step ended well."""
     attempts = record.attempt
     crash = death_on_the_way(record) if record.error is not None else None
@@ -132,16 +132,16 @@ def close_step(book: EngineState, record: ProcedureRecord, item: InHand, outcome
     record.error = None
     worker = item.token.worker
     # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
-    book.writes.append(
+    state.writes.append(
         PutStep(
             StepRecord(  # by position, as in `commit_step`
                 record.id,
                 record.records,
                 _COMMIT,
-                book.now,
+                state.now,
                 outcome.state,
-                outcome.codec or book.types[record.type_name].codec,
-                outcome.version or book.types[record.type_name].version,
+                outcome.codec or state.types[record.type_name].codec,
+                outcome.version or state.types[record.type_name].version,
                 "done",
                 None,  # no unit
                 attempts,
@@ -157,20 +157,20 @@ def close_step(book: EngineState, record: ProcedureRecord, item: InHand, outcome
         )
     )
     if outcome.is_spent and record.records == 2 and record.parent is None:
-        _empty_first_record(book, record, outcome)
+        _empty_first_record(state, record, outcome)
 
 
-def _empty_first_record(book: EngineState, record: ProcedureRecord, outcome: Finished) -> None:
+def _empty_first_record(state: EngineState, record: ProcedureRecord, outcome: Finished) -> None:
     """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
     kind, codec, version = _STEP, outcome.codec, outcome.version or record.version
-    book.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
+    state.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
 
 
-def note(book: EngineState, event: NoteMade) -> None:
+def note(state: EngineState, event: NoteMade) -> None:
     """Store a write-ahead note of a running step; the step goes on when it is durable."""
-    if book.staff.current(event.token) is None:
-        book.stale_results += 1
+    if state.worker_table.current(event.token) is None:
+        state.stale_results += 1
         return
     step = max(event.step, event.token.step)
-    book.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
-    book.command(AnswerWorker(event.token, event.request))
+    state.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
+    state.command(AnswerWorker(event.token, event.request))

@@ -23,42 +23,42 @@ _INITIALIZING, _RUNNABLE = ProcedureState.INITIALIZING, ProcedureState.RUNNABLE
 _SUBMITTED, _STEP = Trigger.SUBMITTED, StepKind.STEP
 
 
-def submit(book: EngineState, event: Submitted) -> None:
+def submit(state: EngineState, event: Submitted) -> None:
     """Accept all procedures of a call or none; one that exists already with the same start is no new one."""
     accepted: list[NewProcedure] = []
     restarted: list[str] = []
     named: dict[str, NewProcedure] = {}
     for new in event.procedures:
         twin = None if new.fresh else named.get(new.id)
-        error = _refused(book, new) if twin is None else _clash_of_twins(new, twin)
+        error = _refused(state, new) if twin is None else _clash_of_twins(new, twin)
         if error is not None:
-            book.command(Reply(event.reply, error=error))
+            state.command(Reply(event.reply, error=error))
             return
         if twin is None:
             if not new.fresh:
                 named[new.id] = new
-            if new.id not in book.procs and new.id not in book.backlog:
+            if new.id not in state.procs and new.id not in state.cold_queue:
                 accepted.append(new)
-            elif new.reuse is not None and not restart.was_done(book.procs[new.id], new.reuse):
+            elif new.reuse is not None and not restart.was_done(state.procs[new.id], new.reuse):
                 accepted.append(new)
                 restarted.append(new.id)
-    if accepted and (busy := _too_many(book, len(accepted))) is not None:
-        book.command(Reply(event.reply, error=busy))
+    if accepted and (busy := _too_many(state, len(accepted))) is not None:
+        state.command(Reply(event.reply, error=busy))
         return
-    if restarted or book.shedding:
-        restart.make_room(book, restarted, (new.id for new in accepted))
-    _take_in(book, accepted)
-    book.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
+    if restarted or state.shedding:
+        restart.make_room(state, restarted, (new.id for new in accepted))
+    _take_in(state, accepted)
+    state.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
 
 
-def _refused(book: EngineState, new: NewProcedure) -> ActorprocError | None:
+def _refused(state: EngineState, new: NewProcedure) -> ActorprocError | None:
     """As `refusal`; and a state that cannot be compared by its bytes is one that the submitter has to compare."""
-    if new.reuse is not None and (existing := book.procs.get(new.id)) is not None:
+    if new.reuse is not None and (existing := state.procs.get(new.id)) is not None:
         if restart.was_done(existing, new.reuse):
             return None
-        return restart.refusal(book, new, new.reuse, existing) or _missing(book, new, root="")
-    error = refusal(book, new)
-    known = book.procs.get(new.id) if error is None and new.digest and not new.is_compared else None
+        return restart.refusal(state, new, new.reuse, existing) or _missing(state, new, root="")
+    error = refusal(state, new)
+    known = state.procs.get(new.id) if error is None and new.digest and not new.is_compared else None
     if known is not None and not (known.version == new.version and known.digest):
         return DuplicateProcedure(
             f"procedure {new.id} ({known.type_name}) exists with a state of another version; it has to be compared"
@@ -66,38 +66,38 @@ def _refused(book: EngineState, new: NewProcedure) -> ActorprocError | None:
     return error
 
 
-def _take_in(book: EngineState, accepted: list[NewProcedure]) -> None:
+def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
     """Admit these; but those that need nothing but a worker, and would get none now, wait for their turn outside."""
-    room = book.staff.room if book.hands_out else 0
-    if not book.leaves_outside:
+    room = state.worker_table.room if state.hands_out else 0
+    if not state.leaves_outside:
         room = len(accepted)
     outside = []
     for new in accepted:
-        if not _needs_only_a_worker(book, new):
-            wake(book, admit(book, new, parent=None))
+        if not _needs_only_a_worker(state, new):
+            wake(state, admit(state, new, parent=None))
         elif room > 0:
             room -= 1
-            wake(book, admit(book, new, parent=None))
+            wake(state, admit(state, new, parent=None))
         else:
-            outside.append(_stored_only(book, new))
-    book.backlog.fill(outside, book.ready.clock(book.now))
+            outside.append(_stored_only(state, new))
+    state.cold_queue.fill(outside, state.run_queue.clock(state.now))
 
 
-def _stored_only(book: EngineState, new: NewProcedure) -> ProcedureRecord:
+def _stored_only(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     """The head of a new root that is nowhere but in the store and the backlog. There may be a hundred thousand."""
-    record = _head_of(book, new)
+    record = _head_of(state, new)
     record.state = _RUNNABLE
     record.root = new.id
     record.owner = new.owner
     record.priority = new.priority
-    record.updated_at = book.now
-    book.open_roots += 1
-    book.write(_first_step(book, new))
-    book.write(PutProcedure(record, None))
+    record.updated_at = state.now
+    state.open_roots += 1
+    state.write(_first_step(state, new))
+    state.write(PutProcedure(record, None))
     return record
 
 
-def _needs_only_a_worker(book: EngineState, new: NewProcedure) -> bool:
+def _needs_only_a_worker(state: EngineState, new: NewProcedure) -> bool:
     """No other waits for it, and it waits for no other, before its turn."""
     return (
         not new.locks
@@ -106,43 +106,43 @@ def _needs_only_a_worker(book: EngineState, new: NewProcedure) -> bool:
         and new.deadline is None
         and new.limits is None
         and len(new.state) < BULKY
-        and not book.types[new.type_name].dedicated
+        and not state.types[new.type_name].dedicated
     )
 
 
-def _too_many(book: EngineState, count: int) -> ManagerBusy | None:
+def _too_many(state: EngineState, count: int) -> ManagerBusy | None:
     """The limit on unfinished roots. Children, retries and what recovery finds are never refused for it."""
-    limits = book.scheduling
+    limits = state.scheduling
     room = limits.max_queued + (limits.max_running or 0)
-    if book.open_roots + count <= room:
+    if state.open_roots + count <= room:
         return None
     allowed = f"{limits.max_queued} may be queued (Config.max_queued)"
     if limits.max_running is not None:
         allowed = f"{limits.max_running} may run (Config.max_running) and {allowed}"
     return ManagerBusy(
-        f"{book.open_roots} submitted procedures are unfinished and {count} more were refused: {allowed}; "
+        f"{state.open_roots} submitted procedures are unfinished and {count} more were refused: {allowed}; "
         "submit again when some have ended, or allow more"
     )
 
 
-def refusal(book: EngineState, new: NewProcedure, root: str = "") -> ActorprocError | None:
+def refusal(state: EngineState, new: NewProcedure, root: str = "") -> ActorprocError | None:
     """Reason why a procedure cannot be accepted; None when it can, or when it is the same submit again."""
-    if new.id in book.damaged:
-        return error_of(book, new.id)
-    known = book.procs.get(new.id)
+    if new.id in state.damaged:
+        return error_of(state, new.id)
+    known = state.procs.get(new.id)
     if known is not None:
         return _clash(new, known.type_name, known.version, known.digest)
-    return _missing(book, new, root)
+    return _missing(state, new, root)
 
 
-def _missing(book: EngineState, new: NewProcedure, root: str) -> ActorprocError | None:
+def _missing(state: EngineState, new: NewProcedure, root: str) -> ActorprocError | None:
     """Why a procedure cannot run, whatever has its id: its class is unknown, or a key that it names is poisoned."""
-    if new.type_name not in book.types:
+    if new.type_name not in state.types:
         return UnknownType(f"no class is registered as {new.type_name!r}; register it before submitting {new.id}")
-    if book.poisons:
-        path = acquire.covers_poison(book, new.locks, root)
+    if state.poisons:
+        path = acquire.covers_poison(state, new.locks, root)
         if path is not None:
-            return KeyPoisoned(f"{new.id} needs a poisoned key: {book.poison_notice(path)}")
+            return KeyPoisoned(f"{new.id} needs a poisoned key: {state.poison_notice(path)}")
     return None
 
 
@@ -166,9 +166,9 @@ def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> Ac
     return None
 
 
-def admit(book: EngineState, new: NewProcedure, parent: ProcedureRecord | None) -> ProcedureRecord:
+def admit(state: EngineState, new: NewProcedure, parent: ProcedureRecord | None) -> ProcedureRecord:
     """Make the head and the first step record of a procedure; the caller wakes it."""
-    record = _head_of(book, new)
+    record = _head_of(state, new)
     record.due_at = new.due_at
     record.locks = new.locks
     record.limit_keys = new.limit_keys
@@ -184,45 +184,45 @@ def admit(book: EngineState, new: NewProcedure, parent: ProcedureRecord | None) 
         record.owner = new.owner if new.owner is not None else parent.owner
         record.priority = max(new.priority, parent.priority)
     if len(new.state) >= BULKY:
-        book.staff.note_size(new.id, len(new.state))
+        state.worker_table.note_size(new.id, len(new.state))
     if new.locks:
         record.locked = False
-    book.admit(record, stored=False)
+    state.admit(record, stored=False)
     move(record, _SUBMITTED)
-    book.write(_first_step(book, new))
+    state.write(_first_step(state, new))
     if record.deadline is not None:
-        book.timers.add(record.deadline, record.id)
-    book.touch(record)
+        state.timers.add(record.deadline, record.id)
+    state.touch(record)
     return record
 
 
-def _head_of(book: EngineState, new: NewProcedure) -> ProcedureRecord:
+def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     """Make the part of a head that is common to all new procedures."""
-    record = copied(book.blanks.get(new.type_name) or _blank(book, new.type_name))
+    record = copied(state.blanks.get(new.type_name) or _blank(state, new.type_name))
     record.id = new.id
     record.version = new.version
     record.unit = new.unit
     record.unit_no_return = new.no_return
     record.poisons = new.poisons
     record.tags = new.tags
-    record.created_at = book.now
+    record.created_at = state.now
     record.digest = new.digest
-    record.epoch = book.epoch
-    if new.reuse is None or not restart.follows(book, record, new.reuse):
-        record.seq = book.next_seq
-        book.next_seq += 1
+    record.epoch = state.epoch
+    if new.reuse is None or not restart.follows(state, record, new.reuse):
+        record.seq = state.next_seq
+        state.next_seq += 1
     return record
 
 
-def _first_step(book: EngineState, new: NewProcedure) -> PutStep:
+def _first_step(state: EngineState, new: NewProcedure) -> PutStep:
     # By position: half the time.
-    return PutStep(StepRecord(new.id, 1, _STEP, book.now, new.state, new.codec, new.version, "submitted", new.unit))
+    return PutStep(StepRecord(new.id, 1, _STEP, state.now, new.state, new.codec, new.version, "submitted", new.unit))
 
 
-def _blank(book: EngineState, type_name: str) -> ProcedureRecord:
+def _blank(state: EngineState, type_name: str) -> ProcedureRecord:
     """Common part of the heads of a class's new procedures, with the traits that are fixed at submit."""
-    meta = book.types[type_name]
-    blank = book.blanks[type_name] = ProcedureRecord(
+    meta = state.types[type_name]
+    blank = state.blanks[type_name] = ProcedureRecord(
         id="",
         type_name=type_name,
         version=meta.version,

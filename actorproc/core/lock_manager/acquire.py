@@ -26,85 +26,85 @@ __all__ = [
 ]
 
 
-def ask(book: EngineState, record: ProcedureRecord) -> bool:
+def ask(state: EngineState, record: ProcedureRecord) -> bool:
     """Ask for all keys of a procedure; True when it holds them now.
 
     A procedure that waits already keeps its place.
     """
-    if book.locks.is_waiting(record.id):
+    if state.locks.is_waiting(record.id):
         return False
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     if not record.ticket:
         # Drawn when it asks and not before: a restart asks in the order of tickets and so makes the same queue.
-        record.ticket = book.next_ticket
-        book.next_ticket += 1
-        book.touch(record)
-    if book.locks.request(request_of(tree, record, is_undo=bool(record.undoing))):
-        _write_grant(book, record)
+        record.ticket = state.next_ticket
+        state.next_ticket += 1
+        state.touch(record)
+    if state.locks.request(request_of(tree, record, is_undo=bool(record.undoing))):
+        _write_grant(state, record)
         return True
     tree.waiting.add(record.id)
-    look_for_cycle(book, record)
+    look_for_cycle(state, record)
     return False
 
 
-def has_retaken(book: EngineState, tree: Tree) -> bool:
+def has_retaken(state: EngineState, tree: Tree) -> bool:
     """True if a tree that was retried holds again what it held; asks for it when it does not wait already."""
-    root = book.procs[tree.root]
+    root = state.procs[tree.root]
     if not root.retaking:
         return True
     if root.paused is not None:
         return False
-    if book.poisons and not root.rolling and not book.locks.is_waiting(root.id):
+    if state.poisons and not root.rolling and not state.locks.is_waiting(root.id):
         # A key that was poisoned while it was paused. Who undoes may have it.
-        path = poisoned_key(book, root)
+        path = poisoned_key(state, root)
         if path is not None:
-            book.refused[root.id] = path
+            state.refused[root.id] = path
             return False
-    return ask(book, root)
+    return ask(state, root)
 
 
-def note_grants(book: EngineState) -> list[ProcedureRecord]:
+def note_grants(state: EngineState) -> list[ProcedureRecord]:
     """Write down what releases made possible; return the procedures that go on."""
     granted = []
-    while names := book.locks.drain():
+    while names := state.locks.drain():
         for name in names:
-            record = book.procs[name]
-            book.tree_of(record).waiting.discard(name)
-            _write_grant(book, record)
+            record = state.procs[name]
+            state.tree_of(record).waiting.discard(name)
+            _write_grant(state, record)
             granted.append(record)
     return granted
 
 
-def release(book: EngineState, record: ProcedureRecord) -> None:
+def release(state: EngineState, record: ProcedureRecord) -> None:
     """Give up every key a procedure holds. Idempotent."""
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     if tree.is_bare:
         return  # nothing in it ever held a key
-    book.inherited.pop(record.id, None)
+    state.inherited.pop(record.id, None)
     tree.holders.discard(record.id)
     if tree.privileged and not tree.holders:
-        book.bereft[tree.root] = None
-    freed = book.locks.release(record.id)
+        state.bereft[tree.root] = None
+    freed = state.locks.release(record.id)
     for path in freed:
-        book.write(DeleteLock(path, record.id))
+        state.write(DeleteLock(path, record.id))
     has_descendants = freed and tree.waiting and record.id in tree.children
     if has_descendants and any(member.id in tree.waiting for member in tree.below(record.id)):
         # It covered what they wait for, so they went before others; now they stand in line, perhaps in a circle.
-        look_for_cycles(book, tree)
+        look_for_cycles(state, tree)
 
 
-def demote(book: EngineState) -> None:
+def demote(state: EngineState) -> None:
     """Trees that hold no locks any more have no privilege; those that wait in them stand in line like newcomers."""
-    for tree in [book.trees[root] for root in book.bereft if root in book.trees]:
+    for tree in [state.trees[root] for root in state.bereft if root in state.trees]:
         if not tree.holders:
             tree.privileged = False
-            for name in sorted(tree.waiting, key=lambda name: book.procs[name].ticket):
-                if not book.procs[name].undoing:
-                    book.locks.demote(name)
-    book.bereft.clear()
+            for name in sorted(tree.waiting, key=lambda name: state.procs[name].ticket):
+                if not state.procs[name].undoing:
+                    state.locks.demote(name)
+    state.bereft.clear()
 
 
-def end_of_step(book: EngineState, record: ProcedureRecord) -> None:
+def end_of_step(state: EngineState, record: ProcedureRecord) -> None:
     """A step ended: locks of ``lock_scope = "step"`` are given up, to be asked for again before the next.
 
     What the procedure keeps for its finished children stays: it belongs to the tree until the root ends.
@@ -113,67 +113,67 @@ def end_of_step(book: EngineState, record: ProcedureRecord) -> None:
         return
     record.locked = False
     record.ticket = 0
-    kept = book.inherited.get(record.id)
+    kept = state.inherited.get(record.id)
     if kept is None:
-        release(book, record)
+        release(state, record)
         return
-    before = dict(book.locks.keys_of(record.id))
-    book.locks.reduce(record.id, kept)
+    before = dict(state.locks.keys_of(record.id))
+    state.locks.reduce(record.id, kept)
     for path, mode in before.items():
         if path not in kept:
-            book.write(DeleteLock(path, record.id))
+            state.write(DeleteLock(path, record.id))
         elif mode != kept[path]:
-            write_lock(book, record, path)
+            write_lock(state, record, path)
 
 
-def inherit(book: EngineState, child: ProcedureRecord, parent: ProcedureRecord) -> None:
+def inherit(state: EngineState, child: ProcedureRecord, parent: ProcedureRecord) -> None:
     """A finished child's keys pass to its parent: relatives may take them, strangers wait (Moss 1985)."""
-    held = dict(book.locks.keys_of(child.id))
+    held = dict(state.locks.keys_of(child.id))
     if not held:
         return
-    book.tree_of(parent).hold(parent.id)
+    state.tree_of(parent).hold(parent.id)
     for path, mode in held.items():
-        book.locks.hold(parent.id, path, mode)
+        state.locks.hold(parent.id, path, mode)
         if parent.lock_scope == "step":
-            kept = book.inherited.setdefault(parent.id, {})
+            kept = state.inherited.setdefault(parent.id, {})
             kept[path] = max(mode, kept.get(path, mode))
-        write_lock(book, parent, path)
-    release(book, child)
-    if book.locks.is_waiting(parent.id):
+        write_lock(state, parent, path)
+    release(state, child)
+    if state.locks.is_waiting(parent.id):
         # It may stand in line behind a request for what it holds only now.
-        look_for_cycle(book, parent)
+        look_for_cycle(state, parent)
 
 
-def write_lock(book: EngineState, holder: ProcedureRecord, path: str) -> None:
+def write_lock(state: EngineState, holder: ProcedureRecord, path: str) -> None:
     """Write down a key that a procedure holds, in the mode it has it."""
-    mode = LockMode(book.locks.keys_of(holder.id)[path])
-    kept = book.inherited.get(holder.id, {}).get(path, 0)
-    book.write(PutLock(LockRecord(path, mode, holder.id, holder.root, book.now, int(kept))))
+    mode = LockMode(state.locks.keys_of(holder.id)[path])
+    kept = state.inherited.get(holder.id, {}).get(path, 0)
+    state.write(PutLock(LockRecord(path, mode, holder.id, holder.root, state.now, int(kept))))
 
 
-def keep_granted(book: EngineState, record: ProcedureRecord) -> None:
+def keep_granted(state: EngineState, record: ProcedureRecord) -> None:
     """It asks for no more keys: its keys are those it holds, or held when its tree failed and is to have again."""
-    held = book.locks.keys_of(record.id)
-    again = {key.path: key.mode for key in book.procs[record.root].retaking}
+    held = state.locks.keys_of(record.id)
+    again = {key.path: key.mode for key in state.procs[record.root].retaking}
     to_have = (key for key in record.locks if key.path not in held and again.get(key.path, 0) >= key.mode)
     record.locks = (*(LockKey(path, mode) for path, mode in held.items()), *to_have)
     record.locked = True
 
 
-def withdraw(book: EngineState, record: ProcedureRecord) -> None:
+def withdraw(state: EngineState, record: ProcedureRecord) -> None:
     """Stop waiting for locks. Idempotent."""
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     if not tree.is_bare:
-        book.locks.withdraw(record.id)
+        state.locks.withdraw(record.id)
         tree.waiting.discard(record.id)
 
 
-def covers_poison(book: EngineState, keys: tuple[LockKey, ...], root: str) -> str | None:
+def covers_poison(state: EngineState, keys: tuple[LockKey, ...], root: str) -> str | None:
     """The poisoned key that refuses these keys to a tree, None when there is none.
 
     A poison key conflicts like a write lock of its owner, never with the tree of one who poisoned it.
     """
-    for path, poison in book.poisons.items():
+    for path, poison in state.poisons.items():
         if root in poison.roots:
             continue
         for key in keys:
@@ -182,47 +182,47 @@ def covers_poison(book: EngineState, keys: tuple[LockKey, ...], root: str) -> st
     return None
 
 
-def poisoned_key(book: EngineState, record: ProcedureRecord) -> str | None:
+def poisoned_key(state: EngineState, record: ProcedureRecord) -> str | None:
     """The poisoned key that keeps a procedure from the keys it does not hold yet.
 
     Past the point of no return there is only the way forward, poisoned or not.
     """
-    if book.has_no_return(record):
+    if state.has_no_return(record):
         return None
-    held = book.locks.keys_of(record.id)
+    held = state.locks.keys_of(record.id)
     wanted = tuple(key for key in record.retaking or record.locks if held.get(key.path, 0) < key.mode)
-    return covers_poison(book, wanted, record.root)
+    return covers_poison(state, wanted, record.root)
 
 
-def _write_grant(book: EngineState, record: ProcedureRecord) -> None:
-    tree = book.tree_of(record)
+def _write_grant(state: EngineState, record: ProcedureRecord) -> None:
+    tree = state.tree_of(record)
     is_first = tree.hold(record.id)
     keys = record.retaking or record.locks
     if record.retaking:
-        _note_retaken(book, tree, record)
+        _note_retaken(state, tree, record)
     else:
         record.locked = True
     for path in dict.fromkeys(key.path for key in keys):
-        write_lock(book, record, path)
-    book.touch(record)
+        write_lock(state, record, path)
+    state.touch(record)
     if is_first:
         # The tree holds locks now, so its other waiters go before those of trees that hold none.
-        for name in sorted(tree.waiting, key=lambda name: book.procs[name].ticket):
-            book.locks.promote(name)
+        for name in sorted(tree.waiting, key=lambda name: state.procs[name].ticket):
+            state.locks.promote(name)
     if record.id in tree.children:
         # Those below it may have stood in line behind it.
         below = [name for name in tree.waiting if tree.is_below(name, record.id)]
-        for name in sorted(below, key=lambda name: book.procs[name].ticket):
-            book.locks.look_again(name)
-    if is_first or book.locks.is_in_the_way(keys):
-        look_for_cycles(book, tree)
+        for name in sorted(below, key=lambda name: state.procs[name].ticket):
+            state.locks.look_again(name)
+    if is_first or state.locks.is_in_the_way(keys):
+        look_for_cycles(state, tree)
 
 
-def _note_retaken(book: EngineState, tree: Tree, root: ProcedureRecord) -> None:
+def _note_retaken(state: EngineState, tree: Tree, root: ProcedureRecord) -> None:
     """The tree holds again what it held when its root failed: it goes on."""
     if root.lock_scope == "step":
         # Not for its next step, but for its tree until it ends.
-        book.inherited[root.id] = {key.path: key.mode for key in root.retaking}
+        state.inherited[root.id] = {key.path: key.mode for key in root.retaking}
     root.retaking = ()
     tree.note_still(root)
-    book.retaken[root.id] = None
+    state.retaken[root.id] = None

@@ -14,27 +14,27 @@ from actorproc.model.states import TERMINAL
 __all__ = ["goes_forward", "is_closed", "keeper_in", "let_pass", "look_for_cycle", "look_for_cycles"]
 
 
-def look_for_cycles(book: EngineState, tree: Tree) -> None:
+def look_for_cycles(state: EngineState, tree: Tree) -> None:
     """Look at the waiters of a tree: what was granted, or who gave way, may have closed or left a cycle."""
-    for name in book.locks.crowds.of(tree.root):
-        look_for_cycle(book, book.procs[name])
+    for name in state.locks.crowds.of(tree.root):
+        look_for_cycle(state, state.procs[name])
 
 
-def look_for_cycle(book: EngineState, record: ProcedureRecord) -> None:
+def look_for_cycle(state: EngineState, record: ProcedureRecord) -> None:
     """Look for a cycle at a waiting procedure; the youngest tree in it that may fail is named its victim."""
-    if not book.locks.waiting()[record.id].privileged:
+    if not state.locks.waiting()[record.id].privileged:
         return
-    cycle = _graph(book).cycle_from(record.id)
+    cycle = _graph(state).cycle_from(record.id)
     if not cycle:
         return
-    roots = {book.procs[name].root for name in cycle}
-    if any(root in book.victims for root in roots):
+    roots = {state.procs[name].root for name in cycle}
+    if any(root in state.victims for root in roots):
         return
     # Who undoes already cannot fail once more; who may not turn back is spared while there is another.
-    forward = {book.procs[name].root for name in cycle if goes_forward(book.procs[name])}
-    tops = [book.procs[root] for root in forward or roots]
-    able = [top for top in tops if not book.has_no_return(top) and not top.failing] or tops
-    book.victims[max(able, key=lambda top: top.seq).id] = cycle
+    forward = {state.procs[name].root for name in cycle if goes_forward(state.procs[name])}
+    tops = [state.procs[root] for root in forward or roots]
+    able = [top for top in tops if not state.has_no_return(top) and not top.failing] or tops
+    state.victims[max(able, key=lambda top: top.seq).id] = cycle
 
 
 def goes_forward(record: ProcedureRecord) -> bool:
@@ -42,48 +42,48 @@ def goes_forward(record: ProcedureRecord) -> bool:
     return not (record.rolling or record.undoing)
 
 
-def is_closed(book: EngineState, cycle: list[str]) -> bool:
+def is_closed(state: EngineState, cycle: list[str]) -> bool:
     """True if all of a cycle wait still; some may have ended since it was found, or wait no more."""
-    graph = _graph(book)
+    graph = _graph(state)
     return all(graph.waits(name) for name in cycle)
 
 
-def let_pass(book: EngineState, cycle: list[str]) -> bool:
+def let_pass(state: EngineState, cycle: list[str]) -> bool:
     """Open a cycle by letting one of it, that only stands in line there, go before the others; False when none does.
 
     To stand in line is fairness alone: no procedure has to fail for it.
     """
-    queued = [name for name in cycle if book.locks.is_waiting(name)]
-    for name in sorted(queued, key=lambda name: book.procs[name].ticket):
-        if book.locks.leave_line(name):
-            if not book.locks.is_waiting(name) or name not in _graph(book).cycle_from(name):
+    queued = [name for name in cycle if state.locks.is_waiting(name)]
+    for name in sorted(queued, key=lambda name: state.procs[name].ticket):
+        if state.locks.leave_line(name):
+            if not state.locks.is_waiting(name) or name not in _graph(state).cycle_from(name):
                 return True
-            book.locks.join_line(name)
+            state.locks.join_line(name)
     return False
 
 
-def keeper_in(book: EngineState, cycle: list[str]) -> ProcedureRecord | None:
+def keeper_in(state: EngineState, cycle: list[str]) -> ProcedureRecord | None:
     """The youngest that goes forward and keeps something from an undo of its own tree, in a cycle where all undo.
 
     It waits for the others by its children alone. Once it fails, what it holds is no obstacle to its relatives.
     """
-    graph = _graph(book)
+    graph = _graph(state)
     found = []
     for name, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         for holder in graph.obstacles(name):
-            record = book.procs.get(holder)
-            if record is None or record.root != book.procs[name].root or record.state in TERMINAL:
+            record = state.procs.get(holder)
+            if record is None or record.root != state.procs[name].root or record.state in TERMINAL:
                 continue
-            if goes_forward(record) and not book.has_no_return(record) and following in graph.held_up_by(name, holder):
+            if goes_forward(record) and not state.has_no_return(record) and following in graph.held_up_by(name, holder):
                 found.append(record)
     return max(found, key=lambda record: record.seq, default=None)
 
 
-def _graph(book: EngineState) -> WaitGraph:
+def _graph(state: EngineState) -> WaitGraph:
     return WaitGraph(
-        book.locks,
-        put_off=partial(put_off, book) if book.stalled else None,
+        state.locks,
+        put_off=partial(put_off, state) if state.stalled else None,
         # A holder that is not in memory belongs to a cold tree, in which no procedure waits for a lock.
-        tree_of=lambda name: book.procs[name].root if name in book.procs else "",
-        lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
+        tree_of=lambda name: state.procs[name].root if name in state.procs else "",
+        lineage_of=lambda name: state.trees[state.procs[name].root].lineage(name),
     )

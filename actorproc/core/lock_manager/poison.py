@@ -21,95 +21,95 @@ __all__ = ["clear", "declare", "disown", "free_tree", "poison", "take_back_all",
 _DECLARED = "set by poison_keys() before a risky step"
 
 
-def poison(book: EngineState, path: str, by: ProcedureRecord, reason: str) -> None:
+def poison(state: EngineState, path: str, by: ProcedureRecord, reason: str) -> None:
     """Poison a key; who waits for it already fails."""
-    known = book.poisons.get(path)
+    known = state.poisons.get(path)
     owners = () if known is None else known.owners
     others = tuple(owner for owner in owners if owner != (by.id, by.root))
-    _put(book, PoisonRecord(path, by.id, by.root, book.now, reason, others))
-    _refuse_waiters(book)
+    _put(state, PoisonRecord(path, by.id, by.root, state.now, reason, others))
+    _refuse_waiters(state)
 
 
-def declare(book: EngineState, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
+def declare(state: EngineState, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
     """Poison the keys that a procedure names in `poison_keys()`, also those that another one has poisoned before."""
     for path in keys:
-        known = book.poisons.get(path)
+        known = state.poisons.get(path)
         if known is None:
-            poison(book, path, record, _DECLARED)
+            poison(state, path, record, _DECLARED)
         elif (record.id, record.root) not in known.owners:
-            _put(book, replace(known, others=(*known.others, (record.id, record.root))))
+            _put(state, replace(known, others=(*known.others, (record.id, record.root))))
 
 
-def update_poisons(book: EngineState, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
+def update_poisons(state: EngineState, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
     """Take what `poison_keys()` names now: the difference to what it named before goes into this decision."""
     for path in record.poisons:
         if path not in keys:
-            _take_back(book, record, path)
-    declare(book, record, keys)
+            _take_back(state, record, path)
+    declare(state, record, keys)
     record.poisons = keys
 
 
-def take_back_all(book: EngineState, record: ProcedureRecord) -> None:
+def take_back_all(state: EngineState, record: ProcedureRecord) -> None:
     """A retried procedure came to a clean end: whatever it poisoned on the way is sound again."""
-    for path in list(book.poisons):
-        _take_back(book, record, path)
+    for path in list(state.poisons):
+        _take_back(state, record, path)
 
 
-def free_tree(book: EngineState, tree: Tree) -> None:
+def free_tree(state: EngineState, tree: Tree) -> None:
     """An operator answers for what a tree left half done: none of its poison stays."""
     for record in tree.members.values():
-        take_back_all(book, record)
+        take_back_all(state, record)
 
 
-def disown(book: EngineState, root: str) -> None:
+def disown(state: EngineState, root: str) -> None:
     """Keep what a removed tree poisoned. A procedure that gets one of its ids is not exempt, and frees nothing."""
-    for known in list(book.poisons.values()):
+    for known in list(state.poisons.values()):
         if root in known.roots:
             others = tuple((name, UNKNOWN_ROOT if theirs == root else theirs) for name, theirs in known.others)
-            _put(book, replace(known, root=UNKNOWN_ROOT if known.root == root else known.root, others=others))
+            _put(state, replace(known, root=UNKNOWN_ROOT if known.root == root else known.root, others=others))
 
 
-def _take_back(book: EngineState, record: ProcedureRecord, path: str) -> None:
-    known = book.poisons.get(path)
+def _take_back(state: EngineState, record: ProcedureRecord, path: str) -> None:
+    known = state.poisons.get(path)
     own = (record.id, record.root)
     if known is None or own not in known.owners:
         return
     left = tuple(other for other in known.others if other != own)
     if (known.by, known.root) != own:
-        _put(book, replace(known, others=left))
-        _refuse_waiters(book)
+        _put(state, replace(known, others=left))
+        _refuse_waiters(state)
     elif left:
         # The key stays poisoned for those who are between setting it and a known-clean outcome, or never got there.
         by, root = left[0]
-        _put(book, PoisonRecord(path, by, root, known.at, _DECLARED, left[1:]))
-        _refuse_waiters(book)
+        _put(state, PoisonRecord(path, by, root, known.at, _DECLARED, left[1:]))
+        _refuse_waiters(state)
     else:
-        del book.poisons[path]
-        book.write(DeletePoison(path))
+        del state.poisons[path]
+        state.write(DeletePoison(path))
 
 
-def _refuse_waiters(book: EngineState) -> None:
+def _refuse_waiters(state: EngineState) -> None:
     """Fail the waiters for a poisoned key: of all trees but those that poison it themselves, or not any more."""
-    for name in list(book.locks.waiting()):
-        waiting = book.procs[name]
-        path = None if waiting.undoing else acquire.poisoned_key(book, waiting)
+    for name in list(state.locks.waiting()):
+        waiting = state.procs[name]
+        path = None if waiting.undoing else acquire.poisoned_key(state, waiting)
         if path is not None:
-            book.refused[name] = path
+            state.refused[name] = path
 
 
-def _put(book: EngineState, record: PoisonRecord) -> None:
-    book.poisons[record.path] = record
-    book.write(PutPoison(record))
+def _put(state: EngineState, record: PoisonRecord) -> None:
+    state.poisons[record.path] = record
+    state.write(PutPoison(record))
 
 
-def clear(book: EngineState, event: PoisonCleared) -> None:
+def clear(state: EngineState, event: PoisonCleared) -> None:
     """An operator found the object behind a key to be sound; False means that the key is not poisoned.
 
     Procedures that needed the key were refused, so none is woken. A poisoner that still runs goes on, and may
     poison the key again with a later step.
     """
-    is_poisoned = book.poisons.pop(event.path, None) is not None
+    is_poisoned = state.poisons.pop(event.path, None) is not None
     if is_poisoned:
-        book.write(DeletePoison(event.path))
-        book.audit(None, "clear-poison", event.reason, event.path)
-    book.command(Reply(event.reply, value=is_poisoned))
+        state.write(DeletePoison(event.path))
+        state.audit(None, "clear-poison", event.reason, event.path)
+    state.command(Reply(event.reply, value=is_poisoned))

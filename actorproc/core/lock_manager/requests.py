@@ -23,24 +23,24 @@ def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> LockReq
     return _request(tree, record, {*line, *(member.id for top in still for member in tree.below(top))}, is_undo=True)
 
 
-def could_undo_now(book: EngineState, record: ProcedureRecord) -> bool:
+def could_undo_now(state: EngineState, record: ProcedureRecord) -> bool:
     """True if the locks for the undo of a step are there already, or would be granted at once."""
-    tree = book.tree_of(record)
-    return _ungranted(book, tree, record, _holders_that_stand_still(tree)) is None
+    tree = state.tree_of(record)
+    return _ungranted(state, tree, record, _holders_that_stand_still(tree)) is None
 
 
-def put_off(book: EngineState, root: str) -> dict[str, LockRequest]:
+def put_off(state: EngineState, root: str) -> dict[str, LockRequest]:
     """Undos of a tree that let another go first because they cannot have their locks, with what they would ask for.
 
     Of siblings that hold nothing and need the same there is one: they wait for the same.
     """
-    tree = book.trees.get(root)
+    tree = state.trees.get(root)
     if tree is None or tree.undoing not in tree.waiting:
         return {}
     still = _holders_that_stand_still(tree)
     found, seen = {}, set()
     for top in tree.scopes:
-        unit = next_to_undo(book, tree, top) if top in book.stalled else None
+        unit = next_to_undo(state, tree, top) if top in state.stalled else None
         if unit is None:
             continue
         record = tree.members[unit.procedure]
@@ -49,18 +49,18 @@ def put_off(book: EngineState, root: str) -> dict[str, LockRequest]:
         if likeness in seen:
             continue
         seen.add(likeness)
-        request = _ungranted(book, tree, record, still)
+        request = _ungranted(state, tree, record, still)
         if request is not None:
             found[record.id] = request
     return found
 
 
-def _ungranted(book: EngineState, tree: Tree, record: ProcedureRecord, still: set[str]) -> LockRequest | None:
+def _ungranted(state: EngineState, tree: Tree, record: ProcedureRecord, still: set[str]) -> LockRequest | None:
     """Locks that an undo would ask for now and would have to wait for."""
     if record.lock_scope != "step" or not record.locks:
         return None
     request = _request(tree, record, {*tree.lineage(record.id), *still}, is_undo=True)
-    return None if book.locks.is_free(request) else request
+    return None if state.locks.is_free(request) else request
 
 
 def _holders_that_stand_still(tree: Tree) -> set[str]:

@@ -31,37 +31,37 @@ _FORCED = "bypassed"
 _NAMED = 3
 
 
-def request_bypass(book: EngineState, event: BypassRequested) -> None:
+def request_bypass(state: EngineState, event: BypassRequested) -> None:
     """End a procedure as if it had succeeded; False when it has ended already, other than `FAILED`."""
-    record = book.procs.get(event.id)
+    record = state.procs.get(event.id)
     if record is None:
         unknown = UnknownProcedure(f"no procedure has the id {event.id!r}")
-        book.command(Reply(event.reply, error=error_of(book, event.id) or unknown))
+        state.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
         return
-    error = _refusal(book, record, event)
+    error = _refusal(state, record, event)
     if error is not None:
-        book.command(Reply(event.reply, error=error))
+        state.command(Reply(event.reply, error=error))
     elif record.state is ProcedureState.FAILED:
-        _bypass_failed_root(book, record, event)
-        book.command(Reply(event.reply, value=True))
+        _bypass_failed_root(state, record, event)
+        state.command(Reply(event.reply, value=True))
     elif not is_open(record):
-        book.command(Reply(event.reply, value=False))
+        state.command(Reply(event.reply, value=False))
     else:
-        _bypass(book, record, event)
-        book.command(Reply(event.reply, value=True))
+        _bypass(state, record, event)
+        state.command(Reply(event.reply, value=True))
 
 
-def take_up_bypasses(book: EngineState, busy: Sequence[Tree]) -> None:
+def take_up_bypasses(state: EngineState, busy: Sequence[Tree]) -> None:
     """Go on with what was to be bypassed, after a start or a failed commit."""
     for tree in busy:
         wanted = [record for record in tree.members.values() if record.bypassing]
         for record in reversed(wanted):
-            if record.forced and record.id in book.staff.in_hand:
-                _stop_step(book, record)
-            settle_bypass(book, record)
+            if record.forced and record.id in state.worker_table.in_hand:
+                _stop_step(state, record)
+            settle_bypass(state, record)
 
 
-def _refusal(book: EngineState, record: ProcedureRecord, event: BypassRequested) -> ActorprocError | None:
+def _refusal(state: EngineState, record: ProcedureRecord, event: BypassRequested) -> ActorprocError | None:
     if record.state is ProcedureState.FAILED:
         if record.parent is None:
             return None
@@ -71,13 +71,13 @@ def _refusal(book: EngineState, record: ProcedureRecord, event: BypassRequested)
         )
     if not is_open(record):
         return None
-    below = _open_below(book, record)
+    below = _open_below(state, record)
     if below and not event.children:
         return NotAllowed(
             f"{record.id} has {len(below)} descendants that have not ended ({_names(below)}); bypass those first, or "
             f"all of them with bypass({record.id!r}, children=True)"
         )
-    running = [member for member in (record, *below) if member.id in book.staff.in_hand]
+    running = [member for member in (record, *below) if member.id in state.worker_table.in_hand]
     if running and not event.force:
         return NotAllowed(
             f"a worker has a step of {_names(running)} in hand; wait for its end, or kill it with "
@@ -86,8 +86,8 @@ def _refusal(book: EngineState, record: ProcedureRecord, event: BypassRequested)
     return None
 
 
-def _open_below(book: EngineState, record: ProcedureRecord) -> list[ProcedureRecord]:
-    return [member for member in book.tree_of(record).below(record.id) if member is not record and is_open(member)]
+def _open_below(state: EngineState, record: ProcedureRecord) -> list[ProcedureRecord]:
+    return [member for member in state.tree_of(record).below(record.id) if member is not record and is_open(member)]
 
 
 def _names(members: list[ProcedureRecord]) -> str:
@@ -95,50 +95,50 @@ def _names(members: list[ProcedureRecord]) -> str:
     return ", ".join(member.id for member in members[:_NAMED]) + more
 
 
-def _bypass(book: EngineState, record: ProcedureRecord, event: BypassRequested) -> None:
-    tree = book.tree_of(record)
-    targets = [record, *_open_below(book, record)]
+def _bypass(state: EngineState, record: ProcedureRecord, event: BypassRequested) -> None:
+    tree = state.tree_of(record)
+    targets = [record, *_open_below(state, record)]
     ancestors = [tree.members[name] for name in tree.lineage(record.id)[1:]] if event.ancestors else []
     ancestors = [member for member in ancestors if is_open(member)]
     for member in (*targets, *ancestors):
         member.bypassing = True
         member.forced = member.forced or event.force
-        _take_out(book, member)
-        book.audit(member, "bypass", event.reason, "" if member is record else f"with {record.id}")
+        _take_out(state, member)
+        state.audit(member, "bypass", event.reason, "" if member is record else f"with {record.id}")
     for member in (*targets, *(ancestors if event.force else ())):
-        if member.id in book.staff.in_hand:
-            _stop_step(book, member)
+        if member.id in state.worker_table.in_hand:
+            _stop_step(state, member)
     # Descendants before their parents: a parent ends with the last of them.
     for member in (*reversed(targets), *ancestors):
-        settle_bypass(book, member)
+        settle_bypass(state, member)
 
 
-def _take_out(book: EngineState, member: ProcedureRecord) -> None:
+def _take_out(state: EngineState, member: ProcedureRecord) -> None:
     """It is not handed out, woken or asked any more."""
-    book.ready.discard(member.id)
-    book.asking.pop(member.id, None)
+    state.run_queue.discard(member.id)
+    state.asking.pop(member.id, None)
     if not member.retaking:  # else those below it that go on need what their root takes again
-        acquire.withdraw(book, member)
+        acquire.withdraw(state, member)
     if not member.locked and member.lock_scope == "procedure":
-        acquire.keep_granted(book, member)
-    forget_listening(book, member)
+        acquire.keep_granted(state, member)
+    forget_listening(state, member)
     member.due_at = None
-    book.touch(member)
+    state.touch(member)
 
 
-def _stop_step(book: EngineState, member: ProcedureRecord) -> None:
-    worker = book.staff.in_hand[member.id]
+def _stop_step(state: EngineState, member: ProcedureRecord) -> None:
+    worker = state.worker_table.in_hand[member.id]
     item: InHand = worker.queue[member.id]
     item.forced = _FORCED
-    stop_forced(book, worker, item)
+    stop_forced(state, worker, item)
 
 
-def _bypass_failed_root(book: EngineState, root: ProcedureRecord, event: BypassRequested) -> None:
+def _bypass_failed_root(state: EngineState, root: ProcedureRecord, event: BypassRequested) -> None:
     """Bypass a failed root with all that its tree left half done: its keys are not poisoned any more."""
     root.run += 1
     root.ended_in = 0
-    book.forget_acknowledgement(root.id)
-    book.audit(root, "bypass", event.reason, "it had failed")
-    close_bypassed(book, root)
-    free_tree(book, book.tree_of(root))
+    state.forget_acknowledgement(root.id)
+    state.audit(root, "bypass", event.reason, "it had failed")
+    close_bypassed(state, root)
+    free_tree(state, state.tree_of(root))
     assert root.state in TERMINAL

@@ -23,59 +23,59 @@ __all__ = ["request_pause", "request_resume"]
 _NO_REASON = "on request"
 
 
-def request_pause(book: EngineState, event: PauseRequested) -> None:
+def request_pause(state: EngineState, event: PauseRequested) -> None:
     """Hand out nothing more of a procedure and what is below it, or of all; False when the procedure has ended."""
     if event.id is None:
-        book.paused = event.reason or _NO_REASON
-        book.audit(None, "pause", event.reason)
-        book.command(Reply(event.reply, value=True))
+        state.paused = event.reason or _NO_REASON
+        state.audit(None, "pause", event.reason)
+        state.command(Reply(event.reply, value=True))
         return
-    record = _find(book, event.id, event.reply)
+    record = _find(state, event.id, event.reply)
     if record is None:
         return
     if record.state in TERMINAL:
-        book.command(Reply(event.reply, value=False))
+        state.command(Reply(event.reply, value=False))
         return
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     record.paused = event.reason or _NO_REASON
     tree.note_still(record)
-    book.audit(record, "pause", event.reason)
+    state.audit(record, "pause", event.reason)
     for member in tree.below(record.id):
-        book.ready.discard(member.id)
-        if book.locks.is_waiting(member.id):
-            acquire.withdraw(book, member)
+        state.run_queue.discard(member.id)
+        if state.locks.is_waiting(member.id):
+            acquire.withdraw(state, member)
             member.ticket = 0
-            book.touch(member)
-        take_back(book, member)
-    book.command(Reply(event.reply, value=True))
+            state.touch(member)
+        take_back(state, member)
+    state.command(Reply(event.reply, value=True))
 
 
-def request_resume(book: EngineState, event: ResumeRequested) -> None:
+def request_resume(state: EngineState, event: ResumeRequested) -> None:
     """Lift a pause; False when there was none. A pause of an ancestor, or of the whole manager, is another one."""
     if event.id is None:
-        was_paused = book.paused is not None
-        book.paused = None
+        was_paused = state.paused is not None
+        state.paused = None
         if was_paused:
-            book.audit(None, "resume", event.reason)
-        book.command(Reply(event.reply, value=was_paused))
+            state.audit(None, "resume", event.reason)
+        state.command(Reply(event.reply, value=was_paused))
         return
-    record = _find(book, event.id, event.reply)
+    record = _find(state, event.id, event.reply)
     if record is None:
         return
     was_paused = record.paused is not None
     if was_paused:
-        tree = book.tree_of(record)
+        tree = state.tree_of(record)
         record.paused = None
         tree.note_still(record)
-        book.audit(record, "resume", event.reason)
-        acquire.has_retaken(book, tree)
-        go_on(book, tree, record.id)
-    book.command(Reply(event.reply, value=was_paused))
+        state.audit(record, "resume", event.reason)
+        acquire.has_retaken(state, tree)
+        go_on(state, tree, record.id)
+    state.command(Reply(event.reply, value=was_paused))
 
 
-def _find(book: EngineState, id: str, reply: int) -> ProcedureRecord | None:
-    record = book.procs.get(id)
+def _find(state: EngineState, id: str, reply: int) -> ProcedureRecord | None:
+    record = state.procs.get(id)
     if record is None:
-        error = error_of(book, id) or UnknownProcedure(f"no procedure has the id {id!r}")
-        book.command(Reply(reply, error=error))
+        error = error_of(state, id) or UnknownProcedure(f"no procedure has the id {id!r}")
+        state.command(Reply(reply, error=error))
     return record

@@ -41,45 +41,45 @@ _REASONS: dict[ProcedureState, str] = {
 
 
 # ---------------------------------------------------------------------- retry
-def request_retry(book: EngineState, event: RetryRequested) -> None:
+def request_retry(state: EngineState, event: RetryRequested) -> None:
     """Open a new run of a failed root."""
-    root = book.procs.get(event.id)
-    error = _unknown(book, event.id) if root is None else _refusal(root)
+    root = state.procs.get(event.id)
+    error = _unknown(state, event.id) if root is None else _refusal(root)
     if root is None or error is not None:
-        book.command(Reply(event.reply, error=error))
+        state.command(Reply(event.reply, error=error))
         return
-    tree = book.tree_of(root)
+    tree = state.tree_of(root)
     members = [member for member in tree.members.values() if member is root or member.ended_in == root.run]
-    stopped_at = _unit_to_undo(book, tree, members)
-    keys = _keys_of(book, tree, members)
-    if stopped_at is None and (error := _no_way_forward(book, root, members, keys)) is not None:
-        book.command(Reply(event.reply, error=error))
+    stopped_at = _unit_to_undo(state, tree, members)
+    keys = _keys_of(state, tree, members)
+    if stopped_at is None and (error := _no_way_forward(state, root, members, keys)) is not None:
+        state.command(Reply(event.reply, error=error))
         return
-    book.forget_acknowledgement(root.id)
+    state.forget_acknowledgement(root.id)
     run = root.run + 1
     # First of all: nothing of the tree may ask for locks before it.
     root.retaking = keys
     tree.note_still(root)
     for member in members:
-        _open_again(book, tree, member, run, rolling=stopped_at is not None)
+        _open_again(state, tree, member, run, rolling=stopped_at is not None)
     if stopped_at is not None:
-        _take_up_undoing(book, tree, root, stopped_at)
+        _take_up_undoing(state, tree, root, stopped_at)
     else:
         root.reverted = False
-        _take_up_forward(book, tree, members)
-    if book.lobby.capacity is not None:
+        _take_up_forward(state, tree, members)
+    if state.admission.capacity is not None:
         # At once, as its tree may hold locks that others wait for; and it may be long until the root itself runs.
-        book.lobby.admit(root)
-    book.audit(root, "retry", event.reason, "the rollback goes on" if stopped_at is not None else "the failed step")
+        state.admission.admit(root)
+    state.audit(root, "retry", event.reason, "the rollback goes on" if stopped_at is not None else "the failed step")
     if not keys:
-        go_on(book, tree, root.id)
-    elif acquire.has_retaken(book, tree):
-        assert root.id in book.retaken
-    book.command(Reply(event.reply, value=True))
+        go_on(state, tree, root.id)
+    elif acquire.has_retaken(state, tree):
+        assert root.id in state.retaken
+    state.command(Reply(event.reply, value=True))
 
 
-def _unknown(book: EngineState, id: str) -> ActorprocError:
-    return error_of(book, id) or UnknownProcedure(f"no procedure has the id {id!r}")
+def _unknown(state: EngineState, id: str) -> ActorprocError:
+    return error_of(state, id) or UnknownProcedure(f"no procedure has the id {id!r}")
 
 
 def _refusal(root: ProcedureRecord) -> ActorprocError | None:
@@ -92,7 +92,7 @@ def _refusal(root: ProcedureRecord) -> ActorprocError | None:
 
 
 def _no_way_forward(
-    book: EngineState, root: ProcedureRecord, members: list[ProcedureRecord], keys: tuple[LockKey, ...]
+    state: EngineState, root: ProcedureRecord, members: list[ProcedureRecord], keys: tuple[LockKey, ...]
 ) -> ActorprocError | None:
     if root.reverted:
         return NotAllowed(
@@ -108,29 +108,29 @@ def _no_way_forward(
                 f"to end when the tree failed. Submit {root.id} again with on_existing='restart-failed', or under "
                 "another id"
             )
-    path = acquire.covers_poison(book, keys, root.id)
+    path = acquire.covers_poison(state, keys, root.id)
     if path is not None:
-        return KeyPoisoned(f"{root.id} cannot be retried: it needs a poisoned key: {book.poison_notice(path)}")
+        return KeyPoisoned(f"{root.id} cannot be retried: it needs a poisoned key: {state.poison_notice(path)}")
     return None
 
 
-def _unit_to_undo(book: EngineState, tree: Tree, members: list[ProcedureRecord]) -> UndoRecord | None:
+def _unit_to_undo(state: EngineState, tree: Tree, members: list[ProcedureRecord]) -> UndoRecord | None:
     """The unit at which the rollback stopped; None when nothing of the tree is left to undo."""
     opened = {member.id for member in members}
     return next(
         (
             unit
             for unit in reversed(tree.units.values())
-            if not is_left_alone(book, book.procs[unit.procedure], tree.root, opened)
+            if not is_left_alone(state, state.procs[unit.procedure], tree.root, opened)
         ),
         None,
     )
 
 
-def _keys_of(book: EngineState, tree: Tree, members: list[ProcedureRecord]) -> tuple[LockKey, ...]:
+def _keys_of(state: EngineState, tree: Tree, members: list[ProcedureRecord]) -> tuple[LockKey, ...]:
     """Keys that the tree held when its root failed: of members that had not ended, and left by finished ones."""
     held: dict[str, LockMode] = {}
-    left = [member for member in tree.members.values() if _left_locks(book, tree, member)]
+    left = [member for member in tree.members.values() if _left_locks(state, tree, member)]
     for member in (*members, *left):
         if member.lock_scope == "procedure":
             for key in member.locks:
@@ -138,18 +138,18 @@ def _keys_of(book: EngineState, tree: Tree, members: list[ProcedureRecord]) -> t
     return tuple(LockKey(path, mode) for path, mode in held.items())
 
 
-def _left_locks(book: EngineState, tree: Tree, member: ProcedureRecord) -> bool:
+def _left_locks(state: EngineState, tree: Tree, member: ProcedureRecord) -> bool:
     """True if a finished member passed its locks on, and they came as far as the root's end."""
     if member.state is not ProcedureState.SUCCESS or member.parent is None:
         return False
     parent: ProcedureRecord | None = tree.members[member.parent]
     while parent is not None and parent.state is ProcedureState.SUCCESS and parent.undo_children:
-        parent = book.procs[parent.parent] if parent.parent is not None else None
+        parent = state.procs[parent.parent] if parent.parent is not None else None
     return parent is not None and parent.undo_children and parent.ended_in == tree.members[tree.root].run
 
 
 # ---------------------------------------------------------------------- opening again
-def _open_again(book: EngineState, tree: Tree, member: ProcedureRecord, run: int, *, rolling: bool) -> None:
+def _open_again(state: EngineState, tree: Tree, member: ProcedureRecord, run: int, *, rolling: bool) -> None:
     move(member, Trigger.RETRIED)
     tree.open += 1
     member.run = run
@@ -166,21 +166,21 @@ def _open_again(book: EngineState, tree: Tree, member: ProcedureRecord, run: int
     if parent is not None and parent.state not in TERMINAL:  # else it had left this one behind
         parent.pending += 1
         parent.failed -= member.ended_as > 0  # else its parent had ended before it, and has not counted it
-        book.touch(parent)
+        state.touch(parent)
     member.ended_as = 0
-    if member.deadline is not None and member.deadline <= book.now:
+    if member.deadline is not None and member.deadline <= state.now:
         member.deadline = None  # it failed over it, or would at once
     if member.deadline is not None:
-        book.timers.add(member.deadline, member.id)
-    book.touch(member)
+        state.timers.add(member.deadline, member.id)
+    state.touch(member)
 
 
-def _take_up_undoing(book: EngineState, tree: Tree, root: ProcedureRecord, unit: UndoRecord) -> None:
+def _take_up_undoing(state: EngineState, tree: Tree, root: ProcedureRecord, unit: UndoRecord) -> None:
     """The rollback goes on where it stopped."""
     root.failing = True
     tree.scopes[root.id] = None
-    book.scopes_to_advance[root.id] = None
-    member = book.procs[unit.procedure]
+    state.scopes_to_advance[root.id] = None
+    member = state.procs[unit.procedure]
     if member.state not in TERMINAL:
         member.undoing = unit.seq
         tree.undoing = member.id
@@ -189,7 +189,7 @@ def _take_up_undoing(book: EngineState, tree: Tree, root: ProcedureRecord, unit:
             member.attempt = member.undo_step = 0
 
 
-def _take_up_forward(book: EngineState, tree: Tree, members: list[ProcedureRecord]) -> None:
+def _take_up_forward(state: EngineState, tree: Tree, members: list[ProcedureRecord]) -> None:
     """Every member goes on with what it was about to do; the failed ones with the step they failed in."""
     for member in members:
         stopped, member.interrupted = member.interrupted, None
@@ -198,10 +198,10 @@ def _take_up_forward(book: EngineState, tree: Tree, members: list[ProcedureRecor
         if member.id not in tree.units_of:
             member.last_unit = None
         if member.poisons and (member.step > 1 or member.attempt):
-            declare(book, member, member.poisons)  # else it is done when its first step is handed out
+            declare(state, member, member.poisons)  # else it is done when its first step is handed out
         if stopped is not None:
-            _take_up(book, member, stopped)
-        if member is not book.procs[member.root]:
+            _take_up(state, member, stopped)
+        if member is not state.procs[member.root]:
             # The root holds the keys of all of them; among themselves they ask as they did before.
             member.locked = not member.locks
             member.ticket = 0
@@ -213,57 +213,57 @@ def _take_up_forward(book: EngineState, tree: Tree, members: list[ProcedureRecor
             member.seen = finished(member)
             move(member, Trigger.CHILDREN_DONE)
         # Whatever it does itself: a child that was bypassed meanwhile has left room.
-        release(book, member)
+        release(state, member)
 
 
-def _take_up(book: EngineState, member: ProcedureRecord, stopped: Interrupted) -> None:
+def _take_up(state: EngineState, member: ProcedureRecord, stopped: Interrupted) -> None:
     if stopped.keys:
         member.locks, member.locked, member.ticket = stopped.keys, False, 0
     if stopped.step:
         # Its last step ended too late to count: it runs again.
         member.step, member.state_at = stopped.step, stopped.record
     if stopped.event is not None:
-        payload = take_buffered(book, member, stopped.event)
+        payload = take_buffered(state, member, stopped.event)
         if payload is not None:
             member.payload = payload
             return
         member.event = stopped.event
-        book.listeners.add(stopped.event, member.id)
-        _wait(book, member, stopped.due_at, Trigger.WAITED_LIMITED)
+        state.subscribers.add(stopped.event, member.id)
+        _wait(state, member, stopped.due_at, Trigger.WAITED_LIMITED)
     elif stopped.state is ProcedureState.WAITING_TIMEOUT:
         if stopped.due_at is not None:
-            _wait(book, member, stopped.due_at, Trigger.SLEPT)
+            _wait(state, member, stopped.due_at, Trigger.SLEPT)
     elif stopped.state is ProcedureState.WAITING:
         move(member, Trigger.SUSPENDED)
 
 
-def _wait(book: EngineState, member: ProcedureRecord, due_at: float | None, trigger: Trigger) -> None:
+def _wait(state: EngineState, member: ProcedureRecord, due_at: float | None, trigger: Trigger) -> None:
     member.due_at = due_at
     if due_at is None:
         move(member, Trigger.WAITED)
     else:
-        book.timers.add(due_at, member.id)
+        state.timers.add(due_at, member.id)
         move(member, trigger)
 
 
 # ---------------------------------------------------------------------- rollback on demand
-def request_rollback(book: EngineState, event: RollbackRequested) -> None:
+def request_rollback(state: EngineState, event: RollbackRequested) -> None:
     """Undo an unfinished root; running steps end first. False: it was undone already."""
-    root = book.procs.get(event.id)
-    error = _unknown(book, event.id) if root is None else _no_rollback(book, root)
+    root = state.procs.get(event.id)
+    error = _unknown(state, event.id) if root is None else _no_rollback(state, root)
     if root is None or error is not None:
-        book.command(Reply(event.reply, error=error))
+        state.command(Reply(event.reply, error=error))
         return
     is_to_end = root.state not in TERMINAL
     if is_to_end:
-        book.audit(root, "rollback", event.reason)
+        state.audit(root, "rollback", event.reason)
     if is_to_end and not root.rolling:
         message = f"rolled back on request{f': {event.reason}' if event.reason else ''}"
-        fail(book, root, ErrorInfo("aborted", "ProcedureAborted", message, procedure=root.id, step=root.step))
-    book.command(Reply(event.reply, value=is_to_end))
+        fail(state, root, ErrorInfo("aborted", "ProcedureAborted", message, procedure=root.id, step=root.step))
+    state.command(Reply(event.reply, value=is_to_end))
 
 
-def _no_rollback(book: EngineState, root: ProcedureRecord) -> ActorprocError | None:
+def _no_rollback(state: EngineState, root: ProcedureRecord) -> ActorprocError | None:
     if root.parent is not None:
         return NotAllowed(f"{root.id} belongs to {root.root}; only a root can be rolled back, with its whole tree")
     if root.state is ProcedureState.SUCCESS:
@@ -274,9 +274,9 @@ def _no_rollback(book: EngineState, root: ProcedureRecord) -> ActorprocError | N
         return NotAllowed(f"{root.id} is being bypassed: it ends as if it had succeeded, and nothing of it is undone")
     if root.state is ProcedureState.ROLLEDBACK or root.rolling:
         return None
-    if book.has_no_return(root):
+    if state.has_no_return(root):
         return NotAllowed(f"{root.id} is past its point of no return; it can only go forward")
-    if _was_executed(root) and not root.rollback_supported and not book.tree_of(root).units:
+    if _was_executed(root) and not root.rollback_supported and not state.tree_of(root).units:
         return NotAllowed(f"{root.id} ({root.type_name}) has no rollback; abort({root.id!r}, force=True) stops it")
     return None
 

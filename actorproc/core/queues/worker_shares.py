@@ -22,18 +22,18 @@ class WorkerShares:
         self._shares = dict(shares)
         self._reserved = dict(reserved)
 
-    def open_to(self, staff: WorkerTable, work_class: str, wanting: Collection[str]) -> list[Worker]:
+    def open_to(self, worker_table: WorkerTable, work_class: str, wanting: Collection[str]) -> list[Worker]:
         """Workers that may get a step of this class, while the classes in `wanting` have steps to hand out too."""
-        pool = staff.for_all()
+        pool = worker_table.for_all()
         open_workers = [worker for worker in pool if worker.queue and worker.work_class == work_class]
         idle = [worker for worker in pool if not worker.queue]
         if idle and self._may_take_one(pool, len(pool), len(idle), work_class, wanting):
             open_workers += idle
         return open_workers
 
-    def would_use_another(self, staff: WorkerTable, work_class: str, wanting: Collection[str]) -> bool:
+    def would_use_another(self, worker_table: WorkerTable, work_class: str, wanting: Collection[str]) -> bool:
         """True if one worker more than there are, with nothing to do, might get a step of this class."""
-        pool = staff.for_all()
+        pool = worker_table.for_all()
         idle = sum(not worker.queue for worker in pool)
         return self._may_take_one(pool, len(pool) + 1, idle + 1, work_class, wanting)
 

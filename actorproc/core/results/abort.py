@@ -18,113 +18,113 @@ from actorproc.model.states import TERMINAL
 __all__ = ["ask_again", "begin_abort", "may_abort", "need_not_ask", "on_refused", "press_abort", "request_abort"]
 
 
-def request_abort(book: EngineState, event: AbortRequested) -> None:
+def request_abort(state: EngineState, event: AbortRequested) -> None:
     """Ask a procedure to abort; the request is durable and False means it has ended already."""
-    record = book.procs.get(event.id)
+    record = state.procs.get(event.id)
     if record is None:
         unknown = UnknownProcedure(f"no procedure has the id {event.id!r}")
-        book.command(Reply(event.reply, error=error_of(book, event.id) or unknown))
+        state.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
         return
     if record.state in TERMINAL or record.bypassing:
-        book.command(Reply(event.reply, value=False))
+        state.command(Reply(event.reply, value=False))
         return
     record.aborting = True
     record.forced = record.forced or event.force
-    book.audit(record, "abort", event.reason, "by force" if event.force else "")
-    press_abort(book, record)
-    book.command(Reply(event.reply, value=True))
+    state.audit(record, "abort", event.reason, "by force" if event.force else "")
+    press_abort(state, record)
+    state.command(Reply(event.reply, value=True))
 
 
-def press_abort(book: EngineState, record: ProcedureRecord) -> None:
+def press_abort(state: EngineState, record: ProcedureRecord) -> None:
     """Have a procedure answer for the abort it was asked for; by force its steps and those below it are killed.
 
     Past the point of no return the wish is recorded and has no effect. During a rollback force alone has one: it kills
     forward steps that the rollback waits for.
     """
-    if may_abort(book, record):
-        _decide_or_ask(book, record)
+    if may_abort(state, record):
+        _decide_or_ask(state, record)
     if record.forced and record.rolling and not record.bypassing:
-        kill_cancelled(book, record)
+        kill_cancelled(state, record)
 
 
-def _decide_or_ask(book: EngineState, record: ProcedureRecord) -> None:
-    worker = book.staff.in_hand.get(record.id)
+def _decide_or_ask(state: EngineState, record: ProcedureRecord) -> None:
+    worker = state.worker_table.in_hand.get(record.id)
     if worker is None:
-        begin_abort(book, record)
+        begin_abort(state, record)
         return
     item = worker.queue[record.id]
-    meta = book.meta(record)
+    meta = state.meta(record)
     if item.token.mode is Mode.ASK_ABORT:
         if record.forced:
             item.forced = "aborted"
-            stop_forced(book, worker, item)
+            stop_forced(state, worker, item)
     elif not record.forced and (meta is None or meta.asks_abort):
         # It decides when its step has ended and it was asked; until then its descendants know nothing.
-        book.command(AskAbort(item.token))
-    elif _has_open_children(book, record):
-        fail(book, record, aborted_error(record))
+        state.command(AskAbort(item.token))
+    elif _has_open_children(state, record):
+        fail(state, record, aborted_error(record))
     else:
         # Alone, a last step that ends well after all has ended the procedure: there is nothing to undo it for.
-        cancel_step(book, record)
+        cancel_step(state, record)
         if record.forced:
             item.forced = "aborted"
-            stop_forced(book, worker, item)
+            stop_forced(state, worker, item)
 
 
-def _has_open_children(book: EngineState, record: ProcedureRecord) -> bool:
+def _has_open_children(state: EngineState, record: ProcedureRecord) -> bool:
     if not record.children:
         return False
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     return any(tree.members[name].state not in TERMINAL for name in tree.children.get(record.id, ()))
 
 
-def may_abort(book: EngineState, record: ProcedureRecord) -> bool:
+def may_abort(state: EngineState, record: ProcedureRecord) -> bool:
     """True if an abort it was asked for could have an effect now: it goes forward, and may turn back."""
     if record.rolling or record.bypassing or record.state in TERMINAL:
         return False
-    return not book.has_no_return(record)
+    return not state.has_no_return(record)
 
 
-def begin_abort(book: EngineState, record: ProcedureRecord) -> None:
+def begin_abort(state: EngineState, record: ProcedureRecord) -> None:
     """Ask one that `may_abort` and is in no worker's hands; not a class without `abort`, nor an unknown one."""
-    meta = book.meta(record)
+    meta = state.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
-    may_refuse = book.unattended if meta is None else meta.asks_abort
+    may_refuse = state.unattended if meta is None else meta.asks_abort
     if record.forced or not was_executed or not may_refuse:
-        fail(book, record, aborted_error(record))
+        fail(state, record, aborted_error(record))
     else:
-        book.asking[record.id] = None
+        state.asking[record.id] = None
 
 
-def need_not_ask(book: EngineState, type_name: str) -> None:
+def need_not_ask(state: EngineState, type_name: str) -> None:
     """This class, registered anew, has no `abort` any more: who waits for a worker to be asked is aborted at once."""
-    for name in list(book.asking):
-        record = book.procs.get(name)
-        if record is None or record.type_name != type_name or name in book.staff.in_hand:
+    for name in list(state.asking):
+        record = state.procs.get(name)
+        if record is None or record.type_name != type_name or name in state.worker_table.in_hand:
             continue
-        if may_abort(book, record) and not book.tree_of(record).is_still(name):
-            begin_abort(book, record)
+        if may_abort(state, record) and not state.tree_of(record).is_still(name):
+            begin_abort(state, record)
 
 
-def on_refused(book: EngineState, record: ProcedureRecord, outcome: Refused) -> None:
+def on_refused(state: EngineState, record: ProcedureRecord, outcome: Refused) -> None:
     """No worker can run its step as it is: it is set aside, unless it must not go on anyway, or has ended."""
     if record.state in TERMINAL and not record.undoing:
         return  # while it was to be asked about its abort
     if outcome.is_unbegun:
-        note_unbegun(book, record)
+        note_unbegun(state, record)
     record.parked = outcome.reason
-    book.touch(record)
-    park(book, record, outcome.needs)
-    book.parkings += 1  # also where another one of the same id was parked before
-    if record.forced and may_abort(book, record):  # its answer came before the kill did
-        fail(book, record, aborted_error(record))
+    state.touch(record)
+    park(state, record, outcome.needs)
+    state.parkings += 1  # also where another one of the same id was parked before
+    if record.forced and may_abort(state, record):  # its answer came before the kill did
+        fail(state, record, aborted_error(record))
 
 
-def ask_again(book: EngineState, record: ProcedureRecord) -> None:
+def ask_again(state: EngineState, record: ProcedureRecord) -> None:
     """The question about its abort came back unanswered; force asks no procedure."""
     if not record.aborting:
-        wake(book, record)  # it was asked of another run, or of another procedure under this id
-    elif record.forced and may_abort(book, record):
-        fail(book, record, aborted_error(record))
+        wake(state, record)  # it was asked of another run, or of another procedure under this id
+    elif record.forced and may_abort(state, record):
+        fail(state, record, aborted_error(record))
     else:
-        book.asking[record.id] = None
+        state.asking[record.id] = None

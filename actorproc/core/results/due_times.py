@@ -15,56 +15,56 @@ from actorproc.model.states import TERMINAL, ProcedureState
 __all__ = ["deadline_error", "end_forced", "miss_deadline", "on_due"]
 
 
-def on_due(book: EngineState, record: ProcedureRecord) -> None:
+def on_due(state: EngineState, record: ProcedureRecord) -> None:
     """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
     if record.state in TERMINAL and not record.undoing:
         return
-    kill_outstaying(book, record)
-    if book.is_late(record):
-        miss_deadline(book, record)
+    kill_outstaying(state, record)
+    if state.is_late(record):
+        miss_deadline(state, record)
         return
-    if _runs_past_deadline(book, record):
-        _kill_late(book, record)
+    if _runs_past_deadline(state, record):
+        _kill_late(state, record)
         return
-    if record.due_at is None or record.due_at > book.now:
+    if record.due_at is None or record.due_at > state.now:
         return
     if record.state is ProcedureState.WAITING_TIMEOUT:
         record.due_at = None
-        book.touch(record)
-        _end_wait(book, record)
+        state.touch(record)
+        _end_wait(state, record)
     else:
-        wake(book, record)
+        wake(state, record)
 
 
-def miss_deadline(book: EngineState, record: ProcedureRecord) -> None:
+def miss_deadline(state: EngineState, record: ProcedureRecord) -> None:
     """The deadline of a procedure passed: kill the step it runs, or fail it at once."""
-    if record.id in book.staff.in_hand:
-        _kill_late(book, record)
+    if record.id in state.worker_table.in_hand:
+        _kill_late(state, record)
     else:
-        fail(book, record, deadline_error(record))
+        fail(state, record, deadline_error(record))
 
 
-def _runs_past_deadline(book: EngineState, record: ProcedureRecord) -> bool:
+def _runs_past_deadline(state: EngineState, record: ProcedureRecord) -> bool:
     """True if a forward step runs on though its tree has failed over the same deadline."""
-    if record.deadline is None or record.deadline > book.now or record.id not in book.staff.in_hand:
+    if record.deadline is None or record.deadline > state.now or record.id not in state.worker_table.in_hand:
         return False
-    return book.staff.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
+    return state.worker_table.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
 
 
-def _kill_late(book: EngineState, record: ProcedureRecord) -> None:
-    worker = book.staff.in_hand[record.id]
+def _kill_late(state: EngineState, record: ProcedureRecord) -> None:
+    worker = state.worker_table.in_hand[record.id]
     item = worker.queue[record.id]
     if item.forced is None:
         item.forced = "deadline"
-        stop_forced(book, worker, item)
+        stop_forced(state, worker, item)
 
 
-def end_forced(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
+def end_forced(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """The step was killed or taken back. Where its tree fails already, or has no way back, that is all."""
-    if record.rolling or book.has_no_return(record):
-        wake(book, record, to_the_front=True)
+    if record.rolling or state.has_no_return(record):
+        wake(state, record, to_the_front=True)
     else:
-        fail(book, record, deadline_error(record) if item.forced == "deadline" else aborted_error(record))
+        fail(state, record, deadline_error(record) if item.forced == "deadline" else aborted_error(record))
 
 
 def deadline_error(record: ProcedureRecord) -> ErrorInfo:
@@ -72,22 +72,22 @@ def deadline_error(record: ProcedureRecord) -> ErrorInfo:
     return ErrorInfo("deadline", "DeadlineExceeded", "the deadline passed", procedure=record.id, step=record.step)
 
 
-def _end_wait(book: EngineState, record: ProcedureRecord) -> None:
+def _end_wait(state: EngineState, record: ProcedureRecord) -> None:
     if record.event is None:
         move(record, Trigger.DUE)
-        wake(book, record)
+        wake(state, record)
         return
-    meta = book.meta(record)
+    meta = state.meta(record)
     if meta is None or meta.has_on_timeout:
         # `event` stays set: it says that the next step calls on_timeout().
-        book.listeners.discard(record.event, record.id)
+        state.subscribers.discard(record.event, record.id)
         move(record, Trigger.DUE)
-        wake(book, record)
+        wake(state, record)
         return
     message = f"no signal for {record.event!r} came in time"
     error = ErrorInfo("wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step)
-    if book.has_no_return(record):
+    if state.has_no_return(record):
         # No way back: it goes on waiting, and says what it waits for in vain.
         record.error = error
         return
-    fail(book, record, error)
+    fail(state, record, error)

@@ -27,38 +27,38 @@ __all__ = ["end_straight"]
 _EXECUTE, _RUNNABLE, _SUCCESS = Mode.EXECUTE, ProcedureState.RUNNABLE, ProcedureState.SUCCESS
 
 
-def end_straight(book: EngineState, event: StepEnded, outcome: Finished) -> bool:
+def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> bool:
     """Take the answer of a last step and end its procedure, when that moves no procedure but its parent; else False."""
     token = event.token
     procedure = token.procedure
-    record = book.procs.get(procedure)
+    record = state.procs.get(procedure)
     if record is None or token.mode is not _EXECUTE or not _holds_nothing(record):
         return False
-    tree = book.trees[record.root]
+    tree = state.trees[record.root]
     if not _is_calm(tree, procedure) or (record.parent is None and tree.open != 1):
         return False
-    item = book.staff.current(token)
+    item = state.worker_table.current(token)
     if item is None:
         return False
-    worker = book.staff.put_down(item, book.now, outcome.elapsed)
+    worker = state.worker_table.put_down(item, state.now, outcome.elapsed)
     tree.running.discard(procedure)
     if worker.queue or worker.leaving:
-        look_after(book, worker)
-    _forget(book, procedure)
-    record.epoch = book.epoch
-    close_step(book, record, item, outcome)
+        look_after(state, worker)
+    _forget(state, procedure)
+    record.epoch = state.epoch
+    close_step(state, record, item, outcome)
     record.state = _SUCCESS
-    record.finished_at = book.now
+    record.finished_at = state.now
     record.payload = None
-    if book.taken or book.buffered:
-        signal_ids.forget(book, procedure)
-    book.touch(record)
+    if state.taken or state.buffered:
+        signal_ids.forget(state, procedure)
+    state.touch(record)
     tree.open -= 1
-    book.commands.append(Resolve(procedure, _SUCCESS))
+    state.commands.append(Resolve(procedure, _SUCCESS))
     if record.parent is not None:
-        tell_parent(book, record)
+        tell_parent(state, record)
     if not tree.open:
-        close_tree(book, tree)
+        close_tree(state, tree)
     return True
 
 
@@ -83,10 +83,10 @@ def _is_calm(tree: Tree, procedure: str) -> bool:
     return tree.is_bare or not (tree.scopes or procedure in tree.holders)
 
 
-def _forget(book: EngineState, procedure: str) -> None:
+def _forget(state: EngineState, procedure: str) -> None:
     """Drop what is noted of a procedure that goes on."""
-    book.warm.pop(procedure, None)
-    if book.suspects:
-        book.suspects.discard(procedure)
-    if book.asking:
-        book.asking.pop(procedure, None)
+    state.warm.pop(procedure, None)
+    if state.suspects:
+        state.suspects.discard(procedure)
+    if state.asking:
+        state.asking.pop(procedure, None)

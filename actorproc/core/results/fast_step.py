@@ -25,14 +25,14 @@ __all__ = ["go_straight_on"]
 _EXECUTE, _RUNNABLE = Mode.EXECUTE, ProcedureState.RUNNABLE
 
 
-def go_straight_on(book: EngineState, event: StepEnded, outcome: Advanced) -> Decision | None:
+def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> Decision | None:
     """The decision when the procedure's next step goes to the same worker and nothing else moves; else None."""
     token = event.token
     procedure = token.procedure
-    record = book.procs.get(procedure)
-    staff = book.staff
-    worker = staff.in_hand.get(procedure)
-    if record is None or worker is None or not _is_quiet(book) or not _is_alone(book, record):
+    record = state.procs.get(procedure)
+    worker_table = state.worker_table
+    worker = worker_table.in_hand.get(procedure)
+    if record is None or worker is None or not _is_quiet(state) or not _is_alone(state, record):
         return None
     if outcome.after or outcome.acquire or outcome.yield_ or outcome.no_return or outcome.poisons is not None:
         return None
@@ -41,26 +41,26 @@ def go_straight_on(book: EngineState, event: StepEnded, outcome: Advanced) -> De
     if token.mode is not _EXECUTE or (record.attempt > 1 and may_have_gone_on(outcome)):
         return None
     item = worker.queue[procedure]
-    known = known_limits_of(book, record)
+    known = known_limits_of(state, record)
     if item.forced is not None or item.token != token or not known.is_plain:
         return None
-    if not staff.keep(worker, item, book.now, outcome.elapsed):
+    if not worker_table.keep(worker, item, state.now, outcome.elapsed):
         return None
-    warm = book.warm
+    warm = state.warm
     warm[procedure] = worker.id
-    commit_step(book, record, item, outcome, "executing", None)
-    record.epoch = book.epoch
+    commit_step(state, record, item, outcome, "executing", None)
+    record.epoch = state.epoch
     record.attempt = 1
     if record.unit is None:
         record.last_unit = None
     elif record.unit != record.last_unit:
-        push_unit(book, record, record.unit)
-    now, ready = book.now, book.ready
+        push_unit(state, record, record.unit)
+    now, ready = state.now, state.run_queue
     if now != ready.told:
         ready.clock(now)
-    item.token = StepToken(book.epoch, worker.id, procedure, record.step, 1, _EXECUTE)
+    item.token = StepToken(state.epoch, worker.id, procedure, record.step, 1, _EXECUTE)
     limits = known.limits
-    book.commands.append(
+    state.commands.append(
         RunStep(
             item.token,
             record.type_name,
@@ -80,29 +80,29 @@ def go_straight_on(book: EngineState, event: StepEnded, outcome: Advanced) -> De
             begun=record.begun,
         )
     )
-    return book.close()
+    return state.close()
 
 
-def _is_quiet(book: EngineState) -> bool:
+def _is_quiet(state: EngineState) -> bool:
     """No procedure waits for a worker, a slot, or to be asked; all workers are for all, and steps are handed out."""
     return not (
-        book.shares is not None
-        or book.ready.live
-        or book.backlog
-        or book.slots.waiting
-        or book.lobby.capacity is not None
-        or book.asking
-        or book.hired
-        or book.suspects
-        or book.stalled
-        or book.shedding
-        or not book.hands_out
+        state.worker_shares is not None
+        or state.run_queue.live
+        or state.cold_queue
+        or state.key_limits.waiting
+        or state.admission.capacity is not None
+        or state.asking
+        or state.hired
+        or state.suspects
+        or state.stalled
+        or state.shedding
+        or not state.hands_out
     )
 
 
-def _is_alone(book: EngineState, record: ProcedureRecord) -> bool:
+def _is_alone(state: EngineState, record: ProcedureRecord) -> bool:
     """It goes forward, and waits for nothing; nothing was asked of it, and nothing happened in this step."""
-    tree = book.trees[record.root]
+    tree = state.trees[record.root]
     return not (
         record.state is not _RUNNABLE
         or record.rolling
@@ -116,8 +116,8 @@ def _is_alone(book: EngineState, record: ProcedureRecord) -> bool:
         or record.limit_keys
         or not record.locked
         or (record.locks and record.lock_scope == "step")
-        or (record.deadline is not None and record.deadline <= book.now)
-        or record.type_name not in book.types
+        or (record.deadline is not None and record.deadline <= state.now)
+        or record.type_name not in state.types
         or tree.still
         or (record.parent is not None and tree.held)
     )

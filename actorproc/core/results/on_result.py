@@ -55,202 +55,202 @@ _FINISHED = Trigger.FINISHED
 _OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
 
 
-def on_ended(book: EngineState, event: StepEnded) -> None:
+def on_ended(state: EngineState, event: StepEnded) -> None:
     """Take a worker's answer; one whose token is not current is dropped and counted."""
     token, outcome = event.token, event.outcome
     kind = type(outcome)
-    found = book.staff.answer(token, book.now, outcome.elapsed)
+    found = state.worker_table.answer(token, state.now, outcome.elapsed)
     if found is None:
-        book.stale_results += 1
+        state.stale_results += 1
         return
     worker, item = found
-    record = book.procs.get(token.procedure)
+    record = state.procs.get(token.procedure)
     if record is None:
-        look_after(book, worker)  # it ended, and left memory, while it was asked `abort`
+        look_after(state, worker)  # it ended, and left memory, while it was asked `abort`
         return
-    book.trees[record.root].running.discard(record.id)
-    if book.suspects:
-        book.suspects.discard(record.id)
-    look_after(book, worker)
+    state.trees[record.root].running.discard(record.id)
+    if state.suspects:
+        state.suspects.discard(record.id)
+    look_after(state, worker)
     if token.mode is _ASK_ABORT and not record.aborting:
-        ask_again(book, record)
+        ask_again(state, record)
         return
-    _note_object(book, token, outcome)
+    _note_object(state, token, outcome)
     if record.bypassing:
-        settle_bypass(book, record)
+        settle_bypass(state, record)
         return
     if kind is not Refused and kind is not Answered and not (kind is Advanced and outcome.placed):  # type: ignore[union-attr]
-        record.epoch = book.epoch
+        record.epoch = state.epoch
     if kind is Refused:
-        put_off_or_park(book, record, token.mode, outcome)  # type: ignore[arg-type]
+        put_off_or_park(state, record, token.mode, outcome)  # type: ignore[arg-type]
     elif token.mode is _ROLLBACK:
-        undo_step.after_rollback(book, record, item, outcome)
+        undo_step.after_rollback(state, record, item, outcome)
     elif token.mode is _ASK_ABORT:
-        _after_asking(book, record, outcome)
+        _after_asking(state, record, outcome)
     else:
-        _after_execution(book, record, item, outcome)
+        _after_execution(state, record, item, outcome)
     if record.deadline is not None:
-        _look_at_deadline(book, record, item)
+        _look_at_deadline(state, record, item)
     if record.rolling or token.mode is _ROLLBACK or token.mode is _ASK_ABORT:  # it may have ended while it was asked
-        look_again(book, record)
+        look_again(state, record)
 
 
-def _look_at_deadline(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
+def _look_at_deadline(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """Its answer came before the kill: the step counts, and no timer is left to end the procedure."""
-    if book.is_late(record):
-        fail(book, record, deadline_error(record))
+    if state.is_late(record):
+        fail(state, record, deadline_error(record))
     elif item.forced == "deadline" and record.deadline is not None:
-        book.timers.add(record.deadline, record.id)  # the clock was set back since
+        state.timers.add(record.deadline, record.id)  # the clock was set back since
 
 
-def _note_object(book: EngineState, token: StepToken, outcome: Outcome) -> None:
+def _note_object(state: EngineState, token: StepToken, outcome: Outcome) -> None:
     """Note the worker that holds the live object now: it lets go of one that is to wait, or is not as it was stored."""
     if type(outcome) is Advanced or (type(outcome) is Finished and token.mode is _ROLLBACK):
-        book.warm[token.procedure] = token.worker
+        state.warm[token.procedure] = token.worker
     else:
-        book.warm.pop(token.procedure, None)
+        state.warm.pop(token.procedure, None)
 
 
-def look_after(book: EngineState, worker: Worker) -> None:
+def look_after(state: EngineState, worker: Worker) -> None:
     """A worker has answered: it goes on to its next step, or leaves."""
     if worker.leaving:
-        say_goodbye(book, worker.id)
+        say_goodbye(state, worker.id)
     if worker.queue:
-        stop_next(book, worker)
+        stop_next(state, worker)
 
 
-def on_returned(book: EngineState, event: StepReturned) -> None:
+def on_returned(state: EngineState, event: StepReturned) -> None:
     """A prefetched step came back unbegun: it may go to another worker, under the same attempt."""
-    item = book.staff.current(event.token)
+    item = state.worker_table.current(event.token)
     if item is None:
-        book.stale_results += 1
+        state.stale_results += 1
         return
-    record = book.procs.get(event.token.procedure)
-    book.staff.take(event.token.procedure, book.now)
-    say_goodbye(book, event.token.worker)
+    record = state.procs.get(event.token.procedure)
+    state.worker_table.take(event.token.procedure, state.now)
+    say_goodbye(state, event.token.worker)
     if record is None:
         return  # it ended, and left memory, while it was to be asked `abort`
-    book.tree_of(record).running.discard(record.id)
+    state.tree_of(record).running.discard(record.id)
     if record.bypassing:
-        settle_bypass(book, record)
+        settle_bypass(state, record)
         return
     # Its live object is with the worker it was taken from: to prefer that one would bring it straight back.
-    book.warm.pop(record.id, None)
+    state.warm.pop(record.id, None)
     if event.token.mode is _ASK_ABORT:
-        ask_again(book, record)
+        ask_again(state, record)
     else:
         record.attempt -= 1
-        book.touch(record)
+        state.touch(record)
         if item.forced is not None:
-            end_forced(book, record, item)
-        elif item.told and may_abort(book, record):
-            begin_abort(book, record)
+            end_forced(state, record, item)
+        elif item.told and may_abort(state, record):
+            begin_abort(state, record)
         else:
-            wake(book, record)
+            wake(state, record)
     if record.rolling or event.token.mode is _ROLLBACK or event.token.mode is _ASK_ABORT:
-        look_again(book, record)
+        look_again(state, record)
 
 
-def on_delayed(book: EngineState, event: StepDelayed) -> None:
+def on_delayed(state: EngineState, event: StepDelayed) -> None:
     """A worker goes on with the steps behind this one: it is one of them that runs now, and would be to blame.
 
     It is sent again by a command, behind those that were decided before. Sent at once it would come to the worker
     before them, and by their order it is told what runs and is to be killed, and what is to be taken back.
     """
-    found = book.staff.delay(event.token, book.now)
+    found = state.worker_table.delay(event.token, state.now)
     if found is None:
-        book.stale_results += 1
+        state.stale_results += 1
         return
     worker, item = found
     item.recalled = item.killed = False  # a request that came meanwhile has found nothing
-    record = book.procs.get(event.token.procedure)
-    book.command(SendAgain(event.token, item.told or (record is not None and book.shows_abort(record))))
+    record = state.procs.get(event.token.procedure)
+    state.command(SendAgain(event.token, item.told or (record is not None and state.shows_abort(record))))
     if item.forced is not None:
-        stop_forced(book, worker, item)
-    stop_next(book, worker)
+        stop_forced(state, worker, item)
+    stop_next(state, worker)
 
 
 # ---------------------------------------------------------------------- forward
-def _after_execution(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
+def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
     if type(outcome) is Advanced and outcome.placed:
-        _place(book, record, item, outcome)
+        _place(state, record, item, outcome)
     elif type(outcome) is Advanced and not record.rolling:  # most steps
-        commit_step(book, record, item, outcome, "executing", None)
-        _go_on(book, record, outcome)
-        _after_step(book, record)
+        commit_step(state, record, item, outcome, "executing", None)
+        _go_on(state, record, outcome)
+        _after_step(state, record)
     elif isinstance(outcome, Failed):
-        on_step_error(book, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
+        on_step_error(state, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
     elif isinstance(outcome, Poisoned):
-        _end_poisoned(book, record, item, outcome)
+        _end_poisoned(state, record, item, outcome)
     elif isinstance(outcome, Finished):
-        _finish(book, record, item, outcome)
+        _finish(state, record, item, outcome)
     elif isinstance(outcome, Renewed):
-        _begin_again(book, record, item, outcome)
-    elif (problem := problem_with(book, record, outcome)) is not None:
+        _begin_again(state, record, item, outcome)
+    elif (problem := problem_with(state, record, outcome)) is not None:
         error = ErrorInfo("usage", "UsageError", problem, procedure=record.id, step=record.step)
-        on_step_error(book, record, error, retryable=False)
+        on_step_error(state, record, error, retryable=False)
     else:
-        commit_step(book, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
+        commit_step(state, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
         if record.rolling:
-            stop_late(book, record)
-            note_interrupted(book, record, outcome)
+            stop_late(state, record)
+            note_interrupted(state, record, outcome)
         else:
-            _go_on(book, record, outcome)
-            _after_step(book, record)
+            _go_on(state, record, outcome)
+            _after_step(state, record)
 
 
-def _place(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Advanced) -> None:
+def _place(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Advanced) -> None:
     """No step ran: the code has changed, and another one comes next, which sees what this one would have seen."""
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     units = tree.units_of.get(record.id)
     if units and (units[-1].step, units[-1].attempt) == (record.step, record.attempt):
         # The undo of the step that was to come: that one was never begun.
         unit = units[-1]
         tree.pop(unit)
-        book.write(DeleteUndo(unit.root, unit.seq))
+        state.write(DeleteUndo(unit.root, unit.seq))
         record.last_unit = None
     awaiting, payload = record.awaiting, record.payload
-    commit_step(book, record, item, outcome, "placed", None)
+    commit_step(state, record, item, outcome, "placed", None)
     record.awaiting, record.payload = awaiting, payload
     if record.rolling:
-        stop_late(book, record)
+        stop_late(state, record)
     else:
-        wake(book, record)
-        _after_step(book, record)
+        wake(state, record)
+        _after_step(state, record)
 
 
-def _end_poisoned(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:
-    if not record.rolling and book.has_no_return(record):
+def _end_poisoned(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:
+    if not record.rolling and state.has_no_return(record):
         # No way back, and no end without one: others are refused its keys, and the step runs again until it works.
         for path in outcome.keys:
-            poison(book, path, record, outcome.error.message)
-        on_step_error(book, record, outcome.error, retryable=False)
+            poison(state, path, record, outcome.error.message)
+        on_step_error(state, record, outcome.error, retryable=False)
         return
     event, awaiting, payload = record.event, record.awaiting, record.payload
-    commit_step(book, record, item, outcome, "poisoned", outcome.error)
+    commit_step(state, record, item, outcome, "poisoned", outcome.error)
     for path in outcome.keys:
-        poison(book, path, record, outcome.error.message)
-    fail(book, record, outcome.error)
+        poison(state, path, record, outcome.error.message)
+    fail(state, record, outcome.error)
     # Should its root be retried, it runs again and sees what it saw; where it was `on_timeout`, it waits again.
     record.awaiting, record.payload = awaiting, payload
     if event is not None:
         record.interrupted = Interrupted(ProcedureState.WAITING, event)
 
 
-def _go_on(book: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
+def _go_on(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
     if isinstance(outcome, Advanced):
         if outcome.acquire:
             _add_locks(record, outcome.acquire)
         if outcome.after > 0:
-            _sleep(book, record, outcome.after, Trigger.SLEPT)
+            _sleep(state, record, outcome.after, Trigger.SLEPT)
         else:
-            wake(book, record, to_the_back=outcome.yield_)
+            wake(state, record, to_the_back=outcome.yield_)
     elif isinstance(outcome, Slept):
-        _sleep(book, record, outcome.seconds, Trigger.SLEPT)
+        _sleep(state, record, outcome.seconds, Trigger.SLEPT)
     elif isinstance(outcome, Waited):
-        _wait(book, record, outcome)
+        _wait(state, record, outcome)
     elif isinstance(outcome, Suspended):
-        suspend(book, record, outcome)
+        suspend(state, record, outcome)
 
 
 def _add_locks(record: ProcedureRecord, keys: tuple[LockKey, ...]) -> None:
@@ -261,126 +261,126 @@ def _add_locks(record: ProcedureRecord, keys: tuple[LockKey, ...]) -> None:
         record.ticket = 0
 
 
-def _sleep(book: EngineState, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
-    record.due_at = book.now + seconds
-    book.timers.add(record.due_at, record.id)
+def _sleep(state: EngineState, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
+    record.due_at = state.now + seconds
+    state.timers.add(record.due_at, record.id)
     move(record, trigger)
     if record.pending:
-        on_suspended(book, record)
+        on_suspended(state, record)
 
 
-def _wait(book: EngineState, record: ProcedureRecord, outcome: Waited) -> None:
-    payload = take_buffered(book, record, outcome.event)
+def _wait(state: EngineState, record: ProcedureRecord, outcome: Waited) -> None:
+    payload = take_buffered(state, record, outcome.event)
     if payload is not None:
         record.payload = payload
-        wake(book, record)
+        wake(state, record)
         return
     record.event = outcome.event
-    book.listeners.add(outcome.event, record.id)
+    state.subscribers.add(outcome.event, record.id)
     if outcome.timeout is None:
         move(record, Trigger.WAITED)
         if record.pending:
-            on_suspended(book, record)
+            on_suspended(state, record)
     else:
-        _sleep(book, record, outcome.timeout, Trigger.WAITED_LIMITED)
+        _sleep(state, record, outcome.timeout, Trigger.WAITED_LIMITED)
 
 
-def _finish(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
+def _finish(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
     if record.rolling:
         # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
         began = last_step(record)
         kept, named = (record.attempt, record.awaiting, record.payload), record.poisons
-        commit_step(book, record, item, outcome, "done", None)
+        commit_step(state, record, item, outcome, "done", None)
         # A retry runs this very step once more: it sees what it saw, no number of an attempt is given twice, and the
         # keys that were named for it, which are sound now, are poisoned again.
         record.attempt, record.awaiting, record.payload = kept
         record.poisons = tuple(dict.fromkeys((*named, *record.poisons)))
         record.interrupted = began
-        stop_late(book, record)
+        stop_late(state, record)
         return
-    close_step(book, record, item, outcome)
-    acquire.end_of_step(book, record)
+    close_step(state, record, item, outcome)
+    acquire.end_of_step(state, record)
     if record.pending and record.on_parent_end == "abort":
-        book.orphaned[record.id] = None
-    end(book, record, _FINISHED)
+        state.orphaned[record.id] = None
+    end(state, record, _FINISHED)
 
 
-def _begin_again(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
+def _begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
     if record.rolling:
-        _finish(book, record, item, outcome.as_last_step())
-    elif (problem := renewal.problem_with(book, record)) is not None:
+        _finish(state, record, item, outcome.as_last_step())
+    elif (problem := renewal.problem_with(state, record)) is not None:
         error = ErrorInfo("invalid-status", "InvalidStatus", problem, procedure=record.id, step=record.step)
-        on_step_error(book, record, error, retryable=False)
+        on_step_error(state, record, error, retryable=False)
     else:
-        renewal.begin_again(book, record, item, outcome)
-        _after_step(book, record)
+        renewal.begin_again(state, record, item, outcome)
+        _after_step(state, record)
 
 
-def _after_step(book: EngineState, record: ProcedureRecord) -> None:
+def _after_step(state: EngineState, record: ProcedureRecord) -> None:
     """A step ended well: an abort asked meanwhile comes due now."""
-    if record.aborting and may_abort(book, record):
-        begin_abort(book, record)
+    if record.aborting and may_abort(state, record):
+        begin_abort(state, record)
 
 
 # ---------------------------------------------------------------------- errors
 def on_step_error(
-    book: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool, after: float | None = None
+    state: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool, after: float | None = None
 ) -> None:
     """A forward step failed: try it again by the policy of its submit or class, or fail the procedure."""
-    policy = backoff_of(book, record)
+    policy = backoff_of(state, record)
     record.errors += 1
     if record.first_error_at is None:
-        record.first_error_at = book.now
+        record.first_error_at = state.now
     if not record.rolling or record.error is None:
         record.error = error
-    book.touch(record)
+    state.touch(record)
     if record.rolling:
-        stop_late(book, record)
+        stop_late(state, record)
         return
-    acquire.end_of_step(book, record)
-    is_spent = backoff.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now)
-    has_way_back = not book.has_no_return(record)
-    if record.aborting and has_way_back and (record.forced or not book.types[record.type_name].asks_abort):
-        fail(book, record, aborted_error(record))
+    acquire.end_of_step(state, record)
+    is_spent = backoff.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=state.now)
+    has_way_back = not state.has_no_return(record)
+    if record.aborting and has_way_back and (record.forced or not state.types[record.type_name].asks_abort):
+        fail(state, record, aborted_error(record))
     elif retryable and not is_spent:
-        _retry(book, record, policy, after)
+        _retry(state, record, policy, after)
     elif not has_way_back:
         pause = min(backoff.delay(policy, procedure=record.id, step=record.step, errors=record.errors), MAX_STUCK_PAUSE)
         record.stuck = record.step
         if record.event is None:
-            _retry(book, record, policy, pause)
+            _retry(state, record, policy, pause)
         else:
-            _wait_on(book, record, record.event, pause)
+            _wait_on(state, record, record.event, pause)
     else:
-        fail(book, record, error)
+        fail(state, record, error)
 
 
-def _retry(book: EngineState, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:
+def _retry(state: EngineState, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:
     if after is None:
         after = backoff.delay(policy, procedure=record.id, step=record.step, errors=record.errors)
-    record.due_at = book.now + after
-    wake(book, record)
+    record.due_at = state.now + after
+    wake(state, record)
     if record.aborting:
-        book.asking[record.id] = None
+        state.asking[record.id] = None
 
 
-def _wait_on(book: EngineState, record: ProcedureRecord, event: str, pause: float) -> None:
+def _wait_on(state: EngineState, record: ProcedureRecord, event: str, pause: float) -> None:
     """Its `on_timeout` failed where there is no way back: it waits on, for the signal or for the next attempt."""
-    payload = take_buffered(book, record, event)
+    payload = take_buffered(state, record, event)
     if payload is not None:  # it came meanwhile
         record.event, record.payload = None, payload
-        wake(book, record)
+        wake(state, record)
         return
-    book.listeners.add(event, record.id)
-    _sleep(book, record, pause, Trigger.WAITED_LIMITED)
+    state.subscribers.add(event, record.id)
+    _sleep(state, record, pause, Trigger.WAITED_LIMITED)
 
 
 # ---------------------------------------------------------------------- asked to abort
-def _after_asking(book: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
+def _after_asking(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
     if record.rolling or record.state in TERMINAL:
         return
     is_refused = isinstance(outcome, Answered) and not outcome.allowed
-    if (is_refused and not record.forced) or book.has_no_return(record):
-        wake(book, record)
+    if (is_refused and not record.forced) or state.has_no_return(record):
+        wake(state, record)
     else:
-        fail(book, record, aborted_error(record))
+        fail(state, record, aborted_error(record))

@@ -22,31 +22,31 @@ _PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds before each further look."""
 
 
-def put_off_or_park(book: EngineState, record: ProcedureRecord, mode: Mode, outcome: Refused) -> None:
+def put_off_or_park(state: EngineState, record: ProcedureRecord, mode: Mode, outcome: Refused) -> None:
     """Have a step that no worker could begin again after a pause, or park it.
 
     Only steps and undos are put off. One that is to be stopped, or was asked about its abort, or waits for an event
     with a time limit has another use for its due time.
     """
     step = record.step, record.records
-    known = book.hindered.pop(record.id, None)
+    known = state.hindered.pop(record.id, None)
     tried = known.tried if known is not None and known.step == step else 0
     is_step = mode is Mode.EXECUTE and not record.rolling and record.event is None and not record.aborting
     is_undo = mode is Mode.ROLLBACK and bool(record.undoing)
     if tried >= len(_PAUSES) or not outcome.is_passing or not (is_step or is_undo):
-        on_refused(book, record, outcome)
+        on_refused(state, record, outcome)
         return
     if is_step:
-        note_unbegun(book, record)
-    book.hindered[record.id] = PostponedStep(step, tried + 1, outcome.reason)
-    record.due_at = book.now + _PAUSES[tried]
-    book.touch(record)
-    wake(book, record)
+        note_unbegun(state, record)
+    state.hindered[record.id] = PostponedStep(step, tried + 1, outcome.reason)
+    record.due_at = state.now + _PAUSES[tried]
+    state.touch(record)
+    wake(state, record)
 
 
-def why_put_off(book: EngineState, record: ProcedureRecord) -> str | None:
+def why_put_off(state: EngineState, record: ProcedureRecord) -> str | None:
     """Reason why a step that waits for its next attempt was put off; None when it was not."""
-    known = book.hindered.get(record.id)
+    known = state.hindered.get(record.id)
     if known is None or record.due_at is None or known.step != (record.step, record.records):
         return None
     return f"{READ_LATER}: {known.reason}"

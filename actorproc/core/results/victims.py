@@ -12,73 +12,73 @@ from actorproc.model.states import TERMINAL
 __all__ = ["fail_next", "search_stalled"]
 
 
-def fail_next(book: EngineState) -> None:
+def fail_next(state: EngineState) -> None:
     """Fail those of one kind that the decision has named."""
-    if book.refused:
-        _fail_refused(book)
-    elif book.orphaned:
-        _abort_orphans(book)
-    elif book.outlived:
-        press_abort(book, book.procs[book.outlived.popitem()[0]])
+    if state.refused:
+        _fail_refused(state)
+    elif state.orphaned:
+        _abort_orphans(state)
+    elif state.outlived:
+        press_abort(state, state.procs[state.outlived.popitem()[0]])
     else:
-        _fail_victims(book)
+        _fail_victims(state)
 
 
-def _abort_orphans(book: EngineState) -> None:
+def _abort_orphans(state: EngineState) -> None:
     """Cancel the outstanding children of procedures that have ended: each is undone behind its parent, by itself.
 
     While the root cannot turn back they cannot either: the abort is recorded, and carried out when the root has ended.
     """
-    while book.orphaned:
-        parent = book.orphaned.popitem()[0]
-        tree = book.tree_of(book.procs[parent])
+    while state.orphaned:
+        parent = state.orphaned.popitem()[0]
+        tree = state.tree_of(state.procs[parent])
         for name in tree.children.get(parent, ()):
-            child = book.procs[name]
+            child = state.procs[name]
             if child.state in TERMINAL or child.rolling:
                 continue
-            if book.has_no_return(child):
+            if state.has_no_return(child):
                 child.aborting = True
-                book.touch(child)
+                state.touch(child)
             else:
                 message = f"its parent {parent} has ended without it"
-                fail(book, child, ErrorInfo("aborted", "ProcedureAborted", message, procedure=name, step=child.step))
+                fail(state, child, ErrorInfo("aborted", "ProcedureAborted", message, procedure=name, step=child.step))
 
 
-def _fail_victims(book: EngineState) -> None:
+def _fail_victims(state: EngineState) -> None:
     """Break cycles of lock waiting: at best without a failure, else by that of the youngest tree that goes forward.
 
     Where all undo already, and each needs again for a step what another one keeps, the keeper fails if it goes forward
     still, else the youngest undo gives up: to go on without its locks could be silently wrong.
     """
-    while book.victims:
-        root, cycle = book.victims.popitem()
-        if deadlocks.is_closed(book, cycle) and not deadlocks.let_pass(book, cycle):
-            _break(book, root, cycle)
+    while state.victims:
+        root, cycle = state.victims.popitem()
+        if deadlocks.is_closed(state, cycle) and not deadlocks.let_pass(state, cycle):
+            _break(state, root, cycle)
         # Those that are left may wait for each other in a shorter circle, or in another one that was not looked at.
-        for name in dict.fromkeys(book.procs[other].root for other in cycle):
-            deadlocks.look_for_cycles(book, book.trees[name])
+        for name in dict.fromkeys(state.procs[other].root for other in cycle):
+            deadlocks.look_for_cycles(state, state.trees[name])
 
 
-def search_stalled(book: EngineState) -> None:
+def search_stalled(state: EngineState) -> None:
     """All scopes of these trees were looked at; some stalled or were bypassed: is the undo that waits in a cycle?"""
-    for tree in [book.trees[root] for root in book.searches if root in book.trees]:
-        if tree.undoing is not None and book.locks.is_waiting(tree.undoing):
-            deadlocks.look_for_cycle(book, book.procs[tree.undoing])
-    book.searches.clear()
+    for tree in [state.trees[root] for root in state.searches if root in state.trees]:
+        if tree.undoing is not None and state.locks.is_waiting(tree.undoing):
+            deadlocks.look_for_cycle(state, state.procs[tree.undoing])
+    state.searches.clear()
 
 
-def _break(book: EngineState, root: str, cycle: list[str]) -> None:
+def _break(state: EngineState, root: str, cycle: list[str]) -> None:
     """Fail the member of a cycle that belongs to the chosen tree."""
-    ours = [name for name in cycle if book.procs[name].root == root]
+    ours = [name for name in cycle if state.procs[name].root == root]
     # A member that is being undone cannot fail once more; another one of the cycle gives way, or the one in its way.
-    member = next((record for name in ours if deadlocks.goes_forward(record := book.procs[name])), None)
-    member = member or deadlocks.keeper_in(book, cycle)
+    member = next((record for name in ours if deadlocks.goes_forward(record := state.procs[name])), None)
+    member = member or deadlocks.keeper_in(state, cycle)
     if member is not None:
-        fail(book, member, _deadlock(member, root, cycle))
+        fail(state, member, _deadlock(member, root, cycle))
         return
-    undone = book.procs[next((name for name in ours if book.locks.is_waiting(name)), ours[0])]
-    give_up(book, undone, _deadlock(undone, root, cycle))
-    book.scopes_to_advance.update(book.tree_of(undone).scopes)
+    undone = state.procs[next((name for name in ours if state.locks.is_waiting(name)), ours[0])]
+    give_up(state, undone, _deadlock(undone, root, cycle))
+    state.scopes_to_advance.update(state.tree_of(undone).scopes)
 
 
 def _deadlock(member: ProcedureRecord, root: str, cycle: list[str]) -> ErrorInfo:
@@ -87,15 +87,15 @@ def _deadlock(member: ProcedureRecord, root: str, cycle: list[str]) -> ErrorInfo
     return ErrorInfo("deadlock", "DeadlockDetected", message, procedure=member.id, step=member.step)
 
 
-def _fail_refused(book: EngineState) -> None:
+def _fail_refused(state: EngineState) -> None:
     """Fail the procedures that need a poisoned key and go forward still."""
-    while book.refused:
-        name, path = book.refused.popitem()
-        record = book.procs[name]
+    while state.refused:
+        name, path = state.refused.popitem()
+        record = state.procs[name]
         if record.rolling or record.state in TERMINAL:
             continue
-        if book.has_no_return(record):
+        if state.has_no_return(record):
             # A relative was handed the step in the same moment as the key was poisoned: it waits on, and gets it.
             continue
-        message = f"it needs a poisoned key: {book.poison_notice(path)}"
-        fail(book, record, ErrorInfo("usage", "KeyPoisoned", message, procedure=name, step=record.step))
+        message = f"it needs a poisoned key: {state.poison_notice(path)}"
+        fail(state, record, ErrorInfo("usage", "KeyPoisoned", message, procedure=name, step=record.step))

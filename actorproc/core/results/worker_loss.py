@@ -31,98 +31,98 @@ _OVERTIME = ("timeout", "cpu-limit")
 """Kinds of reports of workers that were killed because a step took too long."""
 
 
-def on_ready(book: EngineState, event: WorkerReady) -> None:
+def on_ready(state: EngineState, event: WorkerReady) -> None:
     """A worker takes steps now."""
-    record = join(book, event)
-    joined(book, event)
+    record = join(state, event)
+    joined(state, event)
     if record is not None:
-        wake(book, record, to_the_front=True)
+        wake(state, record, to_the_front=True)
 
 
-def on_lost(book: EngineState, event: WorkerLost) -> None:
+def on_lost(state: EngineState, event: WorkerLost) -> None:
     """A worker is dead: charge the step it died in, hand everything it had to others."""
-    worker = book.staff.find(event.worker)
+    worker = state.worker_table.find(event.worker)
     if worker is None:
         return
     # A procedure that ended while it was asked `abort` may have left memory.
-    items = [item for item in book.staff.lose(worker) if item.token.procedure in book.procs]
-    was_lost(book, worker)
-    left(book, worker)
-    if book.outdated:
-        gone(book, worker)
+    items = [item for item in state.worker_table.lose(worker) if item.token.procedure in state.procs]
+    was_lost(state, worker)
+    left(state, worker)
+    if state.outdated:
+        gone(state, worker)
     for item in items:
-        book.tree_of(book.procs[item.token.procedure]).running.discard(item.token.procedure)
-    guilty = _guilty(book, items, event)
+        state.tree_of(state.procs[item.token.procedure]).running.discard(item.token.procedure)
+    guilty = _guilty(state, items, event)
     # What a dead worker had in hand goes first again, in its old order.
     for item in reversed(items):
-        record = book.procs[item.token.procedure]
-        book.warm.pop(record.id, None)
+        record = state.procs[item.token.procedure]
+        state.warm.pop(record.id, None)
         if record.bypassing:
-            settle_bypass(book, record)
+            settle_bypass(state, record)
         elif record.state in TERMINAL and not record.undoing:
             pass  # it ended while it was asked, or a moment ago, bypassed with one below it that was in hand as well
         elif item is guilty:
-            _charge(book, record, item, event)
+            _charge(state, record, item, event)
         else:
-            _give_back(book, record, item)
-        look_again(book, record)
+            _give_back(state, record, item)
+        look_again(state, record)
 
 
-def _guilty(book: EngineState, items: list[InHand], event: WorkerLost) -> InHand | None:
+def _guilty(state: EngineState, items: list[InHand], event: WorkerLost) -> InHand | None:
     if event.blamed is not None:
         return next((item for item in items if item.token == event.blamed), None)
     if not items or not event.crashed:
         return None
     if len(items) > 1 and items[0].threads > 1:
         # Any of them may have done it. Each runs alone next, and then there is no doubt.
-        book.suspects.update(item.token.procedure for item in items)
+        state.suspects.update(item.token.procedure for item in items)
         return None
     return next((item for item in items if item.token == event.first), items[0])
 
 
-def _give_back(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
+def _give_back(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     if item.token.mode is Mode.ASK_ABORT:
-        ask_again(book, record)
+        ask_again(state, record)
     elif item.forced is not None:
-        end_forced(book, record, item)
+        end_forced(state, record, item)
     else:
-        _run_again(book, record, item)
+        _run_again(state, record, item)
 
 
-def _run_again(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
+def _run_again(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """A step whose worker is gone goes first again; a forward one whose abort was asked for is not begun once more."""
-    if record.aborting and item.token.mode is not Mode.ROLLBACK and may_abort(book, record):
-        begin_abort(book, record)
+    if record.aborting and item.token.mode is not Mode.ROLLBACK and may_abort(state, record):
+        begin_abort(state, record)
     else:
-        wake(book, record, to_the_front=True)
+        wake(state, record, to_the_front=True)
 
 
-def _charge(book: EngineState, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
+def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
     report = event.report
     details = "\n".join(part for part in (report.stack.rstrip(), report.stderr.rstrip()) if part)
     if record.state in TERMINAL and item.token.mode is Mode.ASK_ABORT:
         return  # it ended while it was asked
     if item.token.mode is Mode.ASK_ABORT and not record.aborting:
-        ask_again(book, record)
-    elif item.token.mode is Mode.ASK_ABORT and not book.has_no_return(record):
+        ask_again(state, record)
+    elif item.token.mode is Mode.ASK_ABORT and not state.has_no_return(record):
         # A procedure that dies over the question is not asked twice.
-        fail(book, record, aborted_error(record))
+        fail(state, record, aborted_error(record))
     elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:
-        end_forced(book, record, item)
+        end_forced(state, record, item)
     elif report.kind in _OVERTIME:
         error = ErrorInfo("timeout", "StepTimeout", report.message, details, record.id, item.token.step, crash=report)
         if item.token.mode is Mode.ROLLBACK:
-            on_rollback_error(book, record, error, retryable=True)
+            on_rollback_error(state, record, error, retryable=True)
         else:
-            on_step_error(book, record, error, retryable=retries_overtime(book, record))
+            on_step_error(state, record, error, retryable=retries_overtime(state, record))
     else:
-        _count_crash(book, record, item, report, details)
+        _count_crash(state, record, item, report, details)
 
 
-def _count_crash(book: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
+def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
     record.crashes += 1
-    book.touch(record)
-    limit = limits_of(book, record).crashes
+    state.touch(record)
+    limit = limits_of(state, record).crashes
     in_words = (
         f"its worker crashed: {report.message}, for the {_ordinal(record.crashes)} time in step {item.token.step}"
     )
@@ -132,11 +132,11 @@ def _count_crash(book: EngineState, record: ProcedureRecord, item: InHand, repor
             record.undo_error = error
         elif not record.rolling and not record.undoing:
             record.error = error
-        _run_again(book, record, item)
+        _run_again(state, record, item)
     elif item.token.mode is Mode.ROLLBACK:
-        on_rollback_error(book, record, error, retryable=False)
+        on_rollback_error(state, record, error, retryable=False)
     else:
-        on_step_error(book, record, error, retryable=False)
+        on_step_error(state, record, error, retryable=False)
 
 
 def _ordinal(number: int) -> str:

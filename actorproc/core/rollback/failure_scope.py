@@ -39,19 +39,19 @@ __all__ = [
 _UNDONE = "It was to be undone because of this:\n"
 
 
-def fail(book: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
+def fail(state: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
     """A procedure failed for good: stop its scope and begin to undo it.
 
     Within a scope that is failing already only the member's own error is noted, and that it is not to be undone.
     """
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     if record.error is None or not record.rolling or error.kind == "poisoned":
         record.error = error
-    book.touch(record)
-    top = _top_of(book, tree, record)
+    state.touch(record)
+    top = _top_of(state, tree, record)
     if not top.failing:
-        _begin(book, tree, top, record, error)
-    book.scopes_to_advance[top.id] = None
+        _begin(state, tree, top, record, error)
+    state.scopes_to_advance[top.id] = None
 
 
 def aborted_error(record: ProcedureRecord) -> ErrorInfo:
@@ -59,12 +59,12 @@ def aborted_error(record: ProcedureRecord) -> ErrorInfo:
     return ErrorInfo("aborted", "ProcedureAborted", "aborted on request", procedure=record.id, step=record.step)
 
 
-def _top_of(book: EngineState, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
+def _top_of(state: EngineState, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
     if (scope := tree.scope_of(record.id)) is not None:
         return tree.members[scope]  # also where an ancestor in between is to be bypassed, or left this one behind
     top = record
     while top.parent is not None:
-        parent = book.procs[top.parent]
+        parent = state.procs[top.parent]
         takes_it = parent.bypassing or (parent.on_child_failure == "resume" and not parent.rolling)
         if takes_it or parent.state in TERMINAL:
             return top
@@ -72,31 +72,31 @@ def _top_of(book: EngineState, tree: Tree, record: ProcedureRecord) -> Procedure
     return top
 
 
-def _begin(book: EngineState, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecord, error: ErrorInfo) -> None:
+def _begin(state: EngineState, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecord, error: ErrorInfo) -> None:
     top.failing = True
     if top is not culprit:
         message = f"{culprit.id} ({culprit.type_name}) failed in step {error.step}: {error.message}"
         # All but kind and words stay: its class, its crash report and the exception itself are told at the root, too.
         top.error = replace(error, kind="child", message=message)
-    book.touch(top)
+    state.touch(top)
     members = tree.below(top.id)
     inside = {member.id for member in members}
     for inner in sorted(tree.scopes.keys() & inside):
         # A wider failure takes over the undoing that went on below it.
         del tree.scopes[inner]
-        top.reverted = top.reverted or book.procs[inner].reverted
-        book.procs[inner].failing = False
-        book.touch(book.procs[inner])
-        book.scopes_to_advance.pop(inner, None)
+        top.reverted = top.reverted or state.procs[inner].reverted
+        state.procs[inner].failing = False
+        state.touch(state.procs[inner])
+        state.scopes_to_advance.pop(inner, None)
     tree.scopes[top.id] = None
     for member in members:
         if member.state not in TERMINAL:
-            _stop(book, tree, member, is_named=member is culprit or member is top)
+            _stop(state, tree, member, is_named=member is culprit or member is top)
         elif member.undoing and member.id not in tree.running:
-            _set_aside(book, member)
+            _set_aside(state, member)
 
 
-def _stop(book: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: bool) -> None:
+def _stop(state: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: bool) -> None:
     if not is_named and not member.rolling:
         # An error it was still retrying is not why it ends.
         member.error = ErrorInfo(
@@ -106,15 +106,15 @@ def _stop(book: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: b
         member.interrupted = _interrupted(member)
     member.rolling = True
     tree.held.pop(member.id, None)
-    if member.state is ProcedureState.RUNNABLE and book.staff.runs_a_step(member.id):
-        book.touch(member)
-        cancel_step(book, member)
+    if member.state is ProcedureState.RUNNABLE and state.worker_table.runs_a_step(member.id):
+        state.touch(member)
+        cancel_step(state, member)
         return
     # What waits stops at once, even while a worker is asking its `abort`.
-    forget_listening(book, member)
+    forget_listening(state, member)
     if member.locked and member.locks and not member.attempt and not member.undoing:
-        _give_back(book, member)
-    _set_aside(book, member)
+        _give_back(state, member)
+    _set_aside(state, member)
     if member.state is not ProcedureState.RUNNABLE:
         move(member, Trigger.STOPPED)
 
@@ -130,145 +130,145 @@ def _interrupted(member: ProcedureRecord) -> Interrupted | None:
     return None
 
 
-def _set_aside(book: EngineState, member: ProcedureRecord) -> None:
+def _set_aside(state: EngineState, member: ProcedureRecord) -> None:
     """Take a member out of every queue; its undoing, if it was begun, is taken up again in its turn."""
     member.due_at = None
-    _end_undoing(book, book.tree_of(member), member)
-    book.ready.discard(member.id)
-    book.asking.pop(member.id, None)
-    acquire.withdraw(book, member)
+    _end_undoing(state, state.tree_of(member), member)
+    state.run_queue.discard(member.id)
+    state.asking.pop(member.id, None)
+    acquire.withdraw(state, member)
     if not member.locked and member.lock_scope == "procedure":
         # It undoes with the keys it holds; those it was still waiting for are needed by a retry at most.
         kept = member.interrupted or Interrupted(ProcedureState.RUNNABLE)
         member.interrupted = replace(kept, keys=member.locks)
-        acquire.keep_granted(book, member)
-    book.touch(member)
+        acquire.keep_granted(state, member)
+    state.touch(member)
 
 
-def _give_back(book: EngineState, member: ProcedureRecord) -> None:
+def _give_back(state: EngineState, member: ProcedureRecord) -> None:
     """Nothing was done under the keys of a step that never began: they do not wait for the undo of the tree."""
     if member.lock_scope == "step":
         place = member.ticket
-        acquire.end_of_step(book, member)
+        acquire.end_of_step(state, member)
         member.ticket = place  # it may be new, and no number is given twice
-    elif member.step == 1 and member.id not in book.tree_of(member).units_of:
-        acquire.release(book, member)
+    elif member.step == 1 and member.id not in state.tree_of(member).units_of:
+        acquire.release(state, member)
         member.locked = False
 
 
-def look_again(book: EngineState, record: ProcedureRecord) -> None:
+def look_again(state: EngineState, record: ProcedureRecord) -> None:
     """Something happened to a member: its failing scope, if it is in one, may go on."""
-    top = book.tree_of(record).scope_of(record.id)
+    top = state.tree_of(record).scope_of(record.id)
     if top is not None:
-        book.scopes_to_advance[top] = None
+        state.scopes_to_advance[top] = None
 
 
-def advance(book: EngineState, top_id: str) -> None:
+def advance(state: EngineState, top_id: str) -> None:
     """Take the next thing to do of a failing scope: wait for running steps, undo a unit, or finish it."""
-    top = book.procs.get(top_id)
+    top = state.procs.get(top_id)
     if top is None or not top.failing:
         return
-    tree = book.tree_of(top)
+    tree = state.tree_of(top)
     if tree.runs_below(top_id):
         return
     if tree.undoing is not None and not tree.is_below(tree.undoing, top_id):
-        _ask_again(book, tree, book.procs[tree.undoing])
-        _look_at_stalled(book, tree, top_id)
-        if not _takes_the_turn(book, tree, top_id):
+        _ask_again(state, tree, state.procs[tree.undoing])
+        _look_at_stalled(state, tree, top_id)
+        if not _takes_the_turn(state, tree, top_id):
             return
     if tree.undoing is not None and tree.undoing in tree.waiting:
         return
     # The units of poisoned members of a root stay: should it be retried, a later failure undoes them.
     is_spared = is_poisoned if top_id == tree.root else None
     while (unit := tree.newest_unit(top_id, is_spared)) is not None:
-        member = book.procs[unit.procedure]
-        if not is_left_alone(book, member, top_id):
-            if not acquire.has_retaken(book, tree):
+        member = state.procs[unit.procedure]
+        if not is_left_alone(state, member, top_id):
+            if not acquire.has_retaken(state, tree):
                 return
             if tree.is_still(member.id) and tree.undoing != member.id:
-                _pass_on_the_turn(book, tree, top_id)
+                _pass_on_the_turn(state, tree, top_id)
                 return
             if tree.undoing is not None and tree.undoing != member.id:
                 # It was being undone when a wider failure took over, and would go on: newer units are first now.
-                _set_aside(book, book.procs[tree.undoing])
-            _undo(book, member, unit)
+                _set_aside(state, state.procs[tree.undoing])
+            _undo(state, member, unit)
             if member.id in tree.waiting:
                 # What it waits for may hang on another failing scope.
-                book.scopes_to_advance.update(dict.fromkeys(name for name in tree.scopes if name != top_id))
+                state.scopes_to_advance.update(dict.fromkeys(name for name in tree.scopes if name != top_id))
             return
-        drop_unit(book, tree, unit)
-    _finish(book, tree, top)
+        drop_unit(state, tree, unit)
+    _finish(state, tree, top)
 
 
-def _ask_again(book: EngineState, tree: Tree, member: ProcedureRecord) -> None:
+def _ask_again(state: EngineState, tree: Tree, member: ProcedureRecord) -> None:
     """Another scope of the tree stands still now: its locks are no obstacle to the undo under way any more."""
     if member.id in tree.waiting:
-        acquire.withdraw(book, member)
-        wake(book, member)
+        acquire.withdraw(state, member)
+        wake(state, member)
 
 
-def _pass_on_the_turn(book: EngineState, tree: Tree, top_id: str) -> None:
+def _pass_on_the_turn(state: EngineState, tree: Tree, top_id: str) -> None:
     """Its next undo is paused: scopes that failed after it may go on meanwhile."""
     scopes = list(tree.scopes)
-    book.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
+    state.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
 
 
-def _look_at_stalled(book: EngineState, tree: Tree, top_id: str) -> None:
+def _look_at_stalled(state: EngineState, tree: Tree, top_id: str) -> None:
     """This scope stands still; those that stalled while it ran a step may have their locks now."""
-    if not book.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
+    if not state.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
         return
-    for name in [name for name in tree.scopes if top_id not in book.stalled.get(name, (top_id,))]:
-        del book.stalled[name]
-        book.scopes_to_advance[name] = None
+    for name in [name for name in tree.scopes if top_id not in state.stalled.get(name, (top_id,))]:
+        del state.stalled[name]
+        state.scopes_to_advance[name] = None
 
 
-def next_scope(book: EngineState) -> str | None:
+def next_scope(state: EngineState) -> str | None:
     """A failing scope to look at, None when none may have something to do."""
-    if book.stalled and book.locks.has_released:
+    if state.stalled and state.locks.has_released:
         # Locks were given up: perhaps they are those that a scope needs to take its turn.
-        book.locks.has_released = False
-        book.scopes_to_advance.update(dict.fromkeys(book.stalled))
-        book.stalled.clear()
-    return book.scopes_to_advance.popitem()[0] if book.scopes_to_advance else None
+        state.locks.has_released = False
+        state.scopes_to_advance.update(dict.fromkeys(state.stalled))
+        state.stalled.clear()
+    return state.scopes_to_advance.popitem()[0] if state.scopes_to_advance else None
 
 
-def _takes_the_turn(book: EngineState, tree: Tree, top_id: str) -> bool:
+def _takes_the_turn(state: EngineState, tree: Tree, top_id: str) -> bool:
     """True if this scope goes first, because the undo whose turn it is waits for locks and its own next need not.
 
     The locks waited for may be held above this very scope, by one that goes on only when it has been undone.
     """
     assert tree.undoing is not None
-    waiting = book.procs[tree.undoing]
+    waiting = state.procs[tree.undoing]
     if waiting.id not in tree.waiting:
         return False
-    unit = next_to_undo(book, tree, top_id)
+    unit = next_to_undo(state, tree, top_id)
     if unit is not None:
         if tree.is_still(unit.procedure):
             return False
-        if not could_undo_now(book, book.procs[unit.procedure]):
-            book.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
-            book.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
+        if not could_undo_now(state, state.procs[unit.procedure]):
+            state.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
+            state.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
             return False
-    acquire.withdraw(book, waiting)
+    acquire.withdraw(state, waiting)
     waiting.undoing = 0
     tree.undoing = None
-    book.touch(waiting)
+    state.touch(waiting)
     return True
 
 
-def _end_undoing(book: EngineState, tree: Tree, member: ProcedureRecord) -> None:
+def _end_undoing(state: EngineState, tree: Tree, member: ProcedureRecord) -> None:
     """The member is not being undone any more; another failing scope of the tree may go on."""
     member.undoing = 0
     if tree.undoing == member.id:
         tree.undoing = None
         if (top := tree.next_scope()) is not None:
-            book.scopes_to_advance[top] = None
+            state.scopes_to_advance[top] = None
 
 
-def _undo(book: EngineState, member: ProcedureRecord, unit: UndoRecord) -> None:
+def _undo(state: EngineState, member: ProcedureRecord, unit: UndoRecord) -> None:
     if member.undoing != unit.seq:
         member.undoing = unit.seq
-        book.tree_of(member).undoing = member.id
+        state.tree_of(member).undoing = member.id
         if member.tried != unit.seq:  # else it was set aside, or is retried, and may have half run
             member.tried = unit.seq
             member.attempt = member.undo_step = 0
@@ -278,35 +278,35 @@ def _undo(book: EngineState, member: ProcedureRecord, unit: UndoRecord) -> None:
         if member.lock_scope == "step" and member.locks:
             # Ahead of newcomers: the ticket is as old as the procedure.
             # What it keeps for its finished children is not enough.
-            held = book.locks.keys_of(member.id)
+            held = state.locks.keys_of(member.id)
             member.locked = all(held.get(key.path, 0) >= key.mode for key in member.locks)
-        book.touch(member)
-    wake(book, member)
+        state.touch(member)
+    wake(state, member)
 
 
-def drop_unit(book: EngineState, tree: Tree, unit: UndoRecord) -> None:
+def drop_unit(state: EngineState, tree: Tree, unit: UndoRecord) -> None:
     """A unit is undone, or was not to be: remove it; a finished member without units left becomes ROLLEDBACK."""
-    book.write(DeleteUndo(unit.root, unit.seq))
-    member = book.procs[unit.procedure]
+    state.write(DeleteUndo(unit.root, unit.seq))
+    member = state.procs[unit.procedure]
     was_undone = member.undoing == unit.seq
     if was_undone:
-        _end_undoing(book, tree, member)
-        book.touch(member)
+        _end_undoing(state, tree, member)
+        state.touch(member)
     if tree.pop(unit) and was_undone and member.state is ProcedureState.SUCCESS:
-        close_unsuccessfully(book, member, Trigger.UNDONE)
+        close_unsuccessfully(state, member, Trigger.UNDONE)
 
 
-def _finish(book: EngineState, tree: Tree, top: ProcedureRecord) -> None:
+def _finish(state: EngineState, tree: Tree, top: ProcedureRecord) -> None:
     """Nothing is left to undo: end the members, descendants before their parents, the top last."""
     for member in reversed(tree.below(top.id)):
         if member.bypassing:
-            settle_bypass(book, member)
+            settle_bypass(state, member)
         elif member.state not in TERMINAL:
             verdict = _verdict(member)
             if verdict is Trigger.GAVE_UP and not member.rollback_supported:
-                list_no_rollback(book, member, top)
+                list_no_rollback(state, member, top)
             member.ended_in = top.run if top.parent is None else 0
-            close_unsuccessfully(book, member, verdict)
+            close_unsuccessfully(state, member, verdict)
 
 
 def _verdict(member: ProcedureRecord) -> Trigger:
@@ -316,27 +316,27 @@ def _verdict(member: ProcedureRecord) -> Trigger:
     return Trigger.UNDONE
 
 
-def give_up(book: EngineState, member: ProcedureRecord, error: ErrorInfo) -> None:
+def give_up(state: EngineState, member: ProcedureRecord, error: ErrorInfo) -> None:
     """A supported rollback is exhausted: the scope ends FAILED and its write locks become poison keys."""
-    tree = book.tree_of(member)
+    tree = state.tree_of(member)
     top_id = tree.scope_of(member.id)
     assert top_id is not None, member.id
     member.error, member.undo_error = _with_cause(error, member.error), None
     for inside in reversed(tree.below(top_id)):
-        for path, mode in list(book.locks.keys_of(inside.id).items()):
+        for path, mode in list(state.locks.keys_of(inside.id).items()):
             if mode == LockMode.WRITE:
-                poison(book, path, member, f"rollback of {member.id} gave up: {error.message}")
-    run = book.procs[top_id].run if top_id == tree.root else 0
+                poison(state, path, member, f"rollback of {member.id} gave up: {error.message}")
+    run = state.procs[top_id].run if top_id == tree.root else 0
     if member.state is ProcedureState.SUCCESS:
-        _count_as_failed(book, member)
+        _count_as_failed(state, member)
         member.ended_in = run
-        close_unsuccessfully(book, member, Trigger.GAVE_UP)
+        close_unsuccessfully(state, member, Trigger.GAVE_UP)
     for inside in reversed(tree.below(top_id)):
         if inside.bypassing:
-            settle_bypass(book, inside)
+            settle_bypass(state, inside)
         elif inside.state not in TERMINAL:
             inside.ended_in = run
-            close_unsuccessfully(book, inside, Trigger.GAVE_UP)
+            close_unsuccessfully(state, inside, Trigger.GAVE_UP)
 
 
 def _with_cause(error: ErrorInfo, cause: ErrorInfo | None) -> ErrorInfo:
@@ -348,10 +348,10 @@ def _with_cause(error: ErrorInfo, cause: ErrorInfo | None) -> ErrorInfo:
     return replace(error, traceback=f"{error.traceback.rstrip()}\n\n{_UNDONE}{text}".strip())
 
 
-def _count_as_failed(book: EngineState, child: ProcedureRecord) -> None:
+def _count_as_failed(state: EngineState, child: ProcedureRecord) -> None:
     """A finished child turns out a failure."""
-    parent = book.procs[child.parent] if child.parent is not None else None
+    parent = state.procs[child.parent] if child.parent is not None else None
     if parent is not None and child.ended_as:  # else it outlived its parent, which has not counted it
         parent.succeeded -= 1
         parent.failed += 1
-        book.touch(parent)
+        state.touch(parent)

@@ -16,25 +16,25 @@ from actorproc.model.rows.writes import PutStep
 __all__ = ["after_rollback", "on_rollback_error"]
 
 
-def after_rollback(book: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
+def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
     """Take a worker's answer to a rollback step; the unit is given up only with the record of its undo."""
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     if isinstance(outcome, Finished | Advanced):
         unit = tree.units[record.undoing]
         record.records += 1
         record.state_at = 0
         record.undone += 1
-        _note_reverted(book, tree.scope_of(record.id))
-        book.write(
+        _note_reverted(state, tree.scope_of(record.id))
+        state.write(
             PutStep(
                 StepRecord(
                     procedure=record.id,
                     number=record.records,
                     kind=StepKind.ROLLBACK,
-                    at=book.now,
+                    at=state.now,
                     state=outcome.state,
-                    codec=outcome.codec or book.types[record.type_name].codec,
-                    version=outcome.version or book.types[record.type_name].version,
+                    codec=outcome.codec or state.types[record.type_name].codec,
+                    version=outcome.version or state.types[record.type_name].version,
                     outcome="undone" if isinstance(outcome, Finished) else "undoing",
                     label=unit.label,
                     attempts=record.attempt,
@@ -48,16 +48,16 @@ def after_rollback(book: EngineState, record: ProcedureRecord, item: InHand, out
         )
         record.attempt = record.errors = record.crashes = record.undo_step = 0
         record.first_error_at = record.undo_error = None
-        book.touch(record)
-        acquire.end_of_step(book, record)
+        state.touch(record)
+        acquire.end_of_step(state, record)
         if isinstance(outcome, Finished):
-            drop_unit(book, tree, unit)
+            drop_unit(state, tree, unit)
         else:
-            record.due_at = book.now + outcome.after if outcome.after > 0 else None
-            wake(book, record)
+            record.due_at = state.now + outcome.after if outcome.after > 0 else None
+            wake(state, record)
     else:
         error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
-        on_rollback_error(book, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
+        on_rollback_error(state, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
 
 
 def _death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
@@ -66,52 +66,52 @@ def _death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
     return error if error is not None and error.crash is not None else None
 
 
-def _note_reverted(book: EngineState, top: str | None) -> None:
+def _note_reverted(state: EngineState, top: str | None) -> None:
     """Something of this failure scope is undone: from here on there is no way forward for it."""
-    if top is not None and not book.procs[top].reverted:
-        book.procs[top].reverted = True
-        book.touch(book.procs[top])
+    if top is not None and not state.procs[top].reverted:
+        state.procs[top].reverted = True
+        state.touch(state.procs[top])
 
 
-def _others_run(book: EngineState, record: ProcedureRecord) -> bool:
+def _others_run(state: EngineState, record: ProcedureRecord) -> bool:
     """True if a wider failure took this undo over while steps of its own still run: it ends only after them."""
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     top = tree.scope_of(record.id)
     return top is not None and tree.runs_below(top)
 
 
-def on_rollback_error(book: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
+def on_rollback_error(state: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
     """A rollback step failed: again with backoff, or give the whole scope up."""
-    policy = book.types[record.type_name].rollback_retry
+    policy = state.types[record.type_name].rollback_retry
     record.errors += 1
     if record.first_error_at is None:
-        record.first_error_at = book.now
-    book.touch(record)
+        record.first_error_at = state.now
+    state.touch(record)
     is_spent = not retryable or backoff.is_exhausted(
-        policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now
+        policy, errors=record.errors, first_error_at=record.first_error_at, now=state.now
     )
-    if is_spent and not _others_run(book, record):
-        if book.types[record.type_name].best_effort:
-            _skip(book, record, error)
+    if is_spent and not _others_run(state, record):
+        if state.types[record.type_name].best_effort:
+            _skip(state, record, error)
         else:
-            give_up(book, record, error)
+            give_up(state, record, error)
         return
     record.undo_error = error
-    record.due_at = book.now + backoff.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
-    wake(book, record)
+    record.due_at = state.now + backoff.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
+    wake(state, record)
 
 
-def _skip(book: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
+def _skip(state: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
     """A best-effort rollback goes on with the unit before this one, and says what it left behind."""
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     unit = tree.units[record.undoing]
     top = tree.scope_of(record.id)
     assert top is not None, record.id
-    _note_reverted(book, top)
-    skip(book, record, unit, error, book.procs[top])
-    acquire.end_of_step(book, record)
-    drop_unit(book, tree, unit)
-    book.scopes_to_advance[top] = None
+    _note_reverted(state, top)
+    skip(state, record, unit, error, state.procs[top])
+    acquire.end_of_step(state, record)
+    drop_unit(state, tree, unit)
+    state.scopes_to_advance[top] = None
 
 
 def _not_an_undo(record: ProcedureRecord, outcome: Outcome) -> ErrorInfo:

@@ -38,122 +38,122 @@ _REASONS = {
 
 
 # ---------------------------------------------------------------------- one step
-def take_back(book: EngineState, record: ProcedureRecord) -> None:
+def take_back(state: EngineState, record: ProcedureRecord) -> None:
     """Ask for a step that a worker has in hand and has not begun."""
-    worker = book.staff.in_hand.get(record.id)
+    worker = state.worker_table.in_hand.get(record.id)
     if worker is None:
         return
     item = worker.queue[record.id]
-    if not item.recalled and not book.staff.has_begun(worker, item):
+    if not item.recalled and not state.worker_table.has_begun(worker, item):
         item.recalled = True
-        book.command(TakeBack(worker.id, (item.token,)))
+        state.command(TakeBack(worker.id, (item.token,)))
 
 
-def stop_forced(book: EngineState, worker: Worker, item: InHand) -> None:
+def stop_forced(state: EngineState, worker: Worker, item: InHand) -> None:
     """End a step that must not go on: kill the worker when the step runs, else take it back.
 
     Killing for a step that only waits behind another would hit an innocent one.
     """
-    if book.staff.has_begun(worker, item):
+    if state.worker_table.has_begun(worker, item):
         if not item.killed:
             item.killed = True
-            book.command(KillWorker(worker.id, item.token, _REASONS[item.forced or "aborted"]))
+            state.command(KillWorker(worker.id, item.token, _REASONS[item.forced or "aborted"]))
     elif not item.recalled:
         item.recalled = True
-        book.command(TakeBack(worker.id, (item.token,)))
+        state.command(TakeBack(worker.id, (item.token,)))
 
 
-def stop_next(book: EngineState, worker: Worker) -> None:
+def stop_next(state: EngineState, worker: Worker) -> None:
     """A worker goes on to its next step: one that must not go on was not taken back in time."""
     following = next(iter(worker.queue.values()))
     if following.forced is not None:
-        stop_forced(book, worker, following)
+        stop_forced(state, worker, following)
 
 
 # ---------------------------------------------------------------------- a step whose undo is decided
-def cancel_step(book: EngineState, record: ProcedureRecord) -> None:
+def cancel_step(state: EngineState, record: ProcedureRecord) -> None:
     """Tell the forward step in hand, if there is one, that its undo is decided. Telling it again changes nothing."""
-    worker = book.staff.in_hand.get(record.id)
+    worker = state.worker_table.in_hand.get(record.id)
     if worker is None:
         return
     item = worker.queue[record.id]
-    if item.told or not _may_stop(book, record, item):
+    if item.told or not _may_stop(state, record, item):
         return
-    record.cancelled_at = book.now
-    book.touch(record)
+    record.cancelled_at = state.now
+    state.touch(record)
     item.told = True
-    book.command(AskAbort(item.token))
-    take_back(book, record)
-    _allow(book, record, item)
+    state.command(AskAbort(item.token))
+    take_back(state, record)
+    _allow(state, record, item)
 
 
-def kill_step(book: EngineState, record: ProcedureRecord, why: str = "aborted") -> None:
+def kill_step(state: EngineState, record: ProcedureRecord, why: str = "aborted") -> None:
     """Kill the forward step in hand, if there is one and it may be stopped."""
-    worker = book.staff.in_hand.get(record.id)
+    worker = state.worker_table.in_hand.get(record.id)
     if worker is None:
         return
     item = worker.queue[record.id]
-    if not _may_stop(book, record, item):
+    if not _may_stop(state, record, item):
         return
     if item.forced is None:
         item.forced = why
-    stop_forced(book, worker, item)
+    stop_forced(state, worker, item)
 
 
-def kill_cancelled(book: EngineState, top: ProcedureRecord) -> None:
+def kill_cancelled(state: EngineState, top: ProcedureRecord) -> None:
     """Kill the forward steps of a procedure and its descendants whose undo is decided."""
-    tree = book.tree_of(top)
+    tree = state.tree_of(top)
     for name in tuple(tree.running):
         if tree.members[name].rolling and tree.is_below(name, top.id):
-            kill_step(book, tree.members[name])
+            kill_step(state, tree.members[name])
 
 
-def kill_outstaying(book: EngineState, record: ProcedureRecord) -> None:
+def kill_outstaying(state: EngineState, record: ProcedureRecord) -> None:
     """A timer of the procedure went off: its step may have had the time it was given."""
-    worker = book.staff.in_hand.get(record.id)
+    worker = state.worker_table.in_hand.get(record.id)
     if worker is None:
         return
     kill_at = worker.queue[record.id].kill_at
-    if kill_at is not None and kill_at <= book.now:
-        kill_step(book, record, "abort-grace")
+    if kill_at is not None and kill_at <= state.now:
+        kill_step(state, record, "abort-grace")
 
 
-def resume_cancelling(book: EngineState, tree: Tree) -> None:
+def resume_cancelling(state: EngineState, tree: Tree) -> None:
     """Workers lived on while memory was lost: what they were told, and what they were killed for, is known again."""
     for name in tuple(tree.running):
         record = tree.members[name]
-        item = book.staff.in_hand[name].queue[name]
+        item = state.worker_table.in_hand[name].queue[name]
         is_decided = record.rolling or (record.aborting and record.cancelled_at is not None)
-        if not is_decided or not _may_stop(book, record, item):
+        if not is_decided or not _may_stop(state, record, item):
             continue
         item.told = True
         line = [tree.members[above] for above in tree.lineage(name)]
         if any(above.rolling and above.aborting and above.forced for above in line):
-            kill_step(book, record)
-        _allow(book, record, item)
+            kill_step(state, record)
+        _allow(state, record, item)
 
 
-def _may_stop(book: EngineState, record: ProcedureRecord, item: InHand) -> bool:
+def _may_stop(state: EngineState, record: ProcedureRecord, item: InHand) -> bool:
     """It is a forward step on the near side of the point of no return, and no operator bypasses its procedure."""
     mode = item.token.mode
     if mode is Mode.ROLLBACK or mode is Mode.ASK_ABORT or record.bypassing:
         return False
     if record.unit_no_return and mode is Mode.EXECUTE:
         return False
-    return record.rolling or not book.has_no_return(record)
+    return record.rolling or not state.has_no_return(record)
 
 
-def _allow(book: EngineState, record: ProcedureRecord, item: InHand) -> None:
+def _allow(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """Give the step the time that its limits give it."""
     grace = None
-    if record.limits is not None or record.type_name in book.types:
-        grace = limits_of(book, record).abort_grace
+    if record.limits is not None or record.type_name in state.types:
+        grace = limits_of(state, record).abort_grace
     if grace is None:
-        grace = book.scheduling.abort_grace
+        grace = state.scheduling.abort_grace
     if grace is None or grace == inf:
         return
-    item.kill_at = (book.now if record.cancelled_at is None else record.cancelled_at) + grace
-    if item.kill_at <= book.now:
-        kill_step(book, record, "abort-grace")
+    item.kill_at = (state.now if record.cancelled_at is None else record.cancelled_at) + grace
+    if item.kill_at <= state.now:
+        kill_step(state, record, "abort-grace")
     else:
-        book.timers.add(item.kill_at, record.id)
+        state.timers.add(item.kill_at, record.id)

@@ -19,105 +19,105 @@ from actorproc.model.states import TERMINAL
 __all__ = ["hire_for", "join", "let_finished_go", "on_leaving", "own_worker", "say_goodbye", "was_lost"]
 
 
-def join(book: EngineState, event: WorkerReady) -> ProcedureRecord | None:
+def join(state: EngineState, event: WorkerReady) -> ProcedureRecord | None:
     """A worker takes steps now; the procedure that waited for this one, if any.
 
     A worker for a procedure that has ended meanwhile is stopped again.
     """
-    worker = book.staff.add(event.worker, book.now, event.pid, reserved=event.reserved, leaving=event.leaving)
+    worker = state.worker_table.add(event.worker, state.now, event.pid, reserved=event.reserved, leaving=event.leaving)
     procedure = event.reserved
     if procedure is None:
         return None
-    record = book.procs.get(procedure)
-    if procedure not in book.hired or record is None:
-        book.hired.pop(procedure, None)
-        _dismiss(book, worker)
+    record = state.procs.get(procedure)
+    if procedure not in state.hired or record is None:
+        state.hired.pop(procedure, None)
+        _dismiss(state, worker)
         return None
-    book.hired[procedure] = worker.id
-    if procedure not in book.aside:
+    state.hired[procedure] = worker.id
+    if procedure not in state.awaiting_worker:
         return None
-    book.aside.discard(procedure)
+    state.awaiting_worker.discard(procedure)
     return record
 
 
-def own_worker(book: EngineState, record: ProcedureRecord) -> Worker | None:
+def own_worker(state: EngineState, record: ProcedureRecord) -> Worker | None:
     """The dedicated worker of a procedure, if it is there and may get a step; else one is asked for."""
-    hired = book.hired.get(record.id)
-    worker = book.staff.find(hired) if hired is not None else None
+    hired = state.hired.get(record.id)
+    worker = state.worker_table.find(hired) if hired is not None else None
     if worker is not None:
         return worker if not worker.leaving and not worker.queue else None
-    hire_for(book, record.id)
+    hire_for(state, record.id)
     return None
 
 
-def hire_for(book: EngineState, procedure: str) -> None:
+def hire_for(state: EngineState, procedure: str) -> None:
     """Ask for a worker for this procedure, unless there is one, one is coming, or there are too many."""
-    if procedure not in book.hired and len(book.hired) < book.quotas.dedicated:
-        book.hired[procedure] = None
-        book.command(StartWorker(procedure))
+    if procedure not in state.hired and len(state.hired) < state.quotas.dedicated:
+        state.hired[procedure] = None
+        state.command(StartWorker(procedure))
 
 
-def let_finished_go(book: EngineState) -> None:
+def let_finished_go(state: EngineState) -> None:
     """A procedure that has ended needs its worker no more."""
-    for procedure in [name for name in book.hired if _has_ended(book, name)]:
-        hired = book.hired.pop(procedure)
-        worker = book.staff.find(hired) if hired is not None else None
+    for procedure in [name for name in state.hired if _has_ended(state, name)]:
+        hired = state.hired.pop(procedure)
+        worker = state.worker_table.find(hired) if hired is not None else None
         if worker is not None:
-            _dismiss(book, worker)
-        _hire_next(book)
+            _dismiss(state, worker)
+        _hire_next(state)
 
 
-def _has_ended(book: EngineState, procedure: str) -> bool:
+def _has_ended(state: EngineState, procedure: str) -> bool:
     # A tree that left memory is finished, or cold: then its worker waits with it.
-    record = book.procs.get(procedure)
+    record = state.procs.get(procedure)
     return record is not None and record.state in TERMINAL and not record.undoing
 
 
-def was_lost(book: EngineState, worker: Worker) -> None:
+def was_lost(state: EngineState, worker: Worker) -> None:
     """A dedicated worker died: its procedure gets another one when it has something to do."""
-    if worker.reserved in book.hired and book.hired[worker.reserved] is None:
+    if worker.reserved in state.hired and state.hired[worker.reserved] is None:
         # It was told to stop when its procedure asked for one, and while it lived nothing came of asking.
-        book.command(StartWorker(worker.reserved))
-    if worker.reserved is None or book.hired.get(worker.reserved) != worker.id:
+        state.command(StartWorker(worker.reserved))
+    if worker.reserved is None or state.hired.get(worker.reserved) != worker.id:
         return
-    del book.hired[worker.reserved]
-    if worker.reserved in book.aside:
-        hire_for(book, worker.reserved)
-    _hire_next(book)
+    del state.hired[worker.reserved]
+    if worker.reserved in state.awaiting_worker:
+        hire_for(state, worker.reserved)
+    _hire_next(state)
 
 
-def on_leaving(book: EngineState, event: WorkerLeaving) -> None:
+def on_leaving(state: EngineState, event: WorkerLeaving) -> None:
     """A worker asked to be replaced: it ends what it has begun, gives back the rest, and is stopped."""
-    worker = book.staff.find(event.worker)
+    worker = state.worker_table.find(event.worker)
     if worker is None or worker.leaving:
         return
     worker.leaving = True
-    behind = book.staff.waiting_behind(worker)
+    behind = state.worker_table.waiting_behind(worker)
     for item in behind:
         item.recalled = True
     if behind:
-        book.command(TakeBack(worker.id, tuple(item.token for item in behind)))
-    _stop_when_empty(book, worker)
+        state.command(TakeBack(worker.id, tuple(item.token for item in behind)))
+    _stop_when_empty(state, worker)
 
 
-def say_goodbye(book: EngineState, name: WorkerId) -> None:
+def say_goodbye(state: EngineState, name: WorkerId) -> None:
     """A step left a worker's hands: one that is leaving and has nothing more is stopped."""
-    worker = book.staff.find(name)
+    worker = state.worker_table.find(name)
     if worker is not None and worker.leaving:
-        _stop_when_empty(book, worker)
+        _stop_when_empty(state, worker)
 
 
-def _stop_when_empty(book: EngineState, worker: Worker) -> None:
+def _stop_when_empty(state: EngineState, worker: Worker) -> None:
     if not worker.queue and not worker.stopped:
         worker.stopped = True
-        book.command(StopWorker(worker.id))
+        state.command(StopWorker(worker.id))
 
 
-def _dismiss(book: EngineState, worker: Worker) -> None:
+def _dismiss(state: EngineState, worker: Worker) -> None:
     worker.leaving = True
-    _stop_when_empty(book, worker)
+    _stop_when_empty(state, worker)
 
 
-def _hire_next(book: EngineState) -> None:
-    for procedure in book.aside.names():
-        hire_for(book, procedure)
+def _hire_next(state: EngineState) -> None:
+    for procedure in state.awaiting_worker.names():
+        hire_for(state, procedure)

@@ -31,45 +31,45 @@ __all__ = [
 ]
 
 
-def work_class_of(book: EngineState, record: ProcedureRecord) -> str:
+def work_class_of(state: EngineState, record: ProcedureRecord) -> str:
     """The class of work of a procedure's steps; without shares all are one, but for workers of one's own."""
-    if book.knows_dedicated and known_limits_of(book, record).limits.dedicated:
+    if state.knows_dedicated and known_limits_of(state, record).limits.dedicated:
         return OWN_CLASS
-    return DEFAULT_CLASS if book.shares is None else book.types[record.type_name].work_class
+    return DEFAULT_CLASS if state.worker_shares is None else state.types[record.type_name].work_class
 
 
-def next_up(book: EngineState, barred: set[str]) -> str | None:
+def next_up(state: EngineState, barred: set[str]) -> str | None:
     """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits."""
-    if book.shares is None and not book.knows_dedicated:
+    if state.worker_shares is None and not state.knows_dedicated:
         if barred:
             return None
-        best = book.ready.peek()
-        if book.backlog:
-            best = _or_of_the_backlog(book, best)
-        if len(book.slots):
-            best = _earlier(best, book.slots.peek(DEFAULT_CLASS, book.now))
+        best = state.run_queue.peek()
+        if state.cold_queue:
+            best = _or_of_the_backlog(state, best)
+        if len(state.key_limits):
+            best = _earlier(best, state.key_limits.peek(DEFAULT_CLASS, state.now))
     else:
         best = None
-        for work_class in {*_wanting(book), OWN_CLASS} - barred:
-            best = _earlier(best, book.ready.peek(work_class))
-            best = _earlier(best, book.slots.peek(work_class, book.now))
-        if book.backlog and DEFAULT_CLASS not in barred:
-            best = _or_of_the_backlog(book, best)
+        for work_class in {*_wanting(state), OWN_CLASS} - barred:
+            best = _earlier(best, state.run_queue.peek(work_class))
+            best = _earlier(best, state.key_limits.peek(work_class, state.now))
+        if state.cold_queue and DEFAULT_CLASS not in barred:
+            best = _or_of_the_backlog(state, best)
     return None if best is None else best[1]
 
 
-def _or_of_the_backlog(book: EngineState, best: tuple[float, str] | None) -> tuple[float, str]:
+def _or_of_the_backlog(state: EngineState, best: tuple[float, str] | None) -> tuple[float, str]:
     """The first of the backlog if its turn comes before that of `best`: then it is resident."""
-    order, record = book.backlog.first()
-    if best is not None and (best[0], _place_of(book, best[1])) < (order, record.seq):
+    order, record = state.cold_queue.first()
+    if best is not None and (best[0], _place_of(state, best[1])) < (order, record.seq):
         return best
-    book.make_resident(record)
+    state.make_resident(record)
     return order, record.id
 
 
-def _place_of(book: EngineState, procedure: str) -> int:
+def _place_of(state: EngineState, procedure: str) -> int:
     """The number of its tree in submit order: who was queued at the start, and not left, waits since the same time."""
-    return book.procs[book.procs[procedure].root].seq
+    return state.procs[state.procs[procedure].root].seq
 
 
 def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> tuple[float, str] | None:
@@ -78,58 +78,58 @@ def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> 
     return min(one, other)
 
 
-def _wanting(book: EngineState) -> set[str]:
+def _wanting(state: EngineState) -> set[str]:
     """Classes of work that may want a worker of those that are for all."""
-    return {*book.ready.classes(), *book.slots.classes()} - {OWN_CLASS}
+    return {*state.run_queue.classes(), *state.key_limits.classes()} - {OWN_CLASS}
 
 
-def open_workers(book: EngineState, shares: WorkerShares, record: ProcedureRecord) -> list[Worker]:
+def open_workers(state: EngineState, shares: WorkerShares, record: ProcedureRecord) -> list[Worker]:
     """Workers that may get a step of this procedure's class of work."""
-    return shares.open_to(book.staff, work_class_of(book, record), _wanting(book))
+    return shares.open_to(state.worker_table, work_class_of(state, record), _wanting(state))
 
 
-def wants_another_worker(book: EngineState) -> bool:
+def wants_another_worker(state: EngineState) -> bool:
     """True if a step waits that one worker more than there are might get."""
-    shares = book.shares
-    wanting: set[str] = set() if shares is None else _wanting(book)
-    for worker in book.staff.workers.values():
+    shares = state.worker_shares
+    wanting: set[str] = set() if shares is None else _wanting(state)
+    for worker in state.worker_table.workers.values():
         if len(worker.queue) < 2 or worker.threaded:  # they run beside each other, so none waits
             continue
-        if shares is None or shares.would_use_another(book.staff, worker.work_class, wanting):
+        if shares is None or shares.would_use_another(state.worker_table, worker.work_class, wanting):
             return True
     kept_out = {
         work_class
         for work_class in wanting
-        if shares is not None and not shares.would_use_another(book.staff, work_class, wanting)
+        if shares is not None and not shares.would_use_another(state.worker_table, work_class, wanting)
     }
     # Who waits for slots that are free waits for a worker only.
-    return next_up(book, kept_out) is not None
+    return next_up(state, kept_out) is not None
 
 
-def take_turn(book: EngineState, record: ProcedureRecord) -> None:
+def take_turn(state: EngineState, record: ProcedureRecord) -> None:
     """It is handed out now: it leaves the queue, with its slots if it waited for any."""
-    if record.id in book.backlog:
-        book.backlog.discard(record.id)
-    elif not book.ready.take(record.id, book.now) and record.id in book.slots:
-        for start in book.slots.grant(record, book.now):
-            book.write(PutStart(start))
-        book.touch(record)
+    if record.id in state.cold_queue:
+        state.cold_queue.discard(record.id)
+    elif not state.run_queue.take(record.id, state.now) and record.id in state.key_limits:
+        for start in state.key_limits.grant(record, state.now):
+            state.write(PutStart(start))
+        state.touch(record)
 
 
-def leave_queue(book: EngineState, record: ProcedureRecord) -> None:
+def leave_queue(state: EngineState, record: ProcedureRecord) -> None:
     """It waits for something else now, and holds no slots meanwhile."""
-    if not book.ready.take(record.id, book.now):
-        book.slots.discard(record.id)
-        book.backlog.discard(record.id)
+    if not state.run_queue.take(record.id, state.now):
+        state.key_limits.discard(record.id)
+        state.cold_queue.discard(record.id)
 
 
-def lend_slots(book: EngineState, record: ProcedureRecord) -> None:
+def lend_slots(state: EngineState, record: ProcedureRecord) -> None:
     """It begins to wait for slots or locks: ancestors that wait for it lend theirs until they go on."""
-    if not book.slots.holders:
+    if not state.key_limits.holders:
         return
     if record.admitted in WITH_SLOT:
-        _give_back(book, record)
-    tree = book.tree_of(record)
+        _give_back(state, record)
+    tree = state.tree_of(record)
     if record.undoing:
         # The undo of the tree waits: neither those that wait to be undone, nor those above that wait for the end of
         # that, may hold up whom it waits for.
@@ -140,78 +140,78 @@ def lend_slots(book: EngineState, record: ProcedureRecord) -> None:
         above = [tree.members[name] for name in tree.lineage(record.id)[1:]]
         lenders = [member for member in above if member.pending or member.rolling]
     for lender in lenders:
-        if lender.admitted in WITH_SLOT and _waits(lender) and not book.staff.runs_a_step(lender.id):
-            _give_back(book, lender)
+        if lender.admitted in WITH_SLOT and _waits(lender) and not state.worker_table.runs_a_step(lender.id):
+            _give_back(state, lender)
 
 
-def on_suspended(book: EngineState, record: ProcedureRecord) -> None:
+def on_suspended(state: EngineState, record: ProcedureRecord) -> None:
     """A parent of unfinished children waits now; it keeps its slots unless its tree waits for some, or for locks."""
     if record.admitted not in WITH_SLOT:
         return
-    if book.slots.waits_in(record.root) or book.tree_of(record).waiting or _waits_aside(book, record.root):
-        _give_back(book, record)
+    if state.key_limits.waits_in(record.root) or state.tree_of(record).waiting or _waits_aside(state, record.root):
+        _give_back(state, record)
 
 
-def keep_nothing(book: EngineState, record: ProcedureRecord) -> None:
+def keep_nothing(state: EngineState, record: ProcedureRecord) -> None:
     """It runs no step for now, though it has not ended: those it waits for may need its slots."""
     if record.admitted in WITH_SLOT:
-        _give_back(book, record)
+        _give_back(state, record)
 
 
-def _waits_aside(book: EngineState, root: str) -> bool:
+def _waits_aside(state: EngineState, root: str) -> bool:
     """True if a member of the tree asks for slots once it has a worker of its own."""
-    found = (book.procs[name] for name in book.aside.names())
+    found = (state.procs[name] for name in state.awaiting_worker.names())
     return any(record.root == root and record.limit_keys for record in found)
 
 
-def leave_limits(book: EngineState, record: ProcedureRecord) -> None:
+def leave_limits(state: EngineState, record: ProcedureRecord) -> None:
     """It has ended: its slots, and its place among the running, are for others."""
     if record.admitted in WITH_SLOT:
-        book.slots.release(record)
+        state.key_limits.release(record)
     if record.admitted in WITH_RUNNING:
-        book.lobby.leave(record)
+        state.admission.leave(record)
     record.admitted = 0
-    book.touch(record)
+    state.touch(record)
 
 
 def _waits(record: ProcedureRecord) -> bool:
     return record.rolling or record.state is not ProcedureState.RUNNABLE
 
 
-def _give_back(book: EngineState, record: ProcedureRecord) -> None:
-    book.slots.release(record)
-    book.touch(record)
+def _give_back(state: EngineState, record: ProcedureRecord) -> None:
+    state.key_limits.release(record)
+    state.touch(record)
 
 
-def may_steal(book: EngineState) -> bool:
+def may_steal(state: EngineState) -> bool:
     """True if prefetched steps may be asked back: not while others are queued, unless shares keep those waiting."""
-    return book.hands_out and (book.shares is not None or not (book.ready or book.backlog))
+    return state.hands_out and (state.worker_shares is not None or not (state.run_queue or state.cold_queue))
 
 
-def stuck_behind(book: EngineState, now: float) -> list[tuple[Worker, list[InHand]]]:
+def stuck_behind(state: EngineState, now: float) -> list[tuple[Worker, list[InHand]]]:
     """Prefetched steps behind silent workers' running ones that an idle worker may have."""
-    found = book.staff.stuck_behind(now)
-    if book.shares is None:
+    found = state.worker_table.stuck_behind(now)
+    if state.worker_shares is None:
         return found
-    wanting = _wanting(book)
+    wanting = _wanting(state)
     return [
         (worker, behind)
         for worker, behind in found
-        if any(not other.queue for other in book.shares.open_to(book.staff, worker.work_class, wanting))
+        if any(not other.queue for other in state.worker_shares.open_to(state.worker_table, worker.work_class, wanting))
     ]
 
 
-def steal_at(book: EngineState) -> float | None:
+def steal_at(state: EngineState) -> float | None:
     """Time at which prefetched steps should be asked back, None when there is no worker that may have them."""
-    at = book.staff.steal_at()
-    if at is None or book.shares is None:
+    at = state.worker_table.steal_at()
+    if at is None or state.worker_shares is None:
         return at
-    times = [worker.active_at for worker, _ in stuck_behind(book, math.inf)]
+    times = [worker.active_at for worker, _ in stuck_behind(state, math.inf)]
     return min(times) + STEAL_AFTER if times else None
 
 
-def why_queued(book: EngineState, record: ProcedureRecord) -> str | None:
+def why_queued(state: EngineState, record: ProcedureRecord) -> str | None:
     """The limit that keeps a procedure waiting; None when it only waits for a worker."""
-    if record.id in book.lobby:
-        return f"for one of the {book.lobby.running} that run to end (Config.max_running)"
-    return book.slots.why(record.id, book.now)
+    if record.id in state.admission:
+        return f"for one of the {state.admission.running} that run to end (Config.max_running)"
+    return state.key_limits.why(record.id, state.now)

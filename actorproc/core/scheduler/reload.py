@@ -17,29 +17,29 @@ from actorproc.model.messages.events import ReloadBegan
 __all__ = ["begin", "gone", "open_to", "take_over"]
 
 
-def begin(book: EngineState, event: ReloadBegan) -> None:
+def begin(state: EngineState, event: ReloadBegan) -> None:
     """All workers that are there now have old code; or that matters no more."""
-    book.outdated = set() if event.is_over else {worker.id for worker in book.staff.workers.values()}
-    book.renewed.clear()
-    book.command(Reply(event.reply, value=True))
+    state.outdated = set() if event.is_over else {worker.id for worker in state.worker_table.workers.values()}
+    state.renewed.clear()
+    state.command(Reply(event.reply, value=True))
 
 
-def gone(book: EngineState, worker: Worker) -> None:
+def gone(state: EngineState, worker: Worker) -> None:
     """A worker is gone; with the last one of old code no procedure needs to be kept from any."""
-    book.outdated.discard(worker.id)
-    if not book.outdated:
-        book.renewed.clear()
+    state.outdated.discard(worker.id)
+    if not state.outdated:
+        state.renewed.clear()
 
 
-def take_over(book: EngineState, before: EngineState) -> None:
+def take_over(state: EngineState, before: EngineState) -> None:
     """Take over which workers have old code, and which procedures new code was handed, from the memory before."""
-    book.outdated |= before.outdated
-    book.renewed |= before.renewed
+    state.outdated |= before.outdated
+    state.renewed |= before.renewed
 
 
-def open_to(book: EngineState, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
+def open_to(state: EngineState, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
     """Of these workers (None: all) those that may get a step of this procedure."""
-    if procedure not in book.renewed:
+    if procedure not in state.renewed:
         return among
-    workers = book.staff.workers.values() if among is None else among
-    return [worker for worker in workers if worker.id not in book.outdated]
+    workers = state.worker_table.workers.values() if among is None else among
+    return [worker for worker in workers if worker.id not in state.outdated]

@@ -41,264 +41,270 @@ __all__ = ["fill", "go_on", "let_in", "note_unbegun", "park", "push_unit", "queu
 _RUNNABLE, _EXECUTE, _ON_TIMEOUT = ProcedureState.RUNNABLE, Mode.EXECUTE, Mode.ON_TIMEOUT
 
 
-def wake(book: EngineState, record: ProcedureRecord, *, to_the_back: bool = False, to_the_front: bool = False) -> None:
+def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = False, to_the_front: bool = False) -> None:
     """Bring a procedure one step nearer to running: park, wait for a due time or for locks, or queue it.
 
     Safe to call at any time: a procedure that cannot run, or runs already, is left alone.
     """
-    if record.id in book.staff.in_hand:
+    if record.id in state.worker_table.in_hand:
         return
     if not record.undoing and (record.rolling or record.state is not _RUNNABLE):
         return
-    if record.parked is not None or record.type_name not in book.types:
-        park(book, record)
+    if record.parked is not None or record.type_name not in state.types:
+        park(state, record)
         return
     if record.due_at is not None:
-        if record.due_at > book.now:
-            book.timers.add(record.due_at, record.id)
+        if record.due_at > state.now:
+            state.timers.add(record.due_at, record.id)
             return
         record.due_at = None
-        book.touch(record)
-    if record.bypassing or (record.parent is not None and _is_held_back(book, record, record.parent)):
+        state.touch(record)
+    if record.bypassing or (record.parent is not None and _is_held_back(state, record, record.parent)):
         return
-    tree = book.trees[record.root]
+    tree = state.trees[record.root]
     if tree.still and tree.is_still(record.id):
         return
     is_new = to_the_back or is_new_root(record)
-    if book.lobby.capacity is not None and not _is_let_in(book, record):
+    if state.admission.capacity is not None and not _is_let_in(state, record):
         return
-    if not record.locked and not _has_locks(book, record):
-        lend_slots(book, record)
+    if not record.locked and not _has_locks(state, record):
+        lend_slots(state, record)
         return
-    if record.limit_keys and book.slots.concerns(record):
-        order = book.ready.virtual_deadline(record.priority, book.now, is_new_root=is_new)
-        book.slots.wait(record, order, work_class_of(book, record))
-        lend_slots(book, record)
+    if record.limit_keys and state.key_limits.concerns(record):
+        order = state.run_queue.virtual_deadline(record.priority, state.now, is_new_root=is_new)
+        state.key_limits.wait(record, order, work_class_of(state, record))
+        lend_slots(state, record)
         return
-    if record.id in book.backlog:
+    if record.id in state.cold_queue:
         return
-    put = partial(book.ready.put_back, since=book.backlog.ahead_of(record)) if to_the_front else book.ready.push
+    put = (
+        partial(state.run_queue.put_back, since=state.cold_queue.ahead_of(record))
+        if to_the_front
+        else state.run_queue.push
+    )
     put(
         record.id,
         root=record.root,
         priority=record.priority,
         is_new_root=is_new,
-        now=book.now,
-        work_class=DEFAULT_CLASS if book.shares is None and not book.knows_dedicated else work_class_of(book, record),
+        now=state.now,
+        work_class=DEFAULT_CLASS
+        if state.worker_shares is None and not state.knows_dedicated
+        else work_class_of(state, record),
     )
 
 
-def queue_again(book: EngineState, type_name: str) -> None:
+def queue_again(state: EngineState, type_name: str) -> None:
     """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
-    left_alone = [record for record in book.backlog.values() if record.type_name == type_name]
+    left_alone = [record for record in state.cold_queue.values() if record.type_name == type_name]
     for record in left_alone:
-        book.make_resident(record)
-    names = (*book.ready.names(), *book.slots.names(), *book.aside.names())
-    waiting = [record for name in names if (record := book.procs[name]).type_name == type_name]
+        state.make_resident(record)
+    names = (*state.run_queue.names(), *state.key_limits.names(), *state.awaiting_worker.names())
+    waiting = [record for name in names if (record := state.procs[name]).type_name == type_name]
     if left_alone:  # one of them may stand in the queue, behind newcomers
-        waiting += [book.procs[record.id] for record in left_alone]
+        waiting += [state.procs[record.id] for record in left_alone]
         waiting.sort(key=attrgetter("seq"))
     for record in waiting:
-        book.ready.discard(record.id)
-        wake(book, record)
+        state.run_queue.discard(record.id)
+        wake(state, record)
 
 
-def _is_let_in(book: EngineState, record: ProcedureRecord) -> bool:
+def _is_let_in(state: EngineState, record: ProcedureRecord) -> bool:
     """True if a root counts as running, from now on if there is room; its members are let in with it."""
     if record.parent is not None or record.undoing or record.admitted in WITH_RUNNING:
         return True
     if record.step > 1 or record.attempt or record.run > 1:
         # It began before there was a limit, or is retried: it may hold what those inside wait for.
-        book.lobby.admit(record)
-        book.touch(record)
+        state.admission.admit(record)
+        state.touch(record)
         return True
-    order = book.ready.virtual_deadline(record.priority, book.now, is_new_root=True)
-    if not book.lobby.ask(record, order):
+    order = state.run_queue.virtual_deadline(record.priority, state.now, is_new_root=True)
+    if not state.admission.ask(record, order):
         return False
-    book.touch(record)
+    state.touch(record)
     return True
 
 
-def let_in(book: EngineState) -> None:
+def let_in(state: EngineState) -> None:
     """A running root has ended: the next one comes in and asks for what else it needs."""
-    while book.lobby.has_news and (name := book.lobby.next()) is not None:
-        record = book.procs[name]
-        book.lobby.admit(record)
-        book.touch(record)
-        wake(book, record)
+    while state.admission.has_news and (name := state.admission.next()) is not None:
+        record = state.procs[name]
+        state.admission.admit(record)
+        state.touch(record)
+        wake(state, record)
 
 
-def go_on(book: EngineState, tree: Tree, top: str) -> None:
+def go_on(state: EngineState, tree: Tree, top: str) -> None:
     """Nothing keeps `top` and its descendants from running any more: wake those that have something to do."""
     # In the old order of the queue for locks, as after a restart.
     for record in sorted(tree.below(top), key=lambda record: (not record.ticket, record.ticket)):
-        wake(book, record)
-    book.scopes_to_advance.update(tree.scopes)
+        wake(state, record)
+    state.scopes_to_advance.update(tree.scopes)
 
 
-def _has_locks(book: EngineState, record: ProcedureRecord) -> bool:
+def _has_locks(state: EngineState, record: ProcedureRecord) -> bool:
     """Ask for the locks of a step. A key that was poisoned since the procedure was accepted is refused now."""
-    if book.poisons and not record.undoing and not book.locks.is_waiting(record.id):
-        path = acquire.poisoned_key(book, record)
+    if state.poisons and not record.undoing and not state.locks.is_waiting(record.id):
+        path = acquire.poisoned_key(state, record)
         if path is not None:
-            book.refused[record.id] = path
+            state.refused[record.id] = path
             return False
-    return acquire.ask(book, record)
+    return acquire.ask(state, record)
 
 
-def park(book: EngineState, record: ProcedureRecord, needs: str = "") -> None:
+def park(state: EngineState, record: ProcedureRecord, needs: str = "") -> None:
     """Set a procedure aside until its type is registered, or the other one that it ``needs``."""
-    parked = book.parked.setdefault(record.type_name, {})
+    parked = state.parked.setdefault(record.type_name, {})
     if record.id not in parked:  # else a signal found it where it was
         parked[record.id] = None
-        book.parkings += 1
-        keep_nothing(book, record)
+        state.parkings += 1
+        keep_nothing(state, record)
     if needs and needs != record.type_name:
-        book.parked.setdefault(needs, {})[record.id] = None
+        state.parked.setdefault(needs, {})[record.id] = None
 
 
-def _is_held_back(book: EngineState, record: ProcedureRecord, parent: str) -> bool:
+def _is_held_back(state: EngineState, record: ProcedureRecord, parent: str) -> bool:
     """True if `max_parallel` of the parent keeps this child back."""
-    held = book.tree_of(record).held.get(parent)
+    held = state.tree_of(record).held.get(parent)
     return held is not None and record.id in held
 
 
-def fill(book: EngineState) -> None:
+def fill(state: EngineState) -> None:
     """Hand out steps while workers have room."""
-    if not book.hands_out:
+    if not state.hands_out:
         return
-    if book.asking:
-        for asked in list(book.asking):
-            _ask_abort(book, asked)
+    if state.asking:
+        for asked in list(state.asking):
+            _ask_abort(state, asked)
     barred: set[str] = set()
-    while (procedure := next_up(book, barred)) is not None:
-        record = book.procs[procedure]
-        if record.deadline is not None and book.is_late(record):
-            book.ready.discard(procedure)
-            book.overdue[procedure] = None
+    while (procedure := next_up(state, barred)) is not None:
+        record = state.procs[procedure]
+        if record.deadline is not None and state.is_late(record):
+            state.run_queue.discard(procedure)
+            state.overdue[procedure] = None
             continue
-        worker = _worker_for(book, record)
+        worker = _worker_for(state, record)
         if worker is not None:
-            take_turn(book, record)
-            _hand_out(book, worker, record)
+            take_turn(state, record)
+            _hand_out(state, worker, record)
             if barred:
                 barred.clear()
-            elif book.staff.is_full and not book.knows_dedicated:
+            elif state.worker_table.is_full and not state.knows_dedicated:
                 return
-        elif known_limits_of(book, record).limits.dedicated:
-            book.aside.put(procedure)
-            leave_queue(book, record)
-            if procedure not in book.hired:
+        elif known_limits_of(state, record).limits.dedicated:
+            state.awaiting_worker.put(procedure)
+            leave_queue(state, record)
+            if procedure not in state.hired:
                 # Others have all the workers there may be of that kind, and keep them while they wait for slots.
-                keep_nothing(book, record)
-        elif book.shares is None and not book.knows_dedicated:
+                keep_nothing(state, record)
+        elif state.worker_shares is None and not state.knows_dedicated:
             return
         else:
-            barred.add(work_class_of(book, record))
+            barred.add(work_class_of(state, record))
 
 
-def _ask_abort(book: EngineState, procedure: str) -> None:
-    record = book.procs.get(procedure)
+def _ask_abort(state: EngineState, procedure: str) -> None:
+    record = state.procs.get(procedure)
     if record is None or record.state in TERMINAL or record.rolling:
-        del book.asking[procedure]
+        del state.asking[procedure]
         return
-    if book.has_no_return(record):
+    if state.has_no_return(record):
         # Its tree went beyond the point of no return meanwhile: the wish has no effect any more.
-        del book.asking[procedure]
-        wake(book, record)
+        del state.asking[procedure]
+        wake(state, record)
         return
-    if procedure in book.staff.in_hand or record.type_name not in book.types:
+    if procedure in state.worker_table.in_hand or record.type_name not in state.types:
         return
-    if book.tree_of(record).is_still(procedure):
+    if state.tree_of(record).is_still(procedure):
         return
-    worker = _worker_for(book, record)
+    worker = _worker_for(state, record)
     if worker is not None:
-        del book.asking[procedure]
-        book.ready.discard(procedure)
-        _send(book, worker, record, Mode.ASK_ABORT, record.step, None)
+        del state.asking[procedure]
+        state.run_queue.discard(procedure)
+        _send(state, worker, record, Mode.ASK_ABORT, record.step, None)
 
 
-def _worker_for(book: EngineState, record: ProcedureRecord) -> Worker | None:
+def _worker_for(state: EngineState, record: ProcedureRecord) -> Worker | None:
     """The worker that gets the next step; None when there is none, and the procedure waits."""
-    known = known_limits_of(book, record)
-    if known.is_plain and book.shares is None and not book.outdated:
-        return book.staff.choose(record.type_name, book.warm.get(record.id))
+    known = known_limits_of(state, record)
+    if known.is_plain and state.worker_shares is None and not state.outdated:
+        return state.worker_table.choose(record.type_name, state.warm.get(record.id))
     limits = known.limits
     if limits.dedicated:
-        return own_worker(book, record)
-    threads = 1 if record.id in book.suspects else limits.threads
-    among = None if book.shares is None else open_workers(book, book.shares, record)
-    if book.outdated:
-        among = open_to(book, record.id, among)
-    return book.staff.choose(record.type_name, book.warm.get(record.id), threads, among)
+        return own_worker(state, record)
+    threads = 1 if record.id in state.suspects else limits.threads
+    among = None if state.worker_shares is None else open_workers(state, state.worker_shares, record)
+    if state.outdated:
+        among = open_to(state, record.id, among)
+    return state.worker_table.choose(record.type_name, state.warm.get(record.id), threads, among)
 
 
-def _hand_out(book: EngineState, worker: Worker, record: ProcedureRecord) -> None:
+def _hand_out(state: EngineState, worker: Worker, record: ProcedureRecord) -> None:
     record.attempt += 1
     if record.undoing:
-        unit = book.tree_of(record).units[record.undoing]
-        _send(book, worker, record, Mode.ROLLBACK, record.undo_step or record.records + 1, unit.label)
+        unit = state.tree_of(record).units[record.undoing]
+        _send(state, worker, record, Mode.ROLLBACK, record.undo_step or record.records + 1, unit.label)
         return
     if record.poisons and record.step == 1 and record.attempt == 1:
         # The keys it named when it was submitted; later ones come with the answer of the step before.
-        declare(book, record, record.poisons)
+        declare(state, record, record.poisons)
     is_step = record.event is None  # else on_timeout is called: the step itself, and its unit, are still to come
     if is_step and record.unit is not None and record.unit != record.last_unit:
-        push_unit(book, record, record.unit)
-    if is_step and record.unit_no_return and not (root := book.procs[record.root]).no_return:
+        push_unit(state, record, record.unit)
+    if is_step and record.unit_no_return and not (root := state.procs[record.root]).no_return:
         # The mark is durable before the step runs: from here on failures only retry forward.
         root.no_return = True
-        book.touch(root)
+        state.touch(root)
     if record.unit is None:
         # What it does next is no repetition of the unit before: coming back to that one is a new unit.
         record.last_unit = None
     mode = _EXECUTE if is_step else _ON_TIMEOUT
-    _send(book, worker, record, mode, record.step, None)
+    _send(state, worker, record, mode, record.step, None)
 
 
-def push_unit(book: EngineState, record: ProcedureRecord, label: str) -> None:
+def push_unit(state: EngineState, record: ProcedureRecord, label: str) -> None:
     """The step that begins now is to be undone when its tree fails."""
-    root = book.procs[record.root]
+    root = state.procs[record.root]
     unit = UndoRecord(record.root, root.undo_next, record.id, label, record.step)
     root.undo_next += 1
     record.last_unit = label
-    book.tree_of(record).push(unit)
-    book.write(PutUndo(unit))
-    book.touch(root)
+    state.tree_of(record).push(unit)
+    state.write(PutUndo(unit))
+    state.touch(root)
 
 
-def note_unbegun(book: EngineState, record: ProcedureRecord) -> None:
+def note_unbegun(state: EngineState, record: ProcedureRecord) -> None:
     """The attempt that was handed out last has not begun its step: if none before has, the next one is the first."""
-    tree = book.tree_of(record)
+    tree = state.tree_of(record)
     units = tree.units_of.get(record.id)
     if units and (units[-1].step, units[-1].attempt) == (record.step, record.attempt):
         unit = msgspec.structs.replace(units[-1], attempt=record.attempt + 1)
         tree.exchange_newest(unit)
-        book.write(PutUndo(unit))
+        state.write(PutUndo(unit))
 
 
-def _send(book: EngineState, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:
-    book.touch(record)
+def _send(state: EngineState, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:
+    state.touch(record)
     procedure, type_name, attempt = record.id, record.type_name, record.attempt
-    token = StepToken(book.epoch, worker.id, procedure, step, attempt, mode)
-    if book.outdated and worker.id not in book.outdated:
-        book.renewed.add(procedure)
-    known = known_limits_of(book, record)
+    token = StepToken(state.epoch, worker.id, procedure, step, attempt, mode)
+    if state.outdated and worker.id not in state.outdated:
+        state.renewed.add(procedure)
+    known = known_limits_of(state, record)
     limits = known.limits
-    threads = 1 if known.is_plain or procedure in book.suspects else limits.threads
-    if not worker.queue and book.shares is not None:
-        worker.work_class = work_class_of(book, record)
-    book.staff.give(worker, InHand(token, type_name, threads=threads), book.now)
-    book.trees[record.root].running.add(procedure)
-    book.commands.append(
+    threads = 1 if known.is_plain or procedure in state.suspects else limits.threads
+    if not worker.queue and state.worker_shares is not None:
+        worker.work_class = work_class_of(state, record)
+    state.worker_table.give(worker, InHand(token, type_name, threads=threads), state.now)
+    state.trees[record.root].running.add(procedure)
+    state.commands.append(
         RunStep(
             token,
             type_name,
-            attempt == 1 and book.warm.get(procedure) == worker.id,
+            attempt == 1 and state.warm.get(procedure) == worker.id,
             record.root,
             record.parent,
             attempt > 1,
-            record.aborting and book.shows_abort(record),
+            record.aborting and state.shows_abort(record),
             record.deadline,
             record.awaiting,
             unit,
@@ -307,7 +313,7 @@ def _send(book: EngineState, worker: Worker, record: ProcedureRecord, mode: Mode
             limits.wall_time,
             limits.grace,
             limits=None if known.is_plain else _special(limits, threads),
-            recovered=record.epoch != book.epoch,
+            recovered=record.epoch != state.epoch,
             generation=record.generation,
             begun=record.begun,
         )
@@ -321,13 +327,13 @@ def _special(limits: StepLimits, threads: int) -> StepLimits | None:
     return limits if threads == limits.threads else msgspec.structs.replace(limits, threads=threads)
 
 
-def steal(book: EngineState) -> None:
+def steal(state: EngineState) -> None:
     """Ask back what waits behind a silent worker's running step while another worker is idle."""
-    if not may_steal(book):
+    if not may_steal(state):
         return
-    for worker, behind in stuck_behind(book, book.now):
+    for worker, behind in stuck_behind(state, state.now):
         # Leave half: the running step may end any moment, and the idle worker needs only a share.
         share = behind[len(behind) // 2 :]
         for item in share:
             item.recalled = True
-        book.command(TakeBack(worker.id, tuple(item.token for item in share)))
+        state.command(TakeBack(worker.id, tuple(item.token for item in share)))

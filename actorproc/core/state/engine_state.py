@@ -90,7 +90,7 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
         self.warm.pop(procedure, None)
         if self.hindered:
             self.hindered.pop(procedure, None)
-        self.staff.forget_size(procedure)
+        self.worker_table.forget_size(procedure)
 
     def is_late(self, record: ProcedureRecord) -> bool:
         """True if the deadline of a procedure that still goes forward has passed."""

@@ -16,17 +16,17 @@ __all__ = ["facts_of", "fingerprint"]
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def fingerprint(book: EngineState) -> dict[str, Any]:
+def fingerprint(state: EngineState) -> dict[str, Any]:
     """Equal for books with the same durable facts; trees that may leave memory are left out. Stays as it is."""
-    return copy.deepcopy(facts_of(book))
+    return copy.deepcopy(facts_of(state))
 
 
-def facts_of(book: EngineState) -> dict[str, Any]:
+def facts_of(state: EngineState) -> dict[str, Any]:
     """The same to be compared at once and not to be changed: much of it is the book's own, not a copy."""
     # A question about an abort is not asked again of one that has ended: what only waits for its answer knows no more
     # than a tree that has left memory.
-    hot = {root: tree for root, tree in book.trees.items() if not (tree.is_finished or tree.is_cold_when_answered)}
-    hot.update((name, Tree(name, record)) for name, record in book.backlog.items() if name not in book.procs)
+    hot = {root: tree for root, tree in state.trees.items() if not (tree.is_finished or tree.is_cold_when_answered)}
+    hot.update((name, Tree(name, record)) for name, record in state.cold_queue.items() if name not in state.procs)
     heads, units, scopes, held, still = {}, {}, {}, {}, {}
     for root, tree in hot.items():
         for name, record in tree.members.items():
@@ -37,48 +37,56 @@ def facts_of(book: EngineState) -> dict[str, Any]:
         units[root] = () if is_bare else tuple(tree.units)
         scopes[root] = frozenset(() if is_bare else tree.scopes)
         held[root] = {} if is_bare or not tree.held else {name: tuple(row) for name, row in tree.held.items()}
-    locks, timers = book.locks, book.timers.entries()
+    locks, timers = state.locks, state.timers.entries()
     return {
         "heads": heads,
         "units": units,
         "scopes": scopes,
         "held": held,
-        "at work": {name for name in _at_work(book) if name in heads},
+        "at work": {name for name in _at_work(state) if name in heads},
         "locks": locks.holders(),
         "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
-        "due": {(at, name) for at, name in timers if name in heads and _is_due_at(book, name, at)},
-        "inherited": book.inherited,
-        "poisons": book.poisons,
-        "acknowledged": book.acknowledged,
-        "removals": set(book.removals),
-        "buffered": {target: tuple(rows) for target, rows in book.buffered.items() if rows},
-        "taken": book.taken,
-        "switches": (book.paused, book.audits),
+        "due": {(at, name) for at, name in timers if name in heads and _is_due_at(state, name, at)},
+        "inherited": state.inherited,
+        "poisons": state.poisons,
+        "acknowledged": state.acknowledged,
+        "removals": set(state.removals),
+        "buffered": {target: tuple(rows) for target, rows in state.buffered.items() if rows},
+        "taken": state.taken,
+        "switches": (state.paused, state.audits),
         "still": still,
-        "numbers": (book.next_seq, book.next_ticket),
+        "numbers": (state.next_seq, state.next_ticket),
     }
 
 
-def _is_due_at(book: EngineState, name: str, at: float) -> bool:
+def _is_due_at(state: EngineState, name: str, at: float) -> bool:
     """Whether a timer is of what waits now; one of a wait that a removed procedure of this id gave up is not."""
-    record = book.procs.get(name)
+    record = state.procs.get(name)
     return record is not None and record.due_at == at
 
 
-def _at_work(book: EngineState) -> set[str]:
+def _at_work(state: EngineState) -> set[str]:
     """Procedures that wait for anything but the outside, or are in a worker's hands."""
-    queued = book.ready.members()
-    queued.update(book.backlog, book.staff.in_hand, book.aside.names(), book.slots.names(), book.lobby.names())
-    if book.asking:
-        queued.difference_update(book.asking)
+    queued = state.run_queue.members()
+    queued.update(
+        state.cold_queue,
+        state.worker_table.in_hand,
+        state.awaiting_worker.names(),
+        state.key_limits.names(),
+        state.admission.names(),
+    )
+    if state.asking:
+        queued.difference_update(state.asking)
     # One that ended while it was asked about its abort may have left memory before the answer.
-    return {name for name in queued if name in book.backlog or (name in book.procs and not _stands_still(book, name))}
+    return {
+        name for name in queued if name in state.cold_queue or (name in state.procs and not _stands_still(state, name))
+    }
 
 
-def _stands_still(book: EngineState, name: str) -> bool:
+def _stands_still(state: EngineState, name: str) -> bool:
     """It has a step in a worker's hands, but no other will follow by itself: paused, or to be bypassed."""
-    record = book.procs[name]
+    record = state.procs[name]
     if record.bypassing:
         return True
-    tree = book.trees[record.root]
+    tree = state.trees[record.root]
     return bool(tree.still) and tree.is_still(name)

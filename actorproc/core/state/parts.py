@@ -136,20 +136,20 @@ class WorkQueues:
 
     def __init__(self, scheduling: Scheduling) -> None:
         self.scheduling = scheduling
-        self.ready = RunQueue(scheduling.priority_ageing)
-        self.lobby = AdmissionQueue(scheduling.max_running)
-        self.slots = KeyLimits(scheduling.concurrency, scheduling.rate)
+        self.run_queue = RunQueue(scheduling.priority_ageing)
+        self.admission = AdmissionQueue(scheduling.max_running)
+        self.key_limits = KeyLimits(scheduling.concurrency, scheduling.rate)
         self.knows_dedicated = False
         """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""
-        self.aside = WorkerWaitList()
+        self.awaiting_worker = WorkerWaitList()
         """Runnable procedures whose worker of their own is not there yet."""
-        self.backlog = ColdQueue(self.ready.ageing)
-        self.ready.rooms += [self.lobby, self.slots, self.aside, self.backlog]
-        self.shares: WorkerShares | None = None
+        self.cold_queue = ColdQueue(self.run_queue.ageing)
+        self.run_queue.rooms += [self.admission, self.key_limits, self.awaiting_worker, self.cold_queue]
+        self.worker_shares: WorkerShares | None = None
         if scheduling.shares or scheduling.reserved:
-            self.shares = WorkerShares(scheduling.shares, scheduling.reserved)
-        self.staff = WorkerTable()
-        self.roster = SlotPlan(scheduling.workers)
+            self.worker_shares = WorkerShares(scheduling.shares, scheduling.reserved)
+        self.worker_table = WorkerTable()
+        self.slot_plan = SlotPlan(scheduling.workers)
         self.hired: dict[str, WorkerId | None] = {}
         """Procedures with a worker of their own; None: it was asked for."""
         self.suspects: set[str] = set()
@@ -166,7 +166,7 @@ class WorkQueues:
     @property
     def leaves_outside(self) -> bool:
         """Procedures that need nothing but a worker may wait in the backlog: nothing is counted before their turn."""
-        return self.shares is None and self.lobby.capacity is None
+        return self.worker_shares is None and self.admission.capacity is None
 
 
 class WaitRegistry:
@@ -178,7 +178,7 @@ class WaitRegistry:
         self.inherited: dict[str, dict[str, LockMode]] = {}
         """Locks that parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
         self.poisons: dict[str, PoisonRecord] = {}
-        self.listeners = EventSubscribers()
+        self.subscribers = EventSubscribers()
         self.buffered: dict[str, list[EventRecord]] = {}
         """Signals and events that none has taken, by target, in the order in which they came."""
         self.published = 0

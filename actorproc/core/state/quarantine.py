@@ -25,53 +25,53 @@ _HELD_BY = " held by "
 """Between path and holder in the shown key of a lock; a holder's id has no spaces."""
 
 
-def exclude_damaged(book: EngineState, damage: list[Damage], families: Iterable[str]) -> None:
+def exclude_damaged(state: EngineState, damage: list[Damage], families: Iterable[str]) -> None:
     """Exclude every resident tree in which a record is missing; one that is not of `families` has a single record."""
     flaws: dict[str, str] = {}
     for found in damage:
         if found.table == "procedures":
-            book.damaged[found.key] = f"its record is damaged: {found.reason}"
+            state.damaged[found.key] = f"its record is damaged: {found.reason}"
         elif found.table == "undo":
             flaws[found.key.rpartition("/")[0]] = f"undo unit {found.key} is damaged: {found.reason}"
         elif found.table == "locks":
-            _keep_lock(book, found, flaws)
+            _keep_lock(state, found, flaws)
         elif found.table == "poison":
-            _keep_poison(book, found)
+            _keep_poison(state, found)
         else:
-            book.flaws.append(f"{found.table} {found.key} is damaged: {found.reason}")
+            state.flaws.append(f"{found.table} {found.key} is damaged: {found.reason}")
     for root in dict.fromkeys((*families, *flaws)):
-        tree = book.trees.get(root)
+        tree = state.trees.get(root)
         if tree is not None:
-            exclude(book, tree, flaws.get(root))
+            exclude(state, tree, flaws.get(root))
 
 
-def _keep_lock(book: EngineState, found: Damage, flaws: dict[str, str]) -> None:
+def _keep_lock(state: EngineState, found: Damage, flaws: dict[str, str]) -> None:
     path, _, name = found.key.rpartition(_HELD_BY)
-    book.locks.hold(name, path, LockMode.WRITE)
+    state.locks.hold(name, path, LockMode.WRITE)
     what = f"the lock of {path!r} held by {name} is damaged"
-    book.flaws.append(f"{what} and kept for writing: {found.reason}")
-    holder = book.procs.get(name)
+    state.flaws.append(f"{what} and kept for writing: {found.reason}")
+    holder = state.procs.get(name)
     if holder is not None:
         flaws[holder.root] = f"{what}: {found.reason}"
 
 
-def _keep_poison(book: EngineState, found: Damage) -> None:
+def _keep_poison(state: EngineState, found: Damage) -> None:
     reason = f"its poison record is damaged: {found.reason}"
-    book.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", UNKNOWN_ROOT, 0.0, reason)
-    book.flaws.append(f"the poison record of {found.key!r} is damaged, so it stays poisoned: {found.reason}")
+    state.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", UNKNOWN_ROOT, 0.0, reason)
+    state.flaws.append(f"the poison record of {found.key!r} is damaged, so it stays poisoned: {found.reason}")
 
 
-def exclude(book: EngineState, tree: Tree, reason: str | None = None) -> None:
+def exclude(state: EngineState, tree: Tree, reason: str | None = None) -> None:
     """Take a tree out of memory when a record of it is missing, or for the reason given."""
     reason = reason or _flaw_of(tree)
     if reason is not None:
-        book.damaged.update(dict.fromkeys(tree.members, f"its tree is incomplete: {reason}"))
-        book.dismiss(tree)
+        state.damaged.update(dict.fromkeys(tree.members, f"its tree is incomplete: {reason}"))
+        state.dismiss(tree)
 
 
-def error_of(book: EngineState, procedure: str) -> StoreDamaged | None:
+def error_of(state: EngineState, procedure: str) -> StoreDamaged | None:
     """Error that forbids every action on a procedure; None when it is sound, or unknown."""
-    reason = book.damaged.get(procedure)
+    reason = state.damaged.get(procedure)
     if reason is None:
         return None
     return StoreDamaged(

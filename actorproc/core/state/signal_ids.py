@@ -35,98 +35,98 @@ MAX_REMEMBERED_IN_ALL = 100_000
 """Ids of taken signals that are remembered for all targets together."""
 
 
-def is_repeated(book: EngineState, target: str, dedup: str | None) -> bool:
+def is_repeated(state: EngineState, target: str, dedup: str | None) -> bool:
     """True if a signal with this id is kept for the target or was taken."""
     if dedup is None:
         return False
-    if dedup in book.taken.get(target, ()):
+    if dedup in state.taken.get(target, ()):
         return True
-    return any(known.dedup == dedup for known in book.buffered.get(target, ()))
+    return any(known.dedup == dedup for known in state.buffered.get(target, ()))
 
 
-def next_number(book: EngineState, target: str) -> int:
+def next_number(state: EngineState, target: str) -> int:
     """The number of the next row of a target: above those kept and those remembered."""
-    kept = book.buffered.get(target)
-    taken = book.taken.get(target)
+    kept = state.buffered.get(target)
+    taken = state.taken.get(target)
     return max(kept[-1].seq if kept else 0, next(reversed(taken.values())) if taken else 0) + 1
 
 
-def keep(book: EngineState, row: EventRecord) -> None:
+def keep(state: EngineState, row: EventRecord) -> None:
     """A signal waits from now on for a procedure to take it."""
-    book.buffered.setdefault(row.target, []).append(row)
-    book.write(PutEvent(row))
-    _count(book, row.target, 1)
+    state.buffered.setdefault(row.target, []).append(row)
+    state.write(PutEvent(row))
+    _count(state, row.target, 1)
 
 
-def discard(book: EngineState, row: EventRecord, *, is_stored: bool = False) -> None:
+def discard(state: EngineState, row: EventRecord, *, is_stored: bool = False) -> None:
     """A kept signal waits no more; `is_stored`: its row is for the caller to remove, or to change."""
-    kept = book.buffered[row.target]
+    kept = state.buffered[row.target]
     kept.remove(row)
     if not kept:
-        del book.buffered[row.target]
-    _count(book, row.target, -1)
+        del state.buffered[row.target]
+    _count(state, row.target, -1)
     if not is_stored:
-        book.write(DeleteEvent(row.target, row.seq))
+        state.write(DeleteEvent(row.target, row.seq))
 
 
-def _count(book: EngineState, target: str, change: int) -> None:
+def _count(state: EngineState, target: str, change: int) -> None:
     if name_of_event(target) is not None:
-        book.published += change
+        state.published += change
 
 
-def remember(book: EngineState, row: EventRecord) -> None:
+def remember(state: EngineState, row: EventRecord) -> None:
     """A signal was taken: its row goes, or stays as a note of its id."""
     if row.dedup is None:
-        book.write(DeleteEvent(row.target, row.seq))
+        state.write(DeleteEvent(row.target, row.seq))
         return
-    book.write(PutEvent(EventRecord(row.target, row.seq, b"", row.dedup, book.now, taken=True)))
-    _note(book, row.target, row.dedup, row.seq)
-    known = book.taken[row.target]
+    state.write(PutEvent(EventRecord(row.target, row.seq, b"", row.dedup, state.now, taken=True)))
+    _note(state, row.target, row.dedup, row.seq)
+    known = state.taken[row.target]
     if len(known) > MAX_REMEMBERED:
-        _drop(book, row.target, next(iter(known)))
-    if len(book.taken_order) > MAX_REMEMBERED_IN_ALL:
-        _drop(book, *next(iter(book.taken_order)))
+        _drop(state, row.target, next(iter(known)))
+    if len(state.taken_order) > MAX_REMEMBERED_IN_ALL:
+        _drop(state, *next(iter(state.taken_order)))
 
 
-def forget(book: EngineState, procedure: str) -> None:
+def forget(state: EngineState, procedure: str) -> None:
     """A procedure takes no signal any more: those kept for it go, and the ids of those it took. Idempotent."""
-    for row in book.buffered.pop(procedure, ()):
-        book.write(DeleteEvent(procedure, row.seq))
-    for dedup in list(book.taken.get(procedure, ())):
-        _drop(book, procedure, dedup)
+    for row in state.buffered.pop(procedure, ()):
+        state.write(DeleteEvent(procedure, row.seq))
+    for dedup in list(state.taken.get(procedure, ())):
+        _drop(state, procedure, dedup)
 
 
-def drop(book: EngineState, target: str) -> None:
+def drop(state: EngineState, target: str) -> None:
     """The same for a procedure that is removed: its rows go with it. Idempotent."""
-    for dedup in book.taken.pop(target, ()):
-        book.taken_order.pop((target, dedup), None)
+    for dedup in state.taken.pop(target, ()):
+        state.taken_order.pop((target, dedup), None)
 
 
-def recall(book: EngineState, events: Iterable[EventRecord]) -> None:
+def recall(state: EngineState, events: Iterable[EventRecord]) -> None:
     """Signals that no procedure has taken yet, and the ids of those that were taken, read back from the store."""
     rows = []
     for row in events:
         if row.taken:
             rows.append(row)
         else:
-            book.buffered.setdefault(row.target, []).append(row)
-            _count(book, row.target, 1)
+            state.buffered.setdefault(row.target, []).append(row)
+            _count(state, row.target, 1)
     for row in sorted(rows, key=lambda row: (row.at, row.target, row.seq)):
         if row.dedup is not None:
-            _note(book, row.target, row.dedup, row.seq)
+            _note(state, row.target, row.dedup, row.seq)
     # The clock may have been set back in between: of one target the numbers tell the order.
-    for target, known in book.taken.items():
-        book.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
+    for target, known in state.taken.items():
+        state.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
 
 
-def _note(book: EngineState, target: str, dedup: str, seq: int) -> None:
-    book.taken.setdefault(target, {})[dedup] = seq
-    book.taken_order[target, dedup] = None
+def _note(state: EngineState, target: str, dedup: str, seq: int) -> None:
+    state.taken.setdefault(target, {})[dedup] = seq
+    state.taken_order[target, dedup] = None
 
 
-def _drop(book: EngineState, target: str, dedup: str) -> None:
-    known = book.taken[target]
-    book.write(DeleteEvent(target, known.pop(dedup)))
+def _drop(state: EngineState, target: str, dedup: str) -> None:
+    known = state.taken[target]
+    state.write(DeleteEvent(target, known.pop(dedup)))
     if not known:
-        del book.taken[target]
-    book.taken_order.pop((target, dedup), None)
+        del state.taken[target]
+    state.taken_order.pop((target, dedup), None)

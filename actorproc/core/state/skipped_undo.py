@@ -16,17 +16,17 @@ MAX_LEFTOVERS = 100
 _LONGEST_REASON = 300
 
 
-def skip(book: EngineState, record: ProcedureRecord, unit: UndoRecord, error: ErrorInfo, top: ProcedureRecord) -> None:
+def skip(state: EngineState, record: ProcedureRecord, unit: UndoRecord, error: ErrorInfo, top: ProcedureRecord) -> None:
     """Record that an undo gave up and that the rollback goes on without it, from the state there is."""
     record.state_at = record.state_at or record.records
     record.records += 1
-    book.write(
+    state.write(
         PutStep(
             StepRecord(
                 procedure=record.id,
                 number=record.records,
                 kind=StepKind.ROLLBACK,
-                at=book.now,
+                at=state.now,
                 version=record.version,
                 outcome="skipped",
                 label=unit.label,
@@ -38,13 +38,13 @@ def skip(book: EngineState, record: ProcedureRecord, unit: UndoRecord, error: Er
     record.attempt = record.errors = record.crashes = record.undo_step = 0
     record.first_error_at = record.undo_error = None
     reason = f"{error.type_name}: {error.message}"[:_LONGEST_REASON]
-    _add(book, record, top, Leftover(record.id, unit.label, reason))
+    _add(state, record, top, Leftover(record.id, unit.label, reason))
 
 
-def list_no_rollback(book: EngineState, record: ProcedureRecord, top: ProcedureRecord) -> None:
+def list_no_rollback(state: EngineState, record: ProcedureRecord, top: ProcedureRecord) -> None:
     """A member ran and has no rollback: the top of its scope lists it."""
     if record is not top:
-        _add(book, top, top, Leftover(record.id, "", f"{record.type_name} has no rollback"))
+        _add(state, top, top, Leftover(record.id, "", f"{record.type_name} has no rollback"))
 
 
 def has_own(record: ProcedureRecord) -> bool:
@@ -52,8 +52,8 @@ def has_own(record: ProcedureRecord) -> bool:
     return bool(record.leftovers) and any(left.procedure == record.id for left in record.leftovers)
 
 
-def _add(book: EngineState, record: ProcedureRecord, top: ProcedureRecord, left: Leftover) -> None:
+def _add(state: EngineState, record: ProcedureRecord, top: ProcedureRecord, left: Leftover) -> None:
     for listing in {record.id: record, top.id: top}.values():
         if len(listing.leftovers) < MAX_LEFTOVERS:
             listing.leftovers += (left,)
-        book.touch(listing)
+        state.touch(listing)

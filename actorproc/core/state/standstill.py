@@ -32,24 +32,24 @@ class Parked(NamedTuple):
     """Its class is not registered; else the class was not able to take its state, or no worker to run it."""
 
 
-def parked_residents(book: EngineState) -> Iterator[Parked]:
+def parked_residents(state: EngineState) -> Iterator[Parked]:
     """Procedures in memory that are parked."""
-    for name in {name: None for names in book.parked.values() for name in names}:  # some stand under two types
-        record = book.procs.get(name)
-        found = _parked(record, book.types) if record is not None else None
+    for name in {name: None for names in state.parked.values() for name in names}:  # some stand under two types
+        record = state.procs.get(name)
+        found = _parked(record, state.types) if record is not None else None
         if found is not None:
             yield found
 
 
-def obstacle_of(book: EngineState, procedure: str) -> Parked | None:
+def obstacle_of(state: EngineState, procedure: str) -> Parked | None:
     """The parked procedure that keeps a resident one from ending; None when nothing of its tree does."""
-    record = book.procs.get(procedure)
+    record = state.procs.get(procedure)
     if record is None:
         return None
-    return _Search(book.trees[record.root], book.types, book.locks).of(record)
+    return _Search(state.trees[record.root], state.types, state.locks).of(record)
 
 
-def obstacle_of_stored(book: EngineState, procedure: str, members: Iterable[ProcedureRecord]) -> Parked | None:
+def obstacle_of_stored(state: EngineState, procedure: str, members: Iterable[ProcedureRecord]) -> Parked | None:
     """The same for a tree that is not in memory, as the store has it."""
     found = {record.id: record for record in members}
     if procedure not in found:
@@ -57,7 +57,7 @@ def obstacle_of_stored(book: EngineState, procedure: str, members: Iterable[Proc
     tree = Tree(found[procedure].root)
     for record in found.values():
         tree.add(record)
-    return _Search(tree, book.types, None).of(found[procedure])
+    return _Search(tree, state.types, None).of(found[procedure])
 
 
 def _parked(record: ProcedureRecord, types: Collection[str]) -> Parked | None:

@@ -12,9 +12,9 @@ from actorproc.model.states import ProcedureState
 __all__ = ["is_left_alone", "is_poisoned", "next_to_undo"]
 
 
-def next_to_undo(book: EngineState, tree: Tree, top_id: str) -> UndoRecord | None:
+def next_to_undo(state: EngineState, tree: Tree, top_id: str) -> UndoRecord | None:
     """The next unit of a failing scope below its root that is to run, None when none is."""
-    return tree.newest_unit(top_id, lambda member: is_left_alone(book, member, top_id))
+    return tree.newest_unit(top_id, lambda member: is_left_alone(state, member, top_id))
 
 
 def is_poisoned(member: ProcedureRecord) -> bool:
@@ -23,7 +23,7 @@ def is_poisoned(member: ProcedureRecord) -> bool:
 
 
 def is_left_alone(
-    book: EngineState, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()
+    state: EngineState, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()
 ) -> bool:
     """True if a unit does not run: of a poisoned or given up member, or of a finished one its parent compensates.
 
@@ -35,7 +35,7 @@ def is_left_alone(
         return True
     place = member
     while place.id != top_id and place.parent is not None:
-        parent = book.procs[place.parent]
+        parent = state.procs[place.parent]
         if place.state is ProcedureState.SUCCESS and not parent.undo_children:
             return True
         place = parent

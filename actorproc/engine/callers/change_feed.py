@@ -73,11 +73,11 @@ class ChangeFeed:
     """Finds out what changed and tells those who asked."""
 
     def __init__(
-        self, *, epoch: int, clock: Clock, ledger: InFlightTable, events: EventHooks, last_batch: int | None = None
+        self, *, epoch: int, clock: Clock, in_flight: InFlightTable, events: EventHooks, last_batch: int | None = None
     ) -> None:
         """`last_batch` is the number of the last commit of the life before; None: no watcher of it can come back."""
         self._clock = clock
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._events = events
         self._seq = epoch << EPOCH_BITS
         self._subscriptions: list[Subscription] = []
@@ -159,7 +159,7 @@ class ChangeFeed:
         )
 
     def _present(self, record: ProcedureRecord, parked: str | None) -> Change:
-        in_hand = _InHand(None, self._ledger)
+        in_hand = _InHand(None, self._in_flight)
         phase = phase_of(
             record,
             running=in_hand.has(record),
@@ -192,7 +192,7 @@ class ChangeFeed:
         """The running step told how far it is; not durable, told to those who asked for it."""
         if not any(subscription.progress for subscription in self._subscriptions):
             return
-        line = self._ledger.lines.get(token.worker)
+        line = self._in_flight.lines.get(token.worker)
         command = line.queue.get(token) if line is not None else None
         if command is None:
             return
@@ -240,7 +240,7 @@ class ChangeFeed:
                 subscription.mark(self._seq, self._batch)
 
     def _compare(self, batch: CommitBatch, *, events: bool) -> None:
-        in_hand = _InHand(batch, self._ledger)
+        in_hand = _InHand(batch, self._in_flight)
         for write in batch.writes:
             if isinstance(write, PutProcedure):
                 self._compare_head(write, in_hand, events=events)
@@ -368,9 +368,9 @@ class ChangeFeed:
 class _InHand:
     """Steps that workers had in hand when a batch was stored, by its own commands or by earlier ones."""
 
-    def __init__(self, batch: CommitBatch | None, ledger: InFlightTable) -> None:
+    def __init__(self, batch: CommitBatch | None, in_flight: InFlightTable) -> None:
         self._commands = batch.commands if batch is not None else []
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._tokens: set[tuple[str, int, int]] | None = None
 
     def has(self, record: ProcedureRecord) -> bool:
@@ -379,7 +379,7 @@ class _InHand:
             return False
         if self._tokens is None:
             handed = (command.token for command in self._commands if type(command) is RunStep)
-            held = (token for line in self._ledger.lines.values() for token in line.held)
+            held = (token for line in self._in_flight.lines.values() for token in line.held)
             self._tokens = {(token.procedure, token.step, token.attempt) for token in chain(handed, held)}
         return (record.id, record.step, record.attempt) in self._tokens
 

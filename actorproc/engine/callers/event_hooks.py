@@ -54,17 +54,17 @@ class EventHooks:
         bound: int = 16_384,
     ) -> None:
         self._hook = hook
-        self._outlet = BoundedQueue(self._tell, post, bound=bound)
+        self._queue = BoundedQueue(self._tell, post, bound=bound)
 
     @property
     def bound(self) -> int:
         """Events that wait to be delivered; more are dropped."""
-        return self._outlet.bound
+        return self._queue.bound
 
     @property
     def lost(self) -> int:
         """Events dropped so far."""
-        return self._outlet.lost
+        return self._queue.lost
 
     @property
     def level(self) -> int:
@@ -74,7 +74,7 @@ class EventHooks:
     def put(self, event: LifecycleEvent) -> None:
         """Deliver an event soon; returns at once."""
         if self._hook is not None or logger.isEnabledFor(_level_of(event)):
-            self._outlet.put(event)
+            self._queue.put(event)
 
     def _tell(self, event: LifecycleEvent) -> None:
         try:

@@ -32,19 +32,19 @@ class LogForwarder:
     """
 
     def __init__(self, post: Callable[[Callable[[], object]], None], *, bound: int = 16_384) -> None:
-        self._outlet = BoundedQueue(self._deliver, post, bound=bound)
+        self._queue = BoundedQueue(self._deliver, post, bound=bound)
         self._told = 0
 
     def put(self, line: LogLine, type_name: str = "") -> None:
         """Deliver a line soon; `type_name` is that of the procedure whose step logged it."""
-        self._outlet.put((line, type_name))
+        self._queue.put((line, type_name))
 
     def _deliver(self, item: tuple[LogLine, str]) -> None:
         try:
             _emit(*item)
         finally:
-            dropped = self._outlet.lost - self._told
-            if dropped and not self._outlet:
+            dropped = self._queue.lost - self._told
+            if dropped and not self._queue:
                 self._told += dropped
                 slow = "the log handlers of this program are too slow for them"
                 logging.getLogger("actorproc").warning("%d log lines of workers were dropped: %s", dropped, slow)

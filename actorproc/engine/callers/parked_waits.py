@@ -54,14 +54,14 @@ class ParkedWaits:
     def __init__(
         self,
         *,
-        ring: CommitPipeline,
+        pipeline: CommitPipeline,
         store: ProcedureStore,
         waiters: Waiters,
         clock: Clock,
         grace: float,
         warn: Callable[[ProcedureRecord, str], None],
     ) -> None:
-        self._ring = ring
+        self._pipeline = pipeline
         self._store = store
         self._waiters = waiters
         self._clock = clock
@@ -88,7 +88,7 @@ class ParkedWaits:
     # ------------------------------------------------------------ what happens
     def stored(self) -> None:
         """A batch was stored; something may have been parked by it."""
-        core = self._ring.core
+        core = self._pipeline.core
         if core.parkings != self._parkings or core is not self._core:
             self._core, self._parkings = core, core.parkings
             now = self._clock.monotonic()
@@ -100,7 +100,7 @@ class ParkedWaits:
 
     def _note(self, now: float) -> None:
         """Parked procedures, and since when they are."""
-        core = self._ring.core
+        core = self._pipeline.core
         before, self._since = self._since, {}
         roots = set()
         for record, reason, _ in core.parked():
@@ -117,7 +117,7 @@ class ParkedWaits:
         """A caller waits for this one, which has not ended."""
         if record.root in self._roots:
             self._look_by(self._clock.monotonic())
-        elif record.epoch != self._ring.core.epoch and self._grace < math.inf:
+        elif record.epoch != self._pipeline.core.epoch and self._grace < math.inf:
             self._left_behind.add(record.id)
             self._look_by(self._begun + self._grace)
 
@@ -141,9 +141,9 @@ class ParkedWaits:
         next_look = math.inf
         if self._roots:
             for name in names:
-                live = self._ring.core.view(name)
+                live = self._pipeline.core.view(name)
                 if live is not None and live.root in self._roots:
-                    next_look = min(next_look, self._look_at(name, self._ring.core.obstacle_of(name), now))
+                    next_look = min(next_look, self._look_at(name, self._pipeline.core.obstacle_of(name), now))
         if self._left_behind and now >= self._begun + self._grace:
             left_behind, self._left_behind = self._left_behind & names, set()
             for name in left_behind:
@@ -153,9 +153,9 @@ class ParkedWaits:
     def _look_at(self, name: str, obstacle: Parked | None, now: float) -> float:
         """Tell those that wait for this one, if it is time; when to look at it again."""
         if obstacle is None:
-            live = self._ring.core.view(name)
+            live = self._pipeline.core.view(name)
             if live is not None and live.root in self._roots:
-                self._moving[live.root] = self._ring.core.batch_of(live.root)
+                self._moving[live.root] = self._pipeline.core.batch_of(live.root)
             return math.inf
         since = self._since.get(obstacle.record.id)
         due = (since[0] if since is not None else self._begun) + self._grace
@@ -180,7 +180,7 @@ class ParkedWaits:
 
     def _obstacle_of_left(self, name: str) -> Parked | None:
         """Of one that may not be in memory. Its class may not be registered, or that of a child that it waits for."""
-        core = self._ring.core
+        core = self._pipeline.core
         if core.view(name) is not None:
             return core.obstacle_of(name)
         try:
@@ -208,7 +208,7 @@ class ParkedWaits:
     # ------------------------------------------------------------ warning
     def _warn_of(self, now: float) -> None:
         unknown: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for record, reason, is_unknown in self._ring.core.parked():
+        for record, reason, is_unknown in self._pipeline.core.parked():
             since = self._since.get(record.id)
             if since is None or record.id in self._warned or since[0] + self._grace > now:
                 continue

@@ -54,24 +54,24 @@ class RequestHandler:
         self,
         *,
         store: ProcedureStore,
-        ring: CommitPipeline,
-        ledger: InFlightTable,
+        pipeline: CommitPipeline,
+        in_flight: InFlightTable,
         waiters: Waiters,
         outage: StoreOutage,
-        observer: ChangeFeed,
-        standstills: ParkedWaits,
-        meters: Counters,
+        change_feed: ChangeFeed,
+        parked_waits: ParkedWaits,
+        counters: Counters,
         clock: Clock,
         retention: Callable[[], RetentionHealth],
     ) -> None:
-        self._standstills = standstills
+        self._parked_waits = parked_waits
         self._store = store
-        self._ring = ring
-        self._ledger = ledger
+        self._pipeline = pipeline
+        self._in_flight = in_flight
         self._waiters = waiters
         self._outage = outage
-        self._observer = observer
-        self._meters = meters
+        self._change_feed = change_feed
+        self._counters = counters
         self._clock = clock
         self._retention = retention
         self._started = clock.monotonic()
@@ -89,21 +89,21 @@ class RequestHandler:
             fail_future(message.future, error)
 
     def _watch(self, message: WatchEnd) -> None:
-        live = self._ring.core.view(message.id)
+        live = self._pipeline.core.view(message.id)
         if live is not None and live.state not in TERMINAL:
             self._waiters.add(message.id, message.future, message.patience)
-            self._standstills.watched(live)
+            self._parked_waits.watched(live)
             return
         # The store is asked, not the core: an end that is decided but not committed has not happened yet.
         ended = self._store.ending(message.id)
         if ended is not None:
             settle_future(message.future, Ending.of(*ended))
-        elif (damage := self._ring.core.damage_of(message.id)) is not None:
+        elif (damage := self._pipeline.core.damage_of(message.id)) is not None:
             self._waiters.add(message.id, message.future, message.patience)
             self._tell_damage(message.id, damage)  # its end would never come
         elif (unfinished := live or self._store.procedure(message.id)) is not None:
             self._waiters.add(message.id, message.future, message.patience)
-            self._standstills.watched(unfinished)
+            self._parked_waits.watched(unfinished)
         else:
             fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))
 
@@ -114,11 +114,11 @@ class RequestHandler:
 
     def look_at_damage(self) -> None:
         """Damage may have been met since the last call: who waits for what stands still now is told."""
-        halted = self._ring.core.halted
+        halted = self._pipeline.core.halted
         if halted != self._halted:
             self._halted = halted
             for name in self._waiters.names():
-                damage = self._ring.core.damage_of(name)
+                damage = self._pipeline.core.damage_of(name)
                 if damage is not None:
                     self._tell_damage(name, damage)
 
@@ -126,11 +126,11 @@ class RequestHandler:
         """Notify the waits for the end of a damaged procedure, but for callbacks and futures."""
         error = quarantined(id, damage)
         self._waiters.fail(id, error, Patience.PARKED)
-        self._standstills.log_waiting(id, str(error))
+        self._parked_waits.log_waiting(id, str(error))
 
     def subscribe(self, message: Subscribe) -> None:
         """Begin to tell a watcher what changes, between two commits."""
-        self._ring.between_commits(lambda: self._subscribe(message))
+        self._pipeline.between_commits(lambda: self._subscribe(message))
 
     def _subscribe(self, message: Subscribe) -> None:
         if message.subscription.is_over:
@@ -144,33 +144,33 @@ class RequestHandler:
                 if record is None:
                     fail_future(message.future, UnknownProcedure(f"no procedure has the id {name!r}"))
                     return
-                phase, reason = self._ring.core.phase(record)
+                phase, reason = self._pipeline.core.phase(record)
                 parked = reason if phase is Phase.PARKED else None
         except EngineError as error:
             fail_future(message.future, error)
             return
-        self._observer.subscribe(message.subscription, message.since, record, parked)
+        self._change_feed.subscribe(message.subscription, message.since, record, parked)
         settle_future(message.future, None)
 
     def metrics(self, message: TakeMetrics) -> None:
         """Copy the counters."""
-        core, meters = self._ring.core, self._meters
-        lines = [line for line in self._ledger.lines.values() if not line.dead]
+        core, counters = self._pipeline.core, self._counters
+        lines = [line for line in self._in_flight.lines.values() if not line.dead]
         found = ManagerMetrics(
             uptime=self._clock.monotonic() - self._started,
-            procedures=meters.procedures(),
-            steps=meters.steps(),
-            histograms=meters.histograms(),
-            replayed=meters.replayed,
+            procedures=counters.procedures(),
+            steps=counters.steps(),
+            histograms=counters.histograms(),
+            replayed=counters.replayed,
             stale_results=core.stale_results,
-            commits=self._ring.commits,
+            commits=self._pipeline.commits,
             queued=core.queued,
             in_hand=core.in_hand,
             lock_waiting=len(core.lock_waiters()),
             workers=len(lines),
             workers_busy=sum(bool(line.queue) for line in lines),
-            watchers=self._observer.watchers,
-            events_lost=self._observer.events_lost,
+            watchers=self._change_feed.watchers,
+            events_lost=self._change_feed.events_lost,
             retention=self._retention(),
         )
         settle_future(message.future, found)
@@ -185,17 +185,17 @@ class RequestHandler:
     def _described(self, record: ProcedureRecord) -> Described:
         if record.state in TERMINAL and not record.undoing:
             return Described(record, Phase.DONE, None, None)
-        live = self._ring.core.view(record.id)
+        live = self._pipeline.core.view(record.id)
         # A live head that is terminal is decided but not durable: the stored head is still the truth.
         if live is not None and live.state not in TERMINAL:
             record = copy.copy(live)
         if live is not None and live.state in TERMINAL and record.state not in TERMINAL:
-            return Described(record, *last_phase(record), *self._ledger.progress(record.id))
-        phase, reason = self._ring.core.phase(record)
+            return Described(record, *last_phase(record), *self._in_flight.progress(record.id))
+        phase, reason = self._pipeline.core.phase(record)
         if live is None and phase in _IN_MEMORY:  # no more: it ended, or came to rest, since this head was read
             record = self._stored_now(record)
-            phase, reason = self._ring.core.phase(record)
-        progress, said = self._ledger.progress(record.id) if phase in _AT_WORK else (None, None)
+            phase, reason = self._pipeline.core.phase(record)
+        progress, said = self._in_flight.progress(record.id) if phase in _AT_WORK else (None, None)
         return Described(record, phase, reason, progress, said)
 
     def glance(self, message: Glance) -> None:
@@ -206,7 +206,7 @@ class RequestHandler:
         except EngineError:
             seen = None
         if seen is not None and seen.phase not in {Phase.DONE, Phase.PARKED}:
-            obstacle = self._ring.core.obstacle_of(message.id)
+            obstacle = self._pipeline.core.obstacle_of(message.id)
             if obstacle is not None:
                 reason = f"{obstacle.record.id} is parked: {obstacle.reason}"
                 seen = replace(seen, reason=f"{seen.reason}; {reason}" if seen.reason else reason)
@@ -221,24 +221,24 @@ class RequestHandler:
 
     def list_waiters(self, message: ListWaiters) -> None:
         """Waiters for locks, in the order of the queue."""
-        settle_future(message.future, self._ring.core.lock_waiters())
+        settle_future(message.future, self._pipeline.core.lock_waiters())
 
     def find_dangling(self, message: FindDangling) -> None:
         """Compare the stored locks with memory, which is ahead of the store by what is not committed yet."""
         if self._outage.lasts:
             fail_future(message.future, self._outage.refusal())
             return
-        ring = self._ring
+        pipeline = self._pipeline
         try:
-            stored = ring.locks_once_committed(self._store.locks())
-            found = dangling(stored, ring.core.lock_holders(), self._head)
+            stored = pipeline.locks_once_committed(self._store.locks())
+            found = dangling(stored, pipeline.core.lock_holders(), self._head)
         except EngineError as error:
             fail_future(message.future, error)
         else:
             settle_future(message.future, found)
 
     def _head(self, id: str) -> ProcedureRecord | None:
-        return self._ring.core.view(id) or self._store.procedure(id)
+        return self._pipeline.core.view(id) or self._store.procedure(id)
 
     def info(self, record: ProcedureRecord) -> ProcedureInfo:
         """The public view of a stored head, for a step that asks."""
@@ -251,19 +251,19 @@ class RequestHandler:
         now = self._clock.monotonic()
         trouble = self._outage.error
         found = ManagerStatus(
-            workers=self._ledger.status(now),
+            workers=self._in_flight.status(now),
             storage_error=str(trouble) if trouble is not None else None,
             storage_down_for=now - self._outage.since if trouble is not None else None,
-            commits=self._ring.commits,
-            last_commit=self._ring.last_commit,
-            slowest_commit=self._ring.slowest_commit,
-            stale_results=self._ring.core.stale_results,
-            damaged=self._ring.core.damaged,
-            dispatching=self._ring.dispatching,
-            paused=self._ring.core.paused,
-            gated=self._ring.gated,
-            running=self._ledger.running(),
-            vacated=self._ring.core.vacated,
+            commits=self._pipeline.commits,
+            last_commit=self._pipeline.last_commit,
+            slowest_commit=self._pipeline.slowest_commit,
+            stale_results=self._pipeline.core.stale_results,
+            damaged=self._pipeline.core.damaged,
+            dispatching=self._pipeline.dispatching,
+            paused=self._pipeline.core.paused,
+            gated=self._pipeline.gated,
+            running=self._in_flight.running(),
+            vacated=self._pipeline.core.vacated,
             retention=self._retention(),
         )
         settle_future(message.future, found)

@@ -24,7 +24,10 @@ _LATE, _TOO_LATE = 1.5, 5.0
 
 
 class RetentionLag:
-    """Used by `RetentionSweeper` alone. `unit` is how many seconds a root is late when all goes well; times are wall times."""
+    """Used by `RetentionSweeper` alone.
+
+    `unit` is how many seconds a root is late when all goes well; times are wall times.
+    """
 
     def __init__(self, store: ProcedureStore, retention: Retention, unit: float) -> None:
         self._store = store

@@ -79,7 +79,7 @@ class RetentionSweeper:
         self,
         *,
         store: ProcedureStore,
-        ring: CommitPipeline,
+        pipeline: CommitPipeline,
         replies: ReplyTable,
         clock: Clock,
         retention: Retention,
@@ -87,7 +87,7 @@ class RetentionSweeper:
         wake_in: Callable[[float], None],
     ) -> None:
         self._store = store
-        self._ring = ring
+        self._pipeline = pipeline
         self._replies = replies
         self._clock = clock
         self._retention = retention
@@ -132,22 +132,22 @@ class RetentionSweeper:
         except EngineError as error:
             self._replies.fail(event.reply, error)
             return
-        self._ring.handle(event)
-        if self._ring.core.removals:
+        self._pipeline.handle(event)
+        if self._pipeline.core.removals:
             self._wake_in(_PAUSE)
 
     def _take(self, event: ResultsTaken) -> None:
         """Calls have no children, and nothing to undo."""
         trees = tuple(FinishedTree((head,)) for head in self._store.procedures(event.ids) if is_alone(head))
-        self._ring.handle(msgspec.structs.replace(event, trees=trees))
+        self._pipeline.handle(msgspec.structs.replace(event, trees=trees))
 
     # ------------------------------------------------------------ the clock
     def sweep(self) -> None:
         """Do one slice, and ask for the next."""
         if self._stopped:
             return
-        if self._ring.trouble or self._ring.core.is_removing:
-            self._wake_in(_PAUSE if not self._ring.trouble else self._interval)
+        if self._pipeline.trouble or self._pipeline.core.is_removing:
+            self._wake_in(_PAUSE if not self._pipeline.trouble else self._interval)
             return
         self._awaits_commit = False
         began = self._clock.monotonic()
@@ -170,12 +170,12 @@ class RetentionSweeper:
         now = self._clock.monotonic()
         pause = _SHARE * (1.0 - self._overdue.pressure) * (now - began)
         self._next_at = now + pause
-        self._awaits_commit = self._ring.core.is_removing
+        self._awaits_commit = self._pipeline.core.is_removing
         self._wake_in(max(pause, _UNHEARD) if self._awaits_commit else pause)
 
     def stored(self) -> None:
         """A commit is on disk: perhaps the one that the next slice waits for."""
-        if self._awaits_commit and not self._ring.core.is_removing:
+        if self._awaits_commit and not self._pipeline.core.is_removing:
             self._awaits_commit = False
             self._wake_in(max(0.0, self._next_at - self._clock.monotonic()))
 
@@ -185,28 +185,28 @@ class RetentionSweeper:
 
     def _slices(self) -> Iterator[bool]:
         """One pass; says after each slice that it is not over."""
-        for root in self._ring.core.removals:
+        for root in self._pipeline.core.removals:
             yield from self._finish(root)
         at = self._now()
-        taken = self._ring.core.acknowledged(at - self._retention.acknowledged_seconds)
+        taken = self._pipeline.core.acknowledged(at - self._retention.acknowledged_seconds)
         yield from self._bring(deque(map(_Due, taken)), at)
         cut = yield from self._find_cut()
         yield from self._bring_old(at, cut)
         yield from self._expire_events(at)
-        for root in self._ring.core.removals:
+        for root in self._pipeline.core.removals:
             yield from self._finish(root)
 
     def _expire_events(self, at: float) -> Iterator[bool]:
         """Remove published events that no procedure took in time."""
         if self._retention.signals_seconds is None:
             return
-        targets = deque(self._ring.core.published())
+        targets = deque(self._pipeline.core.published())
         while targets:
             page = [targets.popleft() for _ in range(min(_PAGE, len(targets)))]
-            rows = deque(self._ring.core.too_old(page, at))
+            rows = deque(self._pipeline.core.too_old(page, at))
             while rows:
                 chosen = tuple(rows.popleft() for _ in range(min(_PAGE, len(rows))))
-                self._ring.handle(SignalsExpired(chosen, at))
+                self._pipeline.handle(SignalsExpired(chosen, at))
                 logger.info("%d published events were removed: no procedure took them in time", len(chosen))
                 yield False
             yield False
@@ -218,13 +218,13 @@ class RetentionSweeper:
     def _finish(self, root: str) -> Iterator[bool]:
         """Remove what is left of a half removed tree."""
         more = True
-        while more and root in self._ring.core.removals and root not in self._unreadable:
+        while more and root in self._pipeline.core.removals and root not in self._unreadable:
             try:
                 members, more = self._store.removed_members(root, CHUNK)
             except StoreDamaged as error:
                 self._skip(root, error)
                 return
-            self._ring.handle(RemovalContinued(root, tuple(members), more))
+            self._pipeline.handle(RemovalContinued(root, tuple(members), more))
             yield False
 
     def _find_cut(self) -> Generator[bool, None, tuple[float, str] | None]:
@@ -269,13 +269,13 @@ class RetentionSweeper:
                     self._overdue.judged(due.ended)
             self._oldest = roots[0].ended if roots else self._oldest
             if trees:
-                self._ring.handle(TreesExpired(tuple(trees), at))
+                self._pipeline.handle(TreesExpired(tuple(trees), at))
             yield False
-            for root in self._ring.core.removals:
+            for root in self._pipeline.core.removals:
                 yield from self._finish(root)
 
     def _read(self, root: str) -> FinishedTree | None:
-        if root in self._unreadable or self._ring.core.view(root) is not None:
+        if root in self._unreadable or self._pipeline.core.view(root) is not None:
             return None
         try:
             return self._store.finished_tree(root, CHUNK)

@@ -28,16 +28,16 @@ class Shutdown:
     def __init__(
         self,
         *,
-        ring: CommitPipeline,
-        ledger: InFlightTable,
+        pipeline: CommitPipeline,
+        in_flight: InFlightTable,
         dispatcher: CommandExecutor,
         sweeper: RetentionSweeper,
         outage: StoreOutage,
         replies: ReplyTable,
         patience: float,
     ) -> None:
-        self._ring = ring
-        self._ledger = ledger
+        self._pipeline = pipeline
+        self._in_flight = in_flight
         self._dispatcher = dispatcher
         self._sweeper = sweeper
         self._outage = outage
@@ -55,34 +55,34 @@ class Shutdown:
         """Hand out no more steps, take back those that have not begun, and tell when none runs any more."""
         self._draining = message.future
         self._begin_nothing()
-        for worker, tokens in self._ledger.waiting_behind():
+        for worker, tokens in self._in_flight.waiting_behind():
             self._dispatcher.post(worker, TakeBackSteps(tokens))
 
     def halt(self, message: Halt) -> None:
         """Store what was decided, and end."""
         self._halting = message.future
         self._begin_nothing()
-        self._ring.close()
+        self._pipeline.close()
 
     def _begin_nothing(self) -> None:
         """Decide on no further step, nor send one whose commit is under way: it would have to be waited for."""
         self._sweeper.stop()
-        self._ring.set_dispatching(on=False)
+        self._pipeline.set_dispatching(on=False)
         self._dispatcher.hands_out = False
 
     def look(self) -> bool:
         """Tell callers that wait for the running steps when they are over; True when the manager may `end`."""
-        is_idle = self._ring.idle
+        is_idle = self._pipeline.idle
         is_over = is_idle or self._outage.is_longer_than(self._patience)
         # A step whose state its worker lacks runs when the store is back, for which no caller waits any longer.
-        if self._draining is not None and is_over and not self._ledger.busy(lacking=is_idle):
+        if self._draining is not None and is_over and not self._in_flight.busy(lacking=is_idle):
             settle_future(self._draining, None)
             self._draining = None
-        return self._halting is not None and (self._ring.idle or self._outage.lasts)
+        return self._halting is not None and (self._pipeline.idle or self._outage.lasts)
 
     def end(self) -> None:
         """Answer all callers that still wait, and those that wait for the end."""
-        unsure, later = self._ring.unanswered()
+        unsure, later = self._pipeline.unanswered()
         for reply in unsure:
             msg = "the manager stopped while the store refused writes; ask again by id whether it was submitted"
             self._replies.fail(reply, OutcomeUnknown(msg))

@@ -72,20 +72,20 @@ class CommandExecutor:
         *,
         pool: WorkerPool,
         store: ProcedureStore,
-        ledger: InFlightTable,
+        in_flight: InFlightTable,
         types: TypeTable,
         replies: ReplyTable,
         waiters: Waiters,
         recent_ends: ResultCache,
         clock: Clock,
         hire: Callable[[str], None],
-        staff: Callable[[AddSlot | RetireSlot], None],
+        worker_table: Callable[[AddSlot | RetireSlot], None],
     ) -> None:
-        self._staff = staff
+        self._worker_table = worker_table
         self._hire = hire
         self._pool = pool
         self._store = store
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._types = types
         self._replies = replies
         self._waiters = waiters
@@ -191,7 +191,7 @@ class CommandExecutor:
                     self._pool.send(worker, (message,))
                 except FrameError as error:
                     missing[name] = f"the class cannot be sent to a worker: {error}"
-                    self._ledger.lines[worker].types.pop(name, None)
+                    self._in_flight.lines[worker].types.pop(name, None)
             else:
                 self.post(worker, message)
 
@@ -200,7 +200,7 @@ class CommandExecutor:
         if not self.hands_out:  # it was decided before
             self._events.append(StepReturned(command.token))
             return
-        line = self._ledger.hand_out(command, self._clock.monotonic())
+        line = self._in_flight.hand_out(command, self._clock.monotonic())
         if line is None:
             return
         if command.warm:
@@ -211,14 +211,14 @@ class CommandExecutor:
             self._post_run(line, command, state)
 
     def _send_again(self, again: SendAgain, batch: CommitBatch) -> None:
-        command = self._ledger.delayed(again.token, self._clock.monotonic())
+        command = self._in_flight.delayed(again.token, self._clock.monotonic())
         if command is None:
             return
         if not self.hands_out:
-            self._ledger.answered(again.token, self._clock.monotonic())
+            self._in_flight.answered(again.token, self._clock.monotonic())
             self._events.append(StepReturned(again.token))
             return
-        line = self._ledger.lines[again.token.worker]
+        line = self._in_flight.lines[again.token.worker]
         state = None if line.dead else self._read_state(command, batch)
         if state is not None:  # in the frame: it may be a file that the worker could not map
             self._post_run(line, replace(command, aborting=again.aborting), state, may_map=False)
@@ -265,7 +265,7 @@ class CommandExecutor:
         self._put(command.token.worker, AbortAsked(command.token))
 
     def _kill_worker(self, command: KillWorker, _batch: CommitBatch) -> None:
-        line = self._ledger.lines.get(command.worker)
+        line = self._in_flight.lines.get(command.worker)
         if line is None or line.dead or command.token not in line.queue:
             return  # it is dead already, or its answer came first: the answer wins
         self._flush()
@@ -281,14 +281,14 @@ class CommandExecutor:
         self._pool.stop(command.worker)
 
     def _add_worker(self, _command: AddWorker, _batch: CommitBatch) -> None:
-        self._staff(AddSlot())
+        self._worker_table(AddSlot())
 
     def _retire_worker(self, command: RetireWorker, _batch: CommitBatch) -> None:
         self._flush()
-        line = self._ledger.lines.get(command.worker)
+        line = self._in_flight.lines.get(command.worker)
         if line is not None:
             line.retired = True
-        self._staff(RetireSlot(command.worker))
+        self._worker_table(RetireSlot(command.worker))
 
     # ------------------------------------------------------------ parts of a step's frame
     def _post_run(self, line: WorkerEntry, command: RunStep, state: StepRecord | None, *, may_map: bool = True) -> None:
@@ -362,7 +362,7 @@ class CommandExecutor:
 
     def _refuse(self, token: StepToken, reason: str) -> None:
         logger.error("step %d of %s cannot run: %s", token.step, token.procedure, reason)
-        self._ledger.answered(token, self._clock.monotonic())
+        self._in_flight.answered(token, self._clock.monotonic())
         self._events.append(StepEnded(token, Refused(reason=reason)))
 
     def _put(self, worker: WorkerId, message: ToWorker) -> None:

@@ -52,8 +52,8 @@ class CommitPipeline:
         *,
         snapshot: RecoverySnapshot,
         store: ProcedureStore,
-        persister: StorePort,
-        ledger: InFlightTable,
+        store_port: StorePort,
+        in_flight: InFlightTable,
         types: TypeTable,
         clock: Clock,
         quotas: Quotas,
@@ -67,8 +67,8 @@ class CommitPipeline:
         unattended: bool = False,
     ) -> None:
         self._store = store
-        self._persister = persister
-        self._ledger = ledger
+        self._store_port = store_port
+        self._in_flight = in_flight
         self._types = types
         self._clock = clock
         self._quotas = quotas
@@ -220,7 +220,7 @@ class CommitPipeline:
                 batch.number = self._numbered
                 self._committing = batch
                 self._asked = self._clock.monotonic()
-                self._persister.commit(batch.number, batch.writes)
+                self._store_port.commit(batch.number, batch.writes)
                 if self._committing is batch:
                     self._send_ahead(batch)
             else:
@@ -241,7 +241,7 @@ class CommitPipeline:
     def _settle(self, batch: CommitBatch, seconds: float | None = None) -> None:
         self.core.settle(batch.sealed)
         self._scheduling = batch.scheduling or self._scheduling
-        self._ledger.committed(batch.events)
+        self._in_flight.committed(batch.events)
         happened = self._act(batch)
         self._stored(batch, seconds)
         self._run_errands()
@@ -280,7 +280,7 @@ class CommitPipeline:
         self._kept = self._open.events
         self._open = CommitBatch()
         self.trouble = True
-        self._persister.reopen()
+        self._store_port.reopen()
 
     def reopened(self, snapshot: RecoverySnapshot) -> None:
         """The store works: rebuild memory from it and handle again what was kept."""
@@ -289,12 +289,12 @@ class CommitPipeline:
         self.trouble = False
         if failed is not None and failed.number == snapshot.batch:
             self._scheduling = failed.scheduling or self._scheduling
-            self._ledger.committed(failed.events)
+            self._in_flight.committed(failed.events)
             kept = self._act(failed) + kept
             self._stored(failed, None)
         elif failed is not None:
             kept = failed.events + kept
-        self.core, decision = self._restored(snapshot, self._ledger.handed_out(), self.core)
+        self.core, decision = self._restored(snapshot, self._in_flight.handed_out(), self.core)
         self._take(decision)
         self.core.dispatching = self._dispatching
         for meta in self._types.metas():

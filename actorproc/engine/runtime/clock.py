@@ -73,13 +73,13 @@ class Alarm:
         if when_moved is not None:  # a clock that is moved by hand says so
             when_moved(self.look_again)
 
-    def set(self, name: str, when: float | None, ring: Callable[[], None]) -> None:
+    def set(self, name: str, when: float | None, pipeline: Callable[[], None]) -> None:
         """Ring once at `when` (monotonic seconds); None: never. Replaces the earlier deadline of `name`."""
         with self._changed:
             if when is None:
                 self._deadlines.pop(name, None)
                 return
-            self._deadlines[name] = (when, ring)
+            self._deadlines[name] = (when, pipeline)
             if self._waiting_until is None or when < self._waiting_until:
                 self._changed.notify()
 
@@ -104,8 +104,8 @@ class Alarm:
                     # Some monotonic clocks stand still while the machine sleeps; a bounded wait looks again.
                     wait = 60.0 if self._waiting_until is None else min(60.0, self._waiting_until - now)
                     self._changed.wait(wait)
-            for _, ring in due.values():
-                ring()
+            for _, pipeline in due.values():
+                pipeline()
             with self._changed:  # only now: what is not heard yet is still to come for `next_at`
                 for name, entry in due.items():
                     if self._deadlines.get(name) is entry:

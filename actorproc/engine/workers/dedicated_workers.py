@@ -45,7 +45,7 @@ class DedicatedWorkers:
         """
         self._pool = pool
         self._clock = clock
-        self._boots = BootDeadlines(boots_within, clock, pool.stop)
+        self._boot_deadlines = BootDeadlines(boots_within, clock, pool.stop)
         self._next_slot = FIRST_DEDICATED_SLOT
         self._workers: dict[WorkerId, str] = {}
         self._retries: dict[str, tuple[float, RestartWindow]] = {}
@@ -58,7 +58,7 @@ class DedicatedWorkers:
         worker = WorkerId(self._next_slot, 1)
         self._next_slot += 1
         self._workers[worker] = procedure
-        self._boots.begin(worker)
+        self._boot_deadlines.begin(worker)
         self._pool.launch(worker)
 
     def procedure_of(self, worker: WorkerId) -> str | None:
@@ -67,31 +67,31 @@ class DedicatedWorkers:
 
     def booted(self, worker: WorkerId) -> None:
         """It works: earlier failures count no more."""
-        self._boots.over(worker)
+        self._boot_deadlines.over(worker)
         self._failures.pop(self._workers.get(worker, ""), None)
 
     def died(self, worker: WorkerId, report: CrashReport, *, booted: bool) -> None:
         """It is gone. The core asks for another one when it knows; one that never booted is started again here."""
         procedure = self._workers.pop(worker, None)
-        is_stuck = self._boots.over(worker)
+        is_stuck = self._boot_deadlines.over(worker)
         if procedure is None or booted or (report.kind == "stopped" and not is_stuck):
             return
         window = self._failures.setdefault(procedure, RestartWindow(_NEVER_PARKED))
         now = self._clock.monotonic()
         wait = window.failed(now) or 0.0
-        why = f"it was not ready within {self._boots.within:g} s" if is_stuck else report.message
+        why = f"it was not ready within {self._boot_deadlines.within:g} s" if is_stuck else report.message
         logger.warning("a dedicated worker for %s cannot start, next try in %.1f s: %s", procedure, wait, why)
         self._retries[procedure] = (now + wait, window)
 
     def next_retry(self) -> float | None:
         """Monotonic time when something is to be tried, or ended; None: nothing is."""
         times = [when for when, _ in self._retries.values()]
-        late = self._boots.next()
+        late = self._boot_deadlines.next()
         return min(times if late is None else [*times, late], default=None)
 
     def retry(self, now: float, is_wanted: Callable[[str], bool]) -> None:
         """Start again what is due; what is wanted no more is forgotten, until the core asks for it anew."""
-        self._boots.end_late(now)
+        self._boot_deadlines.end_late(now)
         for procedure in [name for name, (when, _) in self._retries.items() if when <= now]:
             del self._retries[procedure]
             if is_wanted(procedure):

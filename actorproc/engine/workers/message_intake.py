@@ -20,35 +20,35 @@ class MessageIntake:
     Needs the manager's turn (`CombiningInbox`).
     """
 
-    def __init__(self, *, floor: WorkerMessageHandler, ring: CommitPipeline, outage: StoreOutage) -> None:
-        self._floor = floor
-        self._ring = ring
+    def __init__(self, *, worker_messages: WorkerMessageHandler, pipeline: CommitPipeline, outage: StoreOutage) -> None:
+        self._worker_messages = worker_messages
+        self._pipeline = pipeline
         self._outage = outage
 
     def messages(self, message: WorkerMessages) -> None:
         """A worker spoke."""
-        floor = self._floor
+        worker_messages = self._worker_messages
         if not self._outage.lasts:
             for one in message.messages:
                 if type(one) is Ended:
-                    floor.ended(one)
+                    worker_messages.ended(one)
                 else:
-                    floor.hear(message.worker, one)
-            self._ring.decide()
+                    worker_messages.hear(message.worker, one)
+            self._pipeline.decide()
             return
-        late = [one for one in message.messages if floor.heard_in_trouble(message.worker, one)]
+        late = [one for one in message.messages if worker_messages.heard_in_trouble(message.worker, one)]
         if late:
             self._outage.defer(WorkerMessages(message.worker, late))
 
     def died(self, message: WorkerDied) -> None:
         """A worker is dead."""
-        lost = self._floor.died(message)
+        lost = self._worker_messages.died(message)
         if lost is not None:
             self.changed(lost)
 
     def booted(self, message: WorkerBooted) -> None:
         """A worker takes steps now."""
-        self.changed(self._floor.booted(message))
+        self.changed(self._worker_messages.booted(message))
 
     def succeeded(self, message: Succeeded) -> None:
         """A worker is dead, and a spare has its place."""
@@ -64,7 +64,7 @@ class MessageIntake:
         if self._outage.lasts:
             self._outage.defer(event)
         else:
-            self._ring.handle(event)
+            self._pipeline.handle(event)
 
     @staticmethod
     def pool_failed(message: PoolFailed) -> None:

@@ -31,28 +31,28 @@ class TimerService:
         *,
         clock: Clock,
         alarm: Alarm,
-        ring: CommitPipeline,
-        ledger: InFlightTable,
+        pipeline: CommitPipeline,
+        in_flight: InFlightTable,
         sampler: UsageSampler,
         dedicated: DedicatedWorkers,
-        standstills: ParkedWaits,
+        parked_waits: ParkedWaits,
         pool: WorkerPool,
         ring_me: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._alarm = alarm
-        self._ring = ring
-        self._ledger = ledger
+        self._pipeline = pipeline
+        self._in_flight = in_flight
         self._sampler = sampler
         self._dedicated = dedicated
-        self._standstills = standstills
+        self._parked_waits = parked_waits
         self._pool = pool
         self._ring_me = ring_me
         self._armed: float | None = None
 
     def arm(self, *, in_trouble: bool) -> None:
         """Ask to be woken for whatever is due first: a stored time, or a step's time limit."""
-        due = None if in_trouble else self._ring.core.next_deadline()
+        due = None if in_trouble else self._pipeline.core.next_deadline()
         limit = self._next_look()
         if due is None and limit is None:
             if self._armed is not None:
@@ -70,9 +70,9 @@ class TimerService:
 
     def _next_look(self) -> float | None:
         """Monotonic time when a running step, a worker on its way or something parked is to be looked at."""
-        earliest = self._ledger.next_limit()
+        earliest = self._in_flight.next_limit()
         sample_at = self._sampler.due(self._clock.monotonic())
-        for at in (sample_at, self._dedicated.next_retry(), self._standstills.due_at):
+        for at in (sample_at, self._dedicated.next_retry(), self._parked_waits.due_at):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         return earliest
@@ -84,20 +84,20 @@ class TimerService:
         if armed is not None and now > armed + OVERSLEPT:
             # Stopped and continued, or a machine that stood still: answers may be waiting, and the workers may have
             # stood still as well. Who is late for its time limit by this gets a second chance.
-            self._ledger.forgive(now - armed + _SECOND_CHANCE)
-        for line, command in self._ledger.overdue(now):
+            self._in_flight.forgive(now - armed + _SECOND_CHANCE)
+        for line, command in self._in_flight.overdue(now):
             why = f"step {command.token.step} ran longer than its wall time of {command.wall_time:g} s"
             self._end_step(line, command, "timeout", why, command.grace)
-        self._dedicated.retry(now, self._ring.core.wants_worker_for)
+        self._dedicated.retry(now, self._pipeline.core.wants_worker_for)
         sample_at = self._sampler.due(now)
         if sample_at is not None and sample_at <= now:
             for excess in self._sampler.look(now):
                 grace = _GRACE_OF.get(excess.kind, excess.command.grace)
                 self._end_step(excess.line, excess.command, excess.kind, excess.why, grace)
-        self._standstills.look(now)
-        due = self._ring.core.next_deadline()
+        self._parked_waits.look(now)
+        due = self._pipeline.core.next_deadline()
         if not in_trouble and due is not None and due <= self._clock.wall():
-            self._ring.handle(Tick())
+            self._pipeline.handle(Tick())
 
     def _end_step(self, line: WorkerEntry, command: RunStep, kind: str, why: str, grace: float) -> None:
         """Kill the worker of a step that is past one of its limits; who runs beside it starts again elsewhere."""

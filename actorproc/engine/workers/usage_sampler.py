@@ -35,9 +35,9 @@ class UsageSampler:
     Needs the manager's turn (`CombiningInbox`).
     """
 
-    def __init__(self, pool: WorkerPool, ledger: InFlightTable) -> None:
+    def __init__(self, pool: WorkerPool, in_flight: InFlightTable) -> None:
         self._pool = pool
-        self._ledger = ledger
+        self._in_flight = in_flight
         self._cpu_before: dict[StepToken, float] = {}
         self._next = 0.0
         self._guarded: dict[WorkerId, int] = {}
@@ -45,7 +45,7 @@ class UsageSampler:
 
     def due(self, now: float) -> float | None:
         """Monotonic time of the next look: at once for a step that has just begun, as CPU time counts from there."""
-        running = self._ledger.sampled()
+        running = self._in_flight.sampled()
         if not running:
             self._cpu_before.clear()
             return now if self._guarded else None
@@ -53,7 +53,7 @@ class UsageSampler:
 
     def look(self, now: float) -> list[Excess]:
         """Sample what runs; the steps that are to be ended."""
-        running = self._ledger.sampled()
+        running = self._in_flight.sampled()
         self._guard({line.ready.worker: command.limits.memory_hard for line, command in running if command.limits})
         before = self._cpu_before
         self._cpu_before = {}

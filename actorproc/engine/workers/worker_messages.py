@@ -57,28 +57,28 @@ class WorkerMessageHandler:
     def __init__(
         self,
         *,
-        ring: CommitPipeline,
-        ledger: InFlightTable,
+        pipeline: CommitPipeline,
+        in_flight: InFlightTable,
         types: TypeTable,
-        meters: Counters,
-        observer: ChangeFeed,
+        counters: Counters,
+        change_feed: ChangeFeed,
         news: WorkerEvents,
         dispatcher: CommandExecutor,
         dedicated: DedicatedWorkers,
-        answerer: StepQueries,
+        step_queries: StepQueries,
         clock: Clock,
         post: Callable[[Callable[[], object]], None],
         on_gone: Callable[[Gone], None],
     ) -> None:
-        self._ring = ring
-        self._ledger = ledger
+        self._pipeline = pipeline
+        self._in_flight = in_flight
         self._types = types
-        self._meters = meters
-        self._observer = observer
+        self._counters = counters
+        self._change_feed = change_feed
         self._news = news
         self._dispatcher = dispatcher
         self._dedicated = dedicated
-        self._answerer = answerer
+        self._step_queries = step_queries
         self._clock = clock
         self._log_lines = LogForwarder(post)
         self._on_gone = on_gone
@@ -99,9 +99,9 @@ class WorkerMessageHandler:
                 self._learn(message)  # while it is known whose step it is
             self.answered(message)
         elif isinstance(message, Returned):
-            self._ledger.answered(message.token, self._clock.monotonic())
+            self._in_flight.answered(message.token, self._clock.monotonic())
         elif isinstance(message, NeedState):
-            self._ledger.lacks(message.token, self._clock.monotonic())
+            self._in_flight.lacks(message.token, self._clock.monotonic())
         return True
 
     def hear(self, worker: WorkerId, message: FromWorker) -> None:
@@ -112,84 +112,84 @@ class WorkerMessageHandler:
         elif kind is Ask:
             self._ask(message)  # type: ignore[arg-type]
         elif isinstance(message, Returned):
-            self._ledger.answered(message.token, self._clock.monotonic())
-            self._ring.handle(StepReturned(message.token))
+            self._in_flight.answered(message.token, self._clock.monotonic())
+            self._pipeline.handle(StepReturned(message.token))
         elif isinstance(message, NeedState):
             self._need_state(message)
         elif isinstance(message, Began):
-            line = self._ledger.lines.get(worker)
+            line = self._in_flight.lines.get(worker)
             if line is not None and message.token in line.queue:
                 line.begun[message.token] = (message.thread, self._clock.monotonic())
         elif isinstance(message, Leaving):
             self.leaving(worker, message.reason)
         elif isinstance(message, Heartbeat):
-            line = self._ledger.lines.get(worker)
+            line = self._in_flight.lines.get(worker)
             if line is not None and message.token in line.queue:
                 line.said[message.token] = message.progress, message.message
-                self._observer.heartbeat(message.token, message.progress, message.message)
+                self._change_feed.heartbeat(message.token, message.progress, message.message)
         elif isinstance(message, LogLine):
-            line = self._ledger.lines.get(worker)
+            line = self._in_flight.lines.get(worker)
             command = line.queue.get(message.token) if line is not None and message.token is not None else None
             self._log_lines.put(message, command.type_name if command is not None else "")
 
     def ended(self, message: Ended) -> None:
         """Take the answer of a step; the ring is to `decide` when all that came with it is heard."""
         if message.definitions:
-            self._ring.decide()  # a class that is registered may move others than this worker's steps
+            self._pipeline.decide()  # a class that is registered may move others than this worker's steps
             self._learn(message)
         self.answered(message)
         outcome = message.outcome
         if type(outcome) is Suspended:
             with collector_paused_for(len(outcome.children)):
-                self._ring.handle(StepEnded(message.token, outcome))
+                self._pipeline.handle(StepEnded(message.token, outcome))
         else:
-            self._ring.take(StepEnded(message.token, outcome))
+            self._pipeline.take(StepEnded(message.token, outcome))
 
     def _learn(self, message: Ended) -> None:
         """A step brings classes of its children."""
-        line = self._ledger.lines.get(message.token.worker)
+        line = self._in_flight.lines.get(message.token.worker)
         command = line.queue.get(message.token) if line is not None else None
         for definition in message.definitions:
             if self._types.learn(definition, command.type_name if command is not None else ""):
-                self._ring.handle(TypeRegistered(definition.meta))
+                self._pipeline.handle(TypeRegistered(definition.meta))
 
     def answered(self, message: Ended) -> None:
         """Note that a step has its answer, whatever becomes of it."""
-        command = self._ledger.answered(message.token, self._clock.monotonic())
+        command = self._in_flight.answered(message.token, self._clock.monotonic())
         if command is not None:
-            self._meters.step_ended(command, message.outcome)
+            self._counters.step_ended(command, message.outcome)
 
     def _ask(self, message: Ask) -> None:
         if message.kind == "remember":
-            self._ring.handle(NoteMade(message.token, message.key, message.value, message.request, message.step))
+            self._pipeline.handle(NoteMade(message.token, message.key, message.value, message.request, message.step))
         else:
-            self._dispatcher.post(message.token.worker, self._answerer.answer(message))
+            self._dispatcher.post(message.token.worker, self._step_queries.answer(message))
 
     def _need_state(self, message: NeedState) -> None:
-        self._ledger.lacks(message.token, self._clock.monotonic())
-        line = self._ledger.lines.get(message.token.worker)
+        self._in_flight.lacks(message.token, self._clock.monotonic())
+        line = self._in_flight.lines.get(message.token.worker)
         if line is not None and message.token in line.lacking:
-            self._ring.handle(StepDelayed(message.token))
+            self._pipeline.handle(StepDelayed(message.token))
 
     def booted(self, message: WorkerBooted) -> WorkerReady:
         """A worker takes steps now; returns what the core is to be told."""
         self._dedicated.booted(message.worker)
         ready = WorkerReady(message.worker, reserved=self._dedicated.procedure_of(message.worker), pid=message.pid)
-        self._ledger.join(ready)
+        self._in_flight.join(ready)
         return ready
 
     def leaving(self, worker: WorkerId, reason: str) -> None:
         """A worker is to be replaced, of its own wish or of an operator's."""
-        line = self._ledger.lines.get(worker)
+        line = self._in_flight.lines.get(worker)
         if line is not None:
             logger.info("worker %d.%d is replaced: %s", worker.slot, worker.incarnation, reason)
             line.ready = msgspec.structs.replace(line.ready, leaving=True)
-            self._ring.handle(WorkerLeaving(worker))
+            self._pipeline.handle(WorkerLeaving(worker))
 
     def died(self, message: WorkerDied) -> WorkerLost | None:
         """A worker is dead: tell those who keep workers; returns what the core is to be told."""
         worker = message.worker
-        line = self._ledger.die(worker)
+        line = self._in_flight.die(worker)
         if line is None:
             self._news.never_booted(worker, message.report)
             self._tell_gone(Gone(worker, message.report, message.booted, message.booted, message.successor))
@@ -198,7 +198,7 @@ class WorkerMessageHandler:
         blamed, crashed = verdict.blamed, verdict.crashed
         self._news.died(line, verdict)
         if crashed and (died_in := line.queue[blamed] if blamed is not None else line.running) is not None:
-            self._meters.step_crashed(died_in)
+            self._counters.step_crashed(died_in)
         is_idle = not line.queue and line.killed is None
         self._tell_gone(Gone(worker, verdict.report, message.booted, is_idle, message.successor))
         first = line.running

@@ -1,7 +1,7 @@
 """Values whose classes have changed since they were stored: versions, migrations, and the plain form of the rest.
 
-The codec reads strictly first. Only when that fails, `LenientReader` reads once more. It makes what today's classes can make,
-and asks the migration of a class about the rest. Values that remain are in plain form, with the reason.
+The codec reads strictly first. Only when that fails, `LenientReader` reads once more. It makes what today's classes can
+make, and asks the migration of a class about the rest. Values that remain are in plain form, with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Keys as bytes whose order is the order of what they stand for. Which key has which row: `actorproc.store.rows.layout`."""
+"""Keys as bytes whose order is the order of what they stand for.
+
+Which key has which row: `actorproc.store.rows.layout`.
+"""
 
 from __future__ import annotations
 

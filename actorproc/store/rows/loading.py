@@ -44,8 +44,8 @@ _ONE_PER_HEAD = ((Table.PROCEDURES,), (Table.ORDER,), (Table.MEMBERS,), STATE_TA
 def read_snapshot(rows: Rows, *, whole: bool) -> RecoverySnapshot:
     """The snapshot a start or a reopen begins with. Never raises for a damaged record.
 
-    Without `whole` trees that only wait are not loaded (`RecoverySnapshot.cold`), unless anything is damaged: what is missing
-    then must be known at once.
+    Without `whole` trees that only wait are not loaded (`RecoverySnapshot.cold`), unless anything is damaged: what is
+    missing then must be known at once.
     """
     if not whole:
         snapshot = _read(rows, _Reader(rows, leaves_cold=True))

@@ -1,9 +1,9 @@
 """Every record against its checksum, and every index row against the head it belongs to.
 
-Done when there was reason to look at each page of the file (`actorproc.store.lmdb.page_check`). Index rows have no checksum, for
-they can be made again: the owner sets right those that do not fit, and a mere reader refuses. A record cannot be made
-again; what it belonged to stands still. A damaged row may stand under a damaged key, so its contents are asked too
-whose it was.
+Done when there was reason to look at each page of the file (`actorproc.store.lmdb.page_check`). Index rows have no
+checksum, for they can be made again: the owner sets right those that do not fit, and a mere reader refuses. A record
+cannot be made again; what it belonged to stands still. A damaged row may stand under a damaged key, so its contents are
+asked too whose it was.
 """
 
 from __future__ import annotations

@@ -211,10 +211,10 @@ def _was_opened_again(known: ProcedureRecord, record: ProcedureRecord) -> bool:
 def compare_with_restored(core: Coordinator, image: Image) -> str | None:
     """None when memory equals `restore(store + pending writes)`, else both fingerprints."""
     # Classes are registered again right after a restart; a core without them would park everything.
-    book, busy = recovery.rebuild(image.snapshot(), core._book.now, (), core._book.scheduling)
-    book.types = core._book.types
-    recovery.resume(book, busy)
-    restored = Coordinator(book)
+    state, busy = recovery.rebuild(image.snapshot(), core._state.now, (), core._state.scheduling)
+    state.types = core._state.types
+    recovery.resume(state, busy)
+    restored = Coordinator(state)
     live, again = _comparable(core), _comparable(restored)
     if live == again or _undo_waits_for_a_running_step(core) or _is_asked_before_it_waits(core):
         return None
@@ -235,15 +235,15 @@ def compare_loads(store: RecordStore, now: float, scheduling: Scheduling) -> str
 
 
 def _known(core: Coordinator) -> dict[str, object]:
-    book = core._book
+    state = core._state
     return {
         "durable": core.fingerprint(),
-        "timers": book.timers.entries(),
-        "listeners": book.listeners.entries(),
-        "open roots": book.open_roots,
-        "running roots": book.lobby.running,
-        "slots": book.slots.holders,
-        "resident": set(book.procs),
+        "timers": state.timers.entries(),
+        "listeners": state.subscribers.entries(),
+        "open roots": state.open_roots,
+        "running roots": state.admission.running,
+        "slots": state.key_limits.holders,
+        "resident": set(state.procs),
     }
 
 
@@ -251,7 +251,7 @@ def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
     """An undo is locked out by another failing scope whose step still runs: a restart finds that scope at rest."""
     return any(
         tree.undoing is not None and tree.undoing in tree.waiting and any(tree.runs_below(top) for top in tree.scopes)
-        for tree in core._book.trees.values()
+        for tree in core._state.trees.values()
     )
 
 
@@ -260,13 +260,15 @@ def _is_asked_before_it_waits(core: Coordinator) -> bool:
 
     Those above it keep their slots as long as it does not wait for any.
     """
-    book = core._book
-    asked = {name for name, worker in book.staff.in_hand.items() if worker.queue[name].token.mode is Mode.ASK_ABORT}
-    asked |= book.asking.keys()  # the question came back unanswered, and no worker is there to ask it again
-    records = [book.procs[name] for name in asked if name in book.procs]
+    state = core._state
+    asked = {
+        name for name, worker in state.worker_table.in_hand.items() if worker.queue[name].token.mode is Mode.ASK_ABORT
+    }
+    asked |= state.asking.keys()  # the question came back unanswered, and no worker is there to ask it again
+    records = [state.procs[name] for name in asked if name in state.procs]
     return any(
-        not (record.locked or record.rolling or book.locks.is_waiting(record.id))
-        or (book.slots.concerns(record) and record.id not in book.slots)
+        not (record.locked or record.rolling or state.locks.is_waiting(record.id))
+        or (state.key_limits.concerns(record) and record.id not in state.key_limits)
         for record in records
     )
 
@@ -277,8 +279,8 @@ def _comparable(core: Coordinator) -> dict[str, Any]:
     Left out: who is asked about an abort (asked anew), steps of a failing scope that are still running (their
     answers are lost), steps of classes that are not registered again yet.
     """
-    procs, types = core._book.procs, core._book.types
-    found = facts_of(core._book)
+    procs, types = core._state.procs, core._state.types
+    found = facts_of(core._state)
     at_work = set()
     for name in found["at work"]:
         record = core.view(name)

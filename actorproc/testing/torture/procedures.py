@@ -123,7 +123,7 @@ class _Scene:
         line = self.ctx._channel
         if not isinstance(line, StepLine):
             return
-        channel: Any = line._desk.channel
+        channel: Any = line._worker_runtime.channel
         honest = type(channel).send.__get__(channel)
         for point, send in (
             ("half-answer", self._half),

@@ -167,7 +167,7 @@ def _refused_and_done() -> None:
 
     def commit_failed(self: ManagerActor, message: Any) -> None:
         honest(self, message)
-        for replies in self._ring.unanswered():
+        for replies in self._pipeline.unanswered():
             for reply in replies:
                 self._replies.fail(reply, StorageUnavailable("refused, it says"))
 
@@ -179,7 +179,7 @@ def _successors_come_first() -> None:
     from actorproc.workers.base import WorkerBooted
 
     def booted(self: MessageIntake, message: WorkerBooted) -> None:
-        self._ring.handle(self._floor.booted(message))
+        self._pipeline.handle(self._worker_messages.booted(message))
 
     MessageIntake.booted = booted  # type: ignore[method-assign]
 

@@ -74,7 +74,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
     channel = WorkerChannel(out_of_the_way(channel_fd), guard)
     limiter = Limiter()
     channel.limiter = limiter
-    desk = WorkerRuntime(channel, guard, limiter)
+    worker_runtime = WorkerRuntime(channel, guard, limiter)
 
     def in_forked_copy() -> None:
         if guard.is_copy:
@@ -92,11 +92,13 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
     changes.watch()
     offspring.watch()
     _tidy_interpreter()
-    desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
+    worker_runtime.streams = Streams(
+        lambda: token.procedure if (token := worker_runtime.current_here()) is not None else ""
+    )
     try:
         if keeper:
             channel.send([KeeperStarted(keeper)])
-        code = _Worker(channel, desk, guard).live()
+        code = _Worker(channel, worker_runtime, guard).live()
     except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report
         traceback.print_exc()
         code = EXIT_INTERNAL
@@ -127,12 +129,14 @@ def _leave(code: int) -> NoReturn:
 
 
 class _Worker:
-    def __init__(self, channel: WorkerChannel, desk: WorkerRuntime, guard: Guard) -> None:
+    def __init__(self, channel: WorkerChannel, worker_runtime: WorkerRuntime, guard: Guard) -> None:
         self._channel = channel
-        self._desk = desk
+        self._worker_runtime = worker_runtime
         self._boot: SimpleQueue[Prepare | WorkerHello | WarmUp] = SimpleQueue()
         read = read_into(channel, self._take_in)
-        self._reading = desk.reading = ChannelReader(read, desk.queue, desk.asked, guard.nudge_main)
+        self._reading = worker_runtime.reading = ChannelReader(
+            read, worker_runtime.queue, worker_runtime.asked, guard.nudge_main
+        )
         self._warm_limit = 0
 
     def live(self) -> int:
@@ -142,9 +146,9 @@ class _Worker:
             if not self._prepare():
                 return EXIT_BOOT
             self._reading.begin()
-            LiveProcedures(self._desk, self._warm_limit, self._reading.leave_to_reader).serve()
+            LiveProcedures(self._worker_runtime, self._warm_limit, self._reading.leave_to_reader).serve()
         except StopStep:
-            return EXIT_TERMINATED if self._desk.current is not None else 0
+            return EXIT_TERMINATED if self._worker_runtime.current is not None else 0
         return 0
 
     # ------------------------------------------------------------------ reader thread
@@ -159,28 +163,30 @@ class _Worker:
     # ------------------------------------------------------------------ the reading thread
     def _take_in(self, message: ToWorker) -> None:
         if type(message) is Run:
-            self._desk.put(message)
+            self._worker_runtime.put(message)
         elif isinstance(message, _OF_BOOT):
             if isinstance(message, Prepare):
                 self._channel.allow(message.max_frame)
             self._boot.put(message)
         else:
-            self._desk.take_in(message)
+            self._worker_runtime.take_in(message)
 
     # ------------------------------------------------------------------ main thread
     def _prepare(self) -> bool:
-        guard, channel = self._desk.guard, self._channel
+        guard, channel = self._worker_runtime.guard, self._channel
         prepare = self._next_boot_message()
         assert isinstance(prepare, Prepare), prepare
         self._warm_limit = prepare.warm_limit
         take_over(prepare.program)
         permit_size(prepare.max_state)
         permit_calls(prepare.max_call)
-        self._desk.room = prepare.room
-        channel.limiter.ceiling.room = prepare.process_room
-        self._desk.log_level = logs.install(channel, prepare.log_level, prepare.program, self._desk.current_here)
-        wear = Recycling(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
-        self._desk.wear = wear if wear.is_watched else None
+        self._worker_runtime.room = prepare.room
+        channel.limiter.process_limit.room = prepare.process_room
+        self._worker_runtime.log_level = logs.install(
+            channel, prepare.log_level, prepare.program, self._worker_runtime.current_here
+        )
+        recycling = Recycling(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
+        self._worker_runtime.recycling = recycling if recycling.is_watched else None
         guard.allow_interrupt()
         doing = ""
         try:
@@ -189,7 +195,7 @@ class _Worker:
                 importlib.import_module(name)
             if prepare.environment is not None:
                 doing = "the environment factory"
-                self._desk.env = _environment(prepare.environment)
+                self._worker_runtime.env = _environment(prepare.environment)
         except StopStep:
             raise
         except BaseException as error:  # noqa: BLE001 - user code; a sys.exit() in it is a boot failure as well
@@ -198,7 +204,7 @@ class _Worker:
             channel.send([BootFailed(reason, traceback.format_exc())])
             return False
         guard.forbid_interrupt()
-        self._desk.remember_surroundings()
+        self._worker_runtime.remember_surroundings()
         gc.collect()
         gc.freeze()  # what is loaded now stays for life: later collections need not look at it
         channel.send([Prepared()])
@@ -211,17 +217,17 @@ class _Worker:
 
     def _warm_up(self) -> None:
         """Load classes before they are needed; what their modules do to the process is undone, as after a step."""
-        self._desk.guard.allow_interrupt()
-        self._desk.types.load_all()
-        self._desk.guard.forbid_interrupt()
-        self._desk.restore()
+        self._worker_runtime.guard.allow_interrupt()
+        self._worker_runtime.types.load_all()
+        self._worker_runtime.guard.forbid_interrupt()
+        self._worker_runtime.restore()
         gc.collect()
         gc.freeze()
 
     def _next_boot_message(self) -> Prepare | WorkerHello | WarmUp:
-        self._desk.guard.allow_interrupt()
+        self._worker_runtime.guard.allow_interrupt()
         message = wait_for_next(self._boot)
-        self._desk.guard.forbid_interrupt()
+        self._worker_runtime.guard.forbid_interrupt()
         return message
 
 

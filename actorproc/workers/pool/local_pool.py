@@ -75,10 +75,10 @@ class LocalPool:
         recycle_steps: int | None = None,
         recycle_age: float | None = None,
         recycle_memory: int | None = None,
-        book: LogBook | None = None,
+        logbook: LogBook | None = None,
     ) -> None:
         self._recycling = (recycle_steps, recycle_age, recycle_memory)
-        self._book = book if book is not None else LogBook()
+        self._logbook = logbook if logbook is not None else LogBook()
         self._epoch = epoch
         self._spares = spares
         self._preload = tuple(preload)
@@ -139,7 +139,7 @@ class LocalPool:
             )
             self._pid = os.getpid()
             # Known before it runs: Ctrl-C may raise while it starts, and `close` must find it.
-            thread = self._thread = PoolThread(recipe, self._links, sink, self._book, self._rooms)
+            thread = self._thread = PoolThread(recipe, self._links, sink, self._logbook, self._rooms)
             try:
                 thread.start()
             except RuntimeError:
@@ -281,7 +281,7 @@ class LocalPool:
 
     def logs(self, procedure: str) -> list[LogEntry]:
         """Prints and log records of a procedure, as far as they are kept."""
-        return self._book.lines(procedure)
+        return self._logbook.lines(procedure)
 
     def close(self, timeout: float) -> None:
         """Stop all workers, kill what is left after `timeout` seconds, reap all. A second call may shorten it."""

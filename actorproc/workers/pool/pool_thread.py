@@ -77,12 +77,12 @@ class PoolThread:
         recipe: Recipe,
         links: dict[WorkerId, WorkerLink],
         sink: Callable[[PoolEvent], None],
-        book: LogBook,
+        logbook: LogBook,
         rooms: Cgroups,
     ) -> None:
         self._rooms = rooms
         self._recipe = recipe
-        self._book = book
+        self._logbook = logbook
         self._links = links
         self._sink = sink
         self._timers = PoolTimers()
@@ -101,7 +101,7 @@ class PoolThread:
             killer=self._killer,
             spares=self._spares,
             stacks=self.stacks,
-            book=book,
+            logbook=logbook,
             tell=self._tell,
             booted=self._booted,
             room=recipe.room,
@@ -163,7 +163,7 @@ class PoolThread:
         self._keepers.abandon()
         self._recipe.place.close()
         self._links.clear()
-        self._book.close()
+        self._logbook.close()
         self._rooms.close()
         self._selector.close()
         self._wake_in.close()
@@ -228,7 +228,7 @@ class PoolThread:
         def keep(owner: str, stream: str, text: str) -> None:
             procedure = owner or link.owner()
             if procedure:
-                self._book.add(procedure, stream, text)
+                self._logbook.add(procedure, stream, text)
 
         process.stdout.keep = process.stderr.keep = keep
 

@@ -45,7 +45,7 @@ class FrameReceiver:
         killer: Killer,
         spares: Spares,
         stacks: StackRequests,
-        book: LogBook,
+        logbook: LogBook,
         tell: Callable[[WorkerMessages], None],
         booted: Callable[[WorkerLink], None],
         room: str,
@@ -54,7 +54,7 @@ class FrameReceiver:
         self._killer = killer
         self._spares = spares
         self._stacks = stacks
-        self._book = book
+        self._logbook = logbook
         self._tell = tell
         self._booted = booted
 
@@ -87,7 +87,7 @@ class FrameReceiver:
             self._stacks.answered(message.request, message.text)
         elif message.token is not None:
             text = f"{message.text}\n{message.trace}" if message.trace else message.text
-            self._book.add(message.token.procedure, "log", text, level=message.level, logger=message.name)
+            self._logbook.add(message.token.procedure, "log", text, level=message.level, logger=message.name)
 
     def _hear_boot(self, link: WorkerLink, messages: list[FromWorker]) -> list[FromWorker]:
         others: list[FromWorker] = []

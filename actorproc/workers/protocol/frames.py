@@ -81,7 +81,8 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 # ---------------------------------------------------------------- host to worker
 class Prepare(_Frame, frozen=True, array_like=True, tag="prepare", gc=False):
-    """First message: what to make ready while the worker has no name; a warm spare gets it long before its `WorkerHello`."""
+    """First message: what to make ready while the worker has no name; a warm spare gets it long before its
+    `WorkerHello`."""
 
     preload: tuple[str, ...] = ()
     """Modules imported now."""
@@ -234,7 +235,8 @@ class Ended(_Frame, frozen=True, array_like=True, tag="ended", gc=False):
     outcome: Outcome
     definitions: tuple[Definition, ...] = ()
     file: str = ""
-    """The output of the outcome is long, and stands in this file of the room for such files (`actorproc.support.staged_files`)."""
+    """The output of the outcome is long, and stands in this file of the room for such files
+    (`actorproc.support.staged_files`)."""
     size: int = 0
     """Bytes of it."""
 

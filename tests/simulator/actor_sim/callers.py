@@ -130,7 +130,7 @@ class Callers:
         elif isinstance(event, Resized) and value:
             journal.append(("resized", self.workers, event.workers))
             self.workers = event.workers
-            vacated = self.host.ring.core.vacated
+            vacated = self.host.pipeline.core.vacated
             if vacated:
                 journal.append(("vacated", vacated))
 
@@ -146,7 +146,7 @@ class Callers:
         name = self.handles.pop(number)
         if isinstance(error, ProcedureParked):
             self._world.journal.append(("told-parked", name, error.member))
-            if (wrong := rules.told_in_vain(self.host.ring, self._world.store, name, error.member)) is not None:
+            if (wrong := rules.told_in_vain(self.host.pipeline, self._world.store, name, error.member)) is not None:
                 self._world.violate(rules.ENDS, wrong)
             self._watch(name, Patience.ALWAYS)  # the caller comes back, and waits however long it takes
         elif ending is None:
@@ -186,7 +186,7 @@ class Callers:
 
     def _hard_on(self, live: list[ProcedureRecord]) -> ClientAction:
         """Those are chosen first whose steps share a worker with others, where a kill may go astray."""
-        in_hand = self.host.ring.core._book.staff.in_hand
+        in_hand = self.host.pipeline.core._state.worker_table.in_hand
         shared = {name for name, worker in in_hand.items() if len(worker.queue) > 1}
         chosen = next(
             found
@@ -201,12 +201,12 @@ class Callers:
     def tie_up(self) -> bool:
         """Nothing goes wrong any more, and nothing moves: do what a procedure still waits for. False when none does."""
         host = self.host
-        if host.ring.gated:
+        if host.pipeline.gated:
             host.open_gate()
             return True
         return (
             host.register_late()
-            or self._loose_ends.lift_pauses(of_manager=host.ring.core.paused is not None)
+            or self._loose_ends.lift_pauses(of_manager=host.pipeline.core.paused is not None)
             or self._loose_ends.end_open_waits()
         )
 

@@ -40,7 +40,7 @@ class HeldAlarm(Alarm):
         """Earliest due time, and its name; None: nothing is due."""
         return min(((when, name) for name, (when, _) in self._deadlines.items()), default=None)
 
-    def ring(self, name: str) -> None:
+    def pipeline(self, name: str) -> None:
         """This deadline has come."""
-        _, ring = self._deadlines.pop(name)
-        ring()
+        _, pipeline = self._deadlines.pop(name)
+        pipeline()

@@ -112,7 +112,7 @@ class ActorSimulation(Player):
                 return False
             self._sweeps_left -= 1
         self.clock.go_on(max(0.0, when - self.clock.monotonic()))
-        alarm.ring(name)
+        alarm.pipeline(name)
         return True
 
     def _disturb_time(self) -> None:
@@ -142,7 +142,7 @@ class ActorSimulation(Player):
 
     # ------------------------------------------------------------ judging
     def _compare(self) -> None:
-        text = rules.memory_differs(self.host.ring, self.world.store)
+        text = rules.memory_differs(self.host.pipeline, self.world.store)
         if text is not None:
             self.world.violate(rules.MEMORY, text)
 
@@ -159,12 +159,12 @@ class ActorSimulation(Player):
         world.read()
         if host.is_quiet:
             self._compare()
-        for text in rules.stands_still(host.ring, world.store):
+        for text in rules.stands_still(host.pipeline, world.store):
             world.violate(rules.ENDS, text)
         if callers.pending or callers.handles:
             unheard = [*callers.pending.values(), *callers.handles.values()]
             world.violate(rules.ENDS, f"callers never answered: {unheard}")
-        slots = rules.slots_differ(host.supervisor, callers.workers, host.ring.core.vacated)
+        slots = rules.slots_differ(host.supervisor, callers.workers, host.pipeline.core.vacated)
         if slots is not None:
             world.violate(rules.SLOTS, slots)
         dump, scenario = StoreDump.of(world.store), world.scenario

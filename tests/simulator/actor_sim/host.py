@@ -81,11 +81,11 @@ class StageHost:
             clock=self._clock,
             alarm=self.alarm,
             store=self.world.store,
-            persister=self.disk,
+            store_port=self.disk,
             pool=self.pool,
             replies=self.replies,
             recent_ends=ResultCache(),
-            courier=_NoCourier(),
+            callback_thread=_NoCourier(),
             snapshot=snapshot,
             definitions=registered,
             scheduling=scenario.scheduling,
@@ -112,9 +112,9 @@ class StageHost:
 
     # ------------------------------------------------------------ what there is to see
     @property
-    def ring(self) -> CommitPipeline:
+    def pipeline(self) -> CommitPipeline:
         """The manager's."""
-        return self.manager._ring
+        return self.manager._pipeline
 
     @property
     def has_started(self) -> bool:
@@ -124,13 +124,13 @@ class StageHost:
     @property
     def is_quiet(self) -> bool:
         """The manager has nothing to do, and nothing is on its way to the disk."""
-        return self.ring.idle and self.manager.actor_inbox.empty()
+        return self.pipeline.idle and self.manager.actor_inbox.empty()
 
     @property
     def is_busy(self) -> bool:
         """Something in memory has something to do now."""
-        book = self.ring.core._book
-        return bool(book.backlog) or any(not (tree.is_finished or tree.is_cold) for tree in book.trees.values())
+        state = self.pipeline.core._state
+        return bool(state.cold_queue) or any(not (tree.is_finished or tree.is_cold) for tree in state.trees.values())
 
     def moves(self) -> list[Callable[[], None]]:
         """Moves that may come next; often there, often drawn."""
@@ -186,9 +186,9 @@ class StageHost:
 
     def command_of(self, token: StepToken) -> RunStep:
         """Command of a step that is being sent, from the manager's ledger."""
-        if self.ring.gated:
+        if self.pipeline.gated:
             self.world.violate(rules.GATED, f"{token} was handed out before the gate was opened")
-        return self.manager._ledger.lines[token.worker].queue[token]
+        return self.manager._in_flight.lines[token.worker].queue[token]
 
     def unheard(self, worker: WorkerId) -> Iterator[FromWorker]:
         """Messages of a worker that wait in the manager's inbox."""
@@ -222,10 +222,10 @@ class StageHost:
     # ------------------------------------------------------------ inside
     def _expect_short_steps(self) -> None:
         """As if a core that was made anew had seen many answers of all types: else few workers had steps that wait."""
-        core = self.ring.core
+        core = self.pipeline.core
         if core is not self._core:
             self._core = core
-            core._book.staff._expected.update(dict.fromkeys(self._metas, _SHORT))
+            core._state.worker_table._expected.update(dict.fromkeys(self._metas, _SHORT))
 
     def _definition(self, type_name: str) -> Definition:
         return Definition(meta=self._metas[type_name], module="played", qualname=type_name)

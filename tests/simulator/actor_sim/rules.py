@@ -86,20 +86,24 @@ def _has_spoken(blamed: StepToken, unheard: Iterable[FromWorker]) -> bool:
 
 
 # ---------------------------------------------------------------- when nothing is under way
-def memory_differs(ring: CommitPipeline, store: ProcedureStore) -> str | None:
+def memory_differs(pipeline: CommitPipeline, store: ProcedureStore) -> str | None:
     """Memory is a cache of the store. To be asked when nothing is open and nothing is being committed."""
-    book = ring.core._book
+    state = pipeline.core._state
     image = Image(store.load())
     # Numbers that were given to what came and went in one batch are in no row; a restart may give them once more.
-    image.next_seq, image.next_ticket = book.next_seq, book.next_ticket
-    return compare_with_restored(ring.core, image)
+    image.next_seq, image.next_ticket = state.next_seq, state.next_ticket
+    return compare_with_restored(pipeline.core, image)
 
 
-def told_in_vain(ring: CommitPipeline, store: ProcedureStore, name: str, member: str) -> str | None:
+def told_in_vain(pipeline: CommitPipeline, store: ProcedureStore, name: str, member: str) -> str | None:
     """A caller was told that a procedure cannot end because of a member of its tree that is not parked."""
     head, waited = store.procedure(member), store.procedure(name)
     is_relative = head is not None and waited is not None and head.root == waited.root
-    if is_relative and head is not None and (head.parked is not None or head.type_name not in ring.core._book.types):
+    if (
+        is_relative
+        and head is not None
+        and (head.parked is not None or head.type_name not in pipeline.core._state.types)
+    ):
         return None
     return f"a caller of {name} was told that {member} is parked, and it is not: {head}"
 
@@ -113,10 +117,10 @@ def slots_differ(supervisor: SupervisorActor, wanted: int, vacated: Collection[i
     return f"{wanted} worker slots are wanted, and there are {states}; vacated are {sorted(vacated)}"
 
 
-def stands_still(ring: CommitPipeline, store: ProcedureStore) -> list[str]:
+def stands_still(pipeline: CommitPipeline, store: ProcedureStore) -> list[str]:
     """Procedures that have not ended although nothing keeps them any more."""
     return [
-        f"{head.id} stands still: {head.state}, {ring.core.phase(head)}, rolling={head.rolling}, forced={head.forced}"
+        f"{head.id} stands still: {head.state}, {pipeline.core.phase(head)}, rolling={head.rolling}, forced={head.forced}"
         for head in store.scan()
         if head.state not in TERMINAL
     ]

@@ -5,8 +5,8 @@ the host's for the moment in which a child is started, by wrappers around the fu
 starts by itself keeps the worker's.
 
 A *resource tracker* removes shared memory, semaphores and temporary files that processes leave behind
-(`actorproc.workers.resource_trackers`). It must outlive the worker, whose process group is killed, so it is started in a group
-of its own. It ends by itself.
+(`actorproc.workers.resource_trackers`). It must outlive the worker, whose process group is killed, so it is started in
+a group of its own. It ends by itself.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Guard:
     def __init__(self, arm_stacks: Callable[[], None]) -> None:
         """`arm_stacks` has SIGUSR1 write the stacks."""
         self._arm_stacks = arm_stacks
-        self._surroundings: ProcessState | None = None
+        self._process_state: ProcessState | None = None
         self.terminating = False
         """SIGTERM came."""
         self._may_raise = False
@@ -164,23 +164,23 @@ class Guard:
 
     def restore(self) -> str:
         """Undo what a step did to the process, for the steps after it; what could not be undone, "" for nothing."""
-        surroundings = self._surroundings
-        if surroundings is None:
+        process_state = self._process_state
+        if process_state is None:
             return ""
         if threading.get_ident() == self._main:
-            surroundings.tidy()
+            process_state.tidy()
         else:
-            surroundings.restore()
-        return surroundings.worn
+            process_state.restore()
+        return process_state.worn
 
     def remember_surroundings(self) -> None:
         """From now on `restore` makes the process as it is at this moment. Main thread, before the first step."""
         signal.signal(_NUDGE, _look_up)  # not before: a module that is imported first may have a handler of its own
-        self._surroundings = ProcessState(self._arm_stacks)
+        self._process_state = ProcessState(self._arm_stacks)
 
     def keeping(self) -> contextlib.AbstractContextManager[None]:
         """Inside, what a step changes of the process stays, unless that raises. On the thread of the step."""
-        return contextlib.nullcontext() if self._surroundings is None else self._surroundings.keeping()
+        return contextlib.nullcontext() if self._process_state is None else self._process_state.keeping()
 
     def give_up_in_fork(self) -> None:
         """In a forked copy of the worker: SIGTERM and SIGINT do what they do in any Python program.

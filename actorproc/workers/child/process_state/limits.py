@@ -33,7 +33,7 @@ class Limiter:
     def __init__(self) -> None:
         self.worn = ""
         """Reason why this worker must not run another step; "": it may."""
-        self.ceiling = ProcessLimit()
+        self.process_limit = ProcessLimit()
         self._lock = threading.Lock()
         self._before: tuple[int, int] | None = None
         self._in_force: tuple[int, int] | None = None
@@ -50,7 +50,7 @@ class Limiter:
             if limits.cpus is not None:
                 _set_cpus(limits.cpus, undo, keep=limits.dedicated)
             if limits.processes is not None:
-                undo.enter_context(self.ceiling.put(limits.processes))
+                undo.enter_context(self.process_limit.put(limits.processes))
             if limits.memory is not None:
                 self._limit_memory(limits.memory)
                 undo.callback(self._free_memory)

@@ -1,9 +1,10 @@
 """A second process that shares this one's memory, and so has it after this one's death (Linux).
 
-When a process dies, the kernel takes its memory apart before it reports the death: milliseconds for a small one,
-some sixty for each GiB. Memory that another process shares is left to that one. So a worker has a *keeper*: a process
-with the same memory, no descriptors and nothing to do. The death of the worker is seen at once, its step starts again
-elsewhere, and the memory is taken apart behind that, when the host lets go of the keeper (`actorproc.workers.os.memory_keepers`).
+When a process dies, the kernel takes its memory apart before it reports the death: milliseconds for a small one, some
+sixty for each GiB. Memory that another process shares is left to that one. So a worker has a *keeper*: a process with
+the same memory, no descriptors and nothing to do. The death of the worker is seen at once, its step starts again
+elsewhere, and the memory is taken apart behind that, when the host lets go of the keeper
+(`actorproc.workers.os.memory_keepers`).
 
 It is made by `clone(2)` with CLONE_VM, as a child of a process that is gone a moment later: no list of children
 names it, and no step waits for it. All it ever does is one call of `pause(3)`, with all signals blocked.

@@ -40,22 +40,22 @@ class ProcedureActor(DispatchedActor):
     failed. The next attempt then starts from persisted bytes, never from what a failed step left in memory.
     """
 
-    def __init__(self, dispatcher: Dispatcher, desk: WorkerRuntime, procedure: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, worker_runtime: WorkerRuntime, procedure: str) -> None:
         super().__init__(dispatcher)
         self.procedure = procedure
         self.turn = threading.Lock()
         """Held by the thread that has it work."""
         self.lacks_state = False
         """It stopped, as the state of its step has to be sent first; the caller of the step asks for that."""
-        self._desk = desk
+        self._worker_runtime = worker_runtime
         self._live: Procedure | None = None
         self._runtime: TypeRuntime | None = None
 
     def on_receive(self, run: Run) -> None:
         """Run one step and answer it before anything else runs."""
-        desk, began = self._desk, _now()
+        worker_runtime, began = self._worker_runtime, _now()
         try:
-            runtime = desk.types.runtime(run.type_name)
+            runtime = worker_runtime.types.runtime(run.type_name)
             # To load a large state is work as well: who hands out steps must know how much there is in a queue.
             began = _now()
             is_ready = self._restore(run, runtime)
@@ -63,13 +63,13 @@ class ProcedureActor(DispatchedActor):
             cause = passing_cause(error)
             if isinstance(cause, ImportError | SyntaxError):
                 # What was imported before the files were whole is kept by this process for good.
-                desk.worn = f"{run.type_name} could not be imported"
+                worker_runtime.worn = f"{run.type_name} could not be imported"
             refused = Refused(reason=error.reason, elapsed=_now() - began, is_passing=cause is not None)
             self._answer(run, refused)
             return
         except MemoryError as error:
             # Nothing is wrong with the state: elsewhere, or later, there may be room for it.
-            desk.worn = f"there was no memory to load a state of {run.type_name}"
+            worker_runtime.worn = f"there was no memory to load a state of {run.type_name}"
             info = error_info(error, procedure=run.token.procedure, step=run.token.step)
             self._answer(run, Failed(error=info, retryable=True, elapsed=_now() - began))
             return
@@ -85,20 +85,20 @@ class ProcedureActor(DispatchedActor):
         meta = runtime.meta if type(live) is runtime.procedure_class else runtime.dumps_as(live)
         _set(outcome, "version", meta.version)
         _set(outcome, "codec", meta.codec)
-        if desk.guard.terminating and isinstance(outcome, Failed):
+        if worker_runtime.guard.terminating and isinstance(outcome, Failed):
             # User code turned the interruption into some failure of its own; the kill is the truth, not that.
-            desk.guard.allow_interrupt()
+            worker_runtime.guard.allow_interrupt()
         try:
-            definitions = desk.types.announce(classes, runtime) if classes else ()
+            definitions = worker_runtime.types.announce(classes, runtime) if classes else ()
         except BaseException as error:  # noqa: BLE001 - shipping a class runs user code (__reduce__), exits included
             self._answer(run, _unanswerable(run.token, error))
             return
         if self._answer(run, outcome, definitions) and classes:
-            desk.types.told(classes)
+            worker_runtime.types.told(classes)
 
     def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
         """User code cannot get here: this is the worker's own machinery."""
-        self._desk.broken = error
+        self._worker_runtime.broken = error
 
     def on_stop(self) -> None:
         """Let go of the live object."""
@@ -109,7 +109,7 @@ class ProcedureActor(DispatchedActor):
         """Have the live object for this step; False when its state must be sent first."""
         if run.state is None:
             return self._live is not None and self._runtime is runtime and not run.is_ahead
-        guard = self._desk.guard
+        guard = self._worker_runtime.guard
         guard.allow_interrupt()
         try:
             self._live = runtime.load(run.state, run.codec, run.version, run.token.procedure, is_own=run.is_own)
@@ -149,16 +149,16 @@ class ProcedureActor(DispatchedActor):
             and not run.is_timed
             and not (outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return)
             and not outcome.poisons
-            and not self._desk.is_wanted(run.token)
+            and not self._worker_runtime.is_wanted(run.token)
         )
 
     def _run_once(
         self, run: Run, runtime: TypeRuntime, step: int, children_step: int, event: bytes | None
     ) -> tuple[Outcome, tuple[type, ...]]:
-        token, desk = run.token, self._desk
+        token, worker_runtime = run.token, self._worker_runtime
         assert self._live is not None
         context = Context(
-            StepLine(desk, token),
+            StepLine(worker_runtime, token),
             token.procedure,
             run.type_name,
             run.root,
@@ -171,16 +171,16 @@ class ProcedureActor(DispatchedActor):
             run.replayed,
             run.recovered and step == token.step,
             children_step,
-            desk.env,
+            worker_runtime.env,
             runtime.values,
-            desk.types.values_of,
-            desk.log_level,
+            worker_runtime.types.values_of,
+            worker_runtime.log_level,
             generation=run.generation,
             _begun=run.begun,
         )
         if children_step and children_step == step - 1:
             context._before = run.state
-        limits, limiter = run.limits, desk.limiter
+        limits, limiter = run.limits, worker_runtime.limiter
         try:  # inside, the step's limits hold and SIGTERM interrupts
             if limits is None or limiter is None:
                 ended = self._run_code(self._live, run, runtime, context, event)
@@ -189,15 +189,15 @@ class ProcedureActor(DispatchedActor):
                     ended = self._run_code(self._live, run, runtime, context, event)
         except (MemoryError, UsageError) as error:  # no memory even for words; or the system refuses a limit
             ended = runtime.failed(error, context, token.mode, self._live), ()
-        if desk.guard.is_copy:
+        if worker_runtime.guard.is_copy:
             outcome = ended[0]
-            desk.guard.leave_if_forked(outcome.error.traceback if type(outcome) is Failed else None)
+            worker_runtime.guard.leave_if_forked(outcome.error.traceback if type(outcome) is Failed else None)
         return ended
 
     def _run_code(
         self, live: Procedure, run: Run, runtime: TypeRuntime, context: Context, event: bytes | None
     ) -> tuple[Outcome, tuple[type, ...]]:
-        guard = self._desk.guard
+        guard = self._worker_runtime.guard
         guard.allow_interrupt()
         try:
             return runtime.run(live, context, run.token.mode, run.unit, event)
@@ -212,12 +212,12 @@ class ProcedureActor(DispatchedActor):
             self._stop()
         try:
             name, size = "", 0
-            if kind is Finished and self._desk.room and len(outcome.output) >= LONG:  # type: ignore[union-attr]
-                outcome, name, size = _in_file(outcome, self._desk.room)  # type: ignore[arg-type]
-            self._desk.channel.send([Ended(run.token, outcome, definitions, name, size)])
+            if kind is Finished and self._worker_runtime.room and len(outcome.output) >= LONG:  # type: ignore[union-attr]
+                outcome, name, size = _in_file(outcome, self._worker_runtime.room)  # type: ignore[arg-type]
+            self._worker_runtime.channel.send([Ended(run.token, outcome, definitions, name, size)])
         except FrameError as error:
             self._stop()
-            self._desk.channel.send([Ended(run.token, _unanswerable(run.token, error))])
+            self._worker_runtime.channel.send([Ended(run.token, _unanswerable(run.token, error))])
             return False
         return True
 

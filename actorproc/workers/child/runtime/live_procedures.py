@@ -23,57 +23,61 @@ class LiveProcedures:
     each other on threads of a crew, each actor with a dispatcher of its own; the host never mixes the two.
     """
 
-    def __init__(self, desk: WorkerRuntime, warm_limit: int, not_alone: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, worker_runtime: WorkerRuntime, warm_limit: int, not_alone: Callable[[], None] = lambda: None
+    ) -> None:
         """``not_alone`` is called before a step runs on a thread of the crew, which may have to wake us."""
         self._not_alone = not_alone
-        self._desk = desk
+        self._worker_runtime = worker_runtime
         self._warm_limit = warm_limit
         self._dispatcher = Dispatcher(passing=(StopStep,))
         self._actors: dict[str, ProcedureActor] = {}
         self._lock = threading.Lock()
-        self._crew = StepThreads(self._run_beside_others)
+        self._step_threads = StepThreads(self._run_beside_others)
 
     def serve(self) -> None:
         """Run steps on this thread until the worker is to stop. Raises `StopStep`, and what broke the machinery."""
         try:
             self._serve()
-            self._crew.wait_until_idle()
+            self._step_threads.wait_until_idle()
         finally:
-            self._crew.dismiss()
-        if self._desk.broken is not None:
-            raise self._desk.broken
+            self._step_threads.dismiss()
+        if self._worker_runtime.broken is not None:
+            raise self._worker_runtime.broken
 
     def _serve(self) -> None:
-        desk, main = self._desk, threading.get_ident()
-        while (run := desk.take(main)) is not None:
+        worker_runtime, main = self._worker_runtime, threading.get_ident()
+        while (run := worker_runtime.take(main)) is not None:
             if run.limits is not None and run.limits.threads > 1:
                 self._not_alone()
-                self._crew.give(run)
+                self._step_threads.give(run)
                 continue
             self._run(run, self._dispatcher)
-            if desk.broken is not None:
+            if worker_runtime.broken is not None:
                 return
-            desk.restore()
-            if desk.worn:
-                desk.leave(desk.worn)
+            worker_runtime.restore()
+            if worker_runtime.worn:
+                worker_runtime.leave(worker_runtime.worn)
 
     def _run_beside_others(self, run: Run) -> None:
         """On a thread of the crew."""
-        desk = self._desk
-        desk.began_beside_others(run)
+        worker_runtime = self._worker_runtime
+        worker_runtime.began_beside_others(run)
         try:
             self._run(run, None)
         except StopStep:
             return  # the worker is a thread that was told to be dead
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
-            desk.broken = error
-        if desk.broken is not None:
-            desk.wake()
-            desk.leave(f"a fault of its own: {in_words(desk.broken)}")  # the steps beside it may take long to end
-        elif not desk.running:
-            desk.restore()
-            if desk.worn:
-                desk.leave(desk.worn)
+            worker_runtime.broken = error
+        if worker_runtime.broken is not None:
+            worker_runtime.wake()
+            worker_runtime.leave(
+                f"a fault of its own: {in_words(worker_runtime.broken)}"
+            )  # the steps beside it may take long to end
+        elif not worker_runtime.running:
+            worker_runtime.restore()
+            if worker_runtime.worn:
+                worker_runtime.leave(worker_runtime.worn)
 
     def _run(self, run: Run, dispatcher: Dispatcher | None) -> None:
         actor = self._actor_of(run.token.procedure, dispatcher)
@@ -81,11 +85,11 @@ class LiveProcedures:
         with actor.turn:
             actor.receive(run)
             lacks_state = actor.lacks_state
-        self._desk.finished(run)
+        self._worker_runtime.finished(run)
         if actor.stopped.is_on or len(self._actors) > self._warm_limit:
             self._passivate(run.token.procedure)
         if lacks_state:  # last: the same step comes again with its state, and may begin on another thread
-            self._desk.channel.send([NeedState(run.token)])
+            self._worker_runtime.channel.send([NeedState(run.token)])
 
     def _actor_of(self, procedure: str, dispatcher: Dispatcher | None) -> ProcedureActor:
         """The live actor, now the most recently used; without a dispatcher it has one of its own."""
@@ -94,7 +98,7 @@ class LiveProcedures:
             is_fit = actor is not None and (actor.dispatcher is self._dispatcher) is (dispatcher is not None)
             if actor is None or not is_fit or actor.stopped.is_on:
                 own = dispatcher if dispatcher is not None else Dispatcher(passing=(StopStep,))
-                actor = ProcedureActor.create(own, self._desk, procedure)
+                actor = ProcedureActor.create(own, self._worker_runtime, procedure)
             self._actors[procedure] = actor
         return actor
 
@@ -108,7 +112,9 @@ class LiveProcedures:
             spare = len(actors) - self._warm_limit
             if spare <= 0:
                 return
-            busy = {token.procedure for token in list(self._desk.running)}  # on other threads: they are in use
+            busy = {
+                token.procedure for token in list(self._worker_runtime.running)
+            }  # on other threads: they are in use
             dropped = [actors.pop(name) for name in [name for name in actors if name not in busy][:spare]]
         for actor in dropped:
             actor.stop()

@@ -130,7 +130,7 @@ class WorkerRuntime:
         self.limiter = limiter
         """None: this worker is a thread of a program, whose limits are not ours."""
         self.streams: Streams | None = None
-        self.wear: Recycling | None = None
+        self.recycling: Recycling | None = None
         self.types = TypeCache()
         self.env: Any = None
         self.log_level = 20
@@ -282,8 +282,8 @@ class WorkerRuntime:
         if self.streams is not None and self.streams.has_owners:
             self.streams.finished(run.token.procedure)
         reason = self.worn or (self.limiter.worn if self.limiter is not None else "")
-        if self.wear is not None:
-            reason = reason or self.wear.after_step()
+        if self.recycling is not None:
+            reason = reason or self.recycling.after_step()
         if reason:
             self.leave(reason)
 
@@ -369,28 +369,28 @@ def _is_over(token: StepToken) -> NotAllowed:
 class StepLine:
     """The `StepChannel` of one step."""
 
-    __slots__ = ("_desk", "_token")
+    __slots__ = ("_token", "_worker_runtime")
 
-    def __init__(self, desk: WorkerRuntime, token: StepToken) -> None:
-        self._desk = desk
+    def __init__(self, worker_runtime: WorkerRuntime, token: StepToken) -> None:
+        self._worker_runtime = worker_runtime
         self._token = token
 
     def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
         """Ask the host and wait."""
-        return self._desk.request(self._token, kind, key, value, step)
+        return self._worker_runtime.request(self._token, kind, key, value, step)
 
     def heartbeat(self, progress: float | None, message: str | None) -> None:
         """Tell how far the step is."""
-        self._desk.channel.send([Heartbeat(self._token, progress, message)])
+        self._worker_runtime.channel.send([Heartbeat(self._token, progress, message)])
 
     def log(self, parts: LogParts) -> None:
         """Send a log line."""
-        self._desk.channel.send([LogLine(self._token, *parts)])
+        self._worker_runtime.channel.send([LogLine(self._token, *parts)])
 
     def aborting(self) -> bool:
         """An abort was asked."""
-        return self._desk.is_abort_asked(self._token)
+        return self._worker_runtime.is_abort_asked(self._token)
 
     def keeping(self) -> AbstractContextManager[None]:
         """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
-        return self._desk.keeping()
+        return self._worker_runtime.keeping()
