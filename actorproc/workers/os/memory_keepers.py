@@ -1,4 +1,6 @@
-"""The keepers of workers: processes that have a worker's memory after its death (`actorproc.workers.child.process_state.memory_keeper`).
+"""The keepers of workers: processes that have a worker's memory after its death.
+
+A worker makes its own (`actorproc.workers.child.process_state.memory_keeper`).
 
 The host lets go of a keeper when the step of its worker has started again, and before that when the step must not: what
 the dead worker had mapped of files, devices and memory that others can see is free only when its memory is.
