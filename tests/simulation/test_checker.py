@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import actorproc.testing
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
@@ -19,6 +18,7 @@ from tests.simulator.generators.editions import FIRST_SEED
 from tests.simulator.generators.requests import FIRST_RESTARTS
 from tests.simulator.rules.invariants import check
 
+RULES = Path(__file__).parents[1] / "simulator" / "rules"
 SEEDS = (*range(1, 401), *(first + number for first in (FIRST_SEED, FIRST_RESTARTS) for number in range(100)))
 """Among these histories is one of every kind that is needed."""
 PLANTED = 10
@@ -56,7 +56,7 @@ def test_a_promise_that_is_broken_on_purpose_is_seen_to_be(name: str) -> None:
 
 def rules() -> Iterator[tuple[str, int, re.Pattern[str]]]:
     """Each place at which a rule of the checker speaks: where, the number of the promise, and what it says."""
-    for path in sorted(Path(*actorproc.testing.__path__).glob("*_rules.py")):
+    for path in sorted(RULES.glob("*_rules.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(

@@ -21,8 +21,8 @@ from itertools import pairwise
 
 from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.journal import JournalLine
-from tests.simulator.rules.invariants import StoreDump, Violation
 
 __all__ = ["check_journal"]
 

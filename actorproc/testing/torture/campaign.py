@@ -16,13 +16,13 @@ import msgspec
 
 from actorproc.errors import StoreDamaged
 from actorproc.store.lmdb.reader import LmdbReader
+from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.torture.coverage import Tally, count
 from actorproc.testing.torture.episode_runner import Tormentor
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.plan import Plan, draw_plan
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.user_module import own_opinion
-from tests.simulator.rules.invariants import StoreDump, Violation
 
 __all__ = ["SEEDS", "Episode", "campaign", "judge_folder", "play", "play_and_keep", "replay_command"]
 

@@ -21,11 +21,11 @@ from collections.abc import Iterable
 import msgspec
 
 from actorproc.model.states import TERMINAL
+from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.cancelling import CancelJudge
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
-from tests.simulator.rules.invariants import StoreDump, Violation
 
 __all__ = ["judge"]
 
