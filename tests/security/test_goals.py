@@ -110,7 +110,7 @@ def test_s2_bytes_are_unpickled_only_in_places_that_are_known():
             "loads",
         ),  # in a worker: classes of the manager's own program, never stored
         (
-            "procedure/shipping/worker_main.py",
+            "procedure/shipping/child_main.py",
             "loads",
         ),  # in a child of a step: what its parent, a worker, has in its main module
         ("workers/child/main.py", "loads"),  # in a worker: the environment of the manager's own program

@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any, Self
 
-from actorproc.procedure.shipping.worker_main import pickled_main, receive_main
+from actorproc.procedure.shipping.child_main import pickled_main, receive_main
 
 __all__ = ["Importer", "Shut", "imports_only", "is_repeated", "mark_multiprocessing", "shut_here"]
 

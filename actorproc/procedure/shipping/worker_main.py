@@ -7,13 +7,12 @@ look for it. Processes that a step starts through `multiprocessing` get the same
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["names_in", "pickled_main", "receive_main", "show", "show_what_comes"]
+__all__ = ["names_in", "show", "show_what_comes", "shown"]
 
 _TYPING = frozenset({"typing", "typing_extensions", "types"})
 _DEEPEST = 3
@@ -39,26 +38,9 @@ def show(name: str, subject: Any) -> None:
         setattr(sys.modules["__main__"], name, subject)
 
 
-# ---------------------------------------------------------------- children of a step
-def pickled_main() -> dict[str, bytes]:
-    """Objects that came along, for a child that `multiprocessing` starts anew, as far as they can be pickled."""
-    from actorproc.procedure.shipping.by_value import dumped  # noqa: PLC0415 - steps that start no process need not wait for it
-
-    found = {}
-    for name in _Shown.names or ():
-        with contextlib.suppress(Exception):  # `__reduce__` is user code, and the child may never ask for this one
-            found[name] = dumped(getattr(sys.modules["__main__"], name))
-    return found
-
-
-def receive_main(pickled: Mapping[str, bytes]) -> None:
-    """Take over, in such a child, what its parent's main module has."""
-    from actorproc.procedure.shipping.origins import loads  # noqa: PLC0415 - as above
-
-    show_what_comes()
-    for name, body in pickled.items():
-        with contextlib.suppress(Exception):
-            show(name, loads(body))
+def shown() -> dict[str, Any]:
+    """Objects that came along, by name."""
+    return {name: getattr(sys.modules["__main__"], name) for name in _Shown.names or ()}
 
 
 # ---------------------------------------------------------------- postponed annotations

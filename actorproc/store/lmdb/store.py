@@ -25,12 +25,12 @@ from actorproc.store.directory import (
     make_directory,
     sync_names,
 )
+from actorproc.store.lmdb.commit.data_file import DataFile
 from actorproc.store.lmdb.commit.meta_pages import check_data_file
 from actorproc.store.lmdb.commit.page_clustering import PageClustering
 from actorproc.store.lmdb.commit.redo_record import RedoRecord
 from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import BlobFiles
-from actorproc.store.lmdb.files.data_file import DataFile
 from actorproc.store.lmdb.open_store import OpenStore
 from actorproc.store.lmdb.owner_lock import OwnerLock, OwnerRole
 from actorproc.store.lmdb.page_check import examined, seal_of

@@ -23,7 +23,6 @@ from actorproc.procedure.shipping.importing import imports_only, mark_multiproce
 from actorproc.procedure.shipping.worker_main import show_what_comes
 from actorproc.procedure.values.codec import permit_calls, permit_size
 from actorproc.procedure.values.error_text import in_words
-from actorproc.workers.child.output import logs
 from actorproc.workers.child.output.streams import Streams
 from actorproc.workers.child.process_state.change_hooks import changes
 from actorproc.workers.child.process_state.child_processes import Offspring
@@ -38,6 +37,7 @@ from actorproc.workers.child.process_state.limits import Limiter
 from actorproc.workers.child.process_state.memory_keeper import start_keeper
 from actorproc.workers.child.process_state.program import take_over
 from actorproc.workers.child.process_state.recycling import Recycling
+from actorproc.workers.child.runtime import log_channel
 from actorproc.workers.child.runtime.channel import WorkerChannel
 from actorproc.workers.child.runtime.channel_reader import ChannelReader, read_into, wait_for_next
 from actorproc.workers.child.runtime.live_procedures import LiveProcedures
@@ -182,7 +182,7 @@ class _Worker:
         permit_calls(prepare.max_call)
         self._worker_runtime.room = prepare.room
         channel.limiter.process_limit.room = prepare.process_room
-        self._worker_runtime.log_level = logs.install(
+        self._worker_runtime.log_level = log_channel.install(
             channel, prepare.log_level, prepare.program, self._worker_runtime.current_here
         )
         recycling = Recycling(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
