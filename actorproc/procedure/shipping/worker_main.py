@@ -40,7 +40,8 @@ def show(name: str, subject: Any) -> None:
 
 def shown() -> dict[str, Any]:
     """Objects that came along, by name."""
-    return {name: getattr(sys.modules["__main__"], name) for name in _Shown.names or ()}
+    main = vars(sys.modules["__main__"])
+    return {name: main[name] for name in _Shown.names or () if name in main}
 
 
 # ---------------------------------------------------------------- postponed annotations
