@@ -13,7 +13,7 @@ from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from actorproc.store.committer import coalesce
 from actorproc.store.rows.layout import rows_of
 from actorproc.workers.protocol.frames import Ended, FrameBuffer, Run, decode_from_worker, encode_frame
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 from tests.kit.counting import calls_of
 
 CALLS_OF_A_STEP = 55.2
@@ -30,30 +30,30 @@ class Host:
     """The host's side of steps, without threads: workers answer when they are told to."""
 
     def __init__(self, workers=2):
-        self.stage = Stage(workers=workers)
+        self.harness = CoreHarness(workers=workers)
         self.batch = 0
 
     def submit(self, procedures):
-        self.stage.submit(*(self.stage.new(f"p-{number:06}") for number in range(procedures)))
+        self.harness.submit(*(self.harness.new(f"p-{number:06}") for number in range(procedures)))
         self.commit()
 
     def commit(self):
         """The rows of all that was decided; then a frame for each worker, which is lost here."""
         self.batch += 1
-        rows = rows_of(coalesce(self.stage.writes), self.batch)
-        runs = [command for command in self.stage.commands if type(command) is RunStep]
-        self.stage.writes.clear()
-        self.stage.commands.clear()
+        rows = rows_of(coalesce(self.harness.writes), self.batch)
+        runs = [command for command in self.harness.commands if type(command) is RunStep]
+        self.harness.writes.clear()
+        self.harness.commands.clear()
         if runs:
             encode_frame([Run(run.token, run.type_name, run.root, run.parent, None, "", 0) for run in runs])
         return rows
 
     def answer(self, outcome_of):
         """Every step that was handed out ends; the answers come in one frame, and make one batch. How many there were."""
-        handed_out, self.stage.inbox = self.stage.inbox, {}
+        handed_out, self.harness.inbox = self.harness.inbox, {}
         frame = encode_frame([Ended(run.token, outcome_of(run)) for run in handed_out.values()])
         messages = [message for body in FrameBuffer().feed(frame) for message in decode_from_worker(body)]
-        self.stage.answer_all(StepEnded(message.token, message.outcome) for message in messages)
+        self.harness.answer_all(StepEnded(message.token, message.outcome) for message in messages)
         self.commit()
         return len(handed_out)
 
@@ -85,7 +85,7 @@ def calls_per_child(children):
     host = Host()
     host.submit(1)
     names = [f"c-{number:06}" for number in range(children)]
-    news = tuple(host.stage.new(name) for name in names)
+    news = tuple(host.harness.new(name) for name in names)
 
     def outcome(run):
         if run.token.procedure != "p-000000" or run.token.step > 1:
@@ -93,11 +93,11 @@ def calls_per_child(children):
         return Suspended(state=b"0" * 40, children=news)
 
     def all_of_it():
-        while host.stage.inbox:
+        while host.harness.inbox:
             host.answer(outcome)
 
     calls, _ = calls_of(all_of_it)
-    assert host.stage.core.view("p-000000") is None or host.stage.state("p-000000").name == "SUCCESS"
+    assert host.harness.core.view("p-000000") is None or host.harness.state("p-000000").name == "SUCCESS"
     return calls / children
 
 

@@ -10,7 +10,7 @@ from actorproc.model.messages.outcomes import Advanced, Finished, Renewed, Suspe
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.rows.writes import DeleteLock, DeleteProcedure, PutLock, PutUndo
 from actorproc.model.states import ProcedureState
-from tests.core.stage import Stage, boom, difference, image_of, restarted
+from tests.core.harness import CoreHarness, boom, difference, image_of, restarted
 
 READ, WRITE = LockKey.read, LockKey.write
 
@@ -19,8 +19,8 @@ def again(*locks: LockKey, unit: str | None = None, poisons: tuple[str, ...] | N
     return Renewed(state=b"old", fresh=b"new", locks=locks, unit=unit, poisons=poisons)
 
 
-def held(stage: Stage) -> dict[tuple[str, str], LockMode]:
-    return {key: lock.mode for key, lock in image_of(stage).locks.items()}
+def held(harness: CoreHarness) -> dict[tuple[str, str], LockMode]:
+    return {key: lock.mode for key, lock in image_of(harness).locks.items()}
 
 
 @pytest.mark.parametrize(
@@ -39,160 +39,160 @@ def held(stage: Stage) -> dict[tuple[str, str], LockMode]:
 def test_keys_of_both_generations_are_held_on(
     before: tuple[LockKey, ...], after: tuple[LockKey, ...], kept: dict[str, int]
 ) -> None:
-    stage = Stage()
-    stage.submit(stage.new("p", locks=before))
+    harness = CoreHarness()
+    harness.submit(harness.new("p", locks=before))
     in_both = {key.path for key in before} & {key.path for key in after}
-    at = len(stage.writes)
+    at = len(harness.writes)
 
-    stage.answer("p", again(*after))
+    harness.answer("p", again(*after))
 
-    assert {path: int(mode) for (path, _), mode in held(stage).items()} == kept
-    given_up = {write.path for write in stage.writes[at:] if isinstance(write, DeleteLock)}
+    assert {path: int(mode) for (path, _), mode in held(harness).items()} == kept
+    given_up = {write.path for write in harness.writes[at:] if isinstance(write, DeleteLock)}
     assert given_up.isdisjoint(in_both)
-    assert stage.inbox["p"].begun == 1
-    assert difference(stage) is None
+    assert harness.inbox["p"].begun == 1
+    assert difference(harness) is None
 
 
 def test_a_key_that_is_given_up_goes_to_the_next_and_a_new_one_is_waited_for() -> None:
-    stage = Stage(workers=2)
-    stage.submit(stage.new("p", locks=(WRITE("a"),)))
-    stage.submit(stage.new("other", locks=(WRITE("b"),)))
-    stage.submit(stage.new("waits", locks=(WRITE("a"),)))
+    harness = CoreHarness(workers=2)
+    harness.submit(harness.new("p", locks=(WRITE("a"),)))
+    harness.submit(harness.new("other", locks=(WRITE("b"),)))
+    harness.submit(harness.new("waits", locks=(WRITE("a"),)))
 
-    stage.answer("p", again(WRITE("b")))
+    harness.answer("p", again(WRITE("b")))
 
-    assert "waits" in stage.inbox, "the key it waited for is free"
-    assert "p" not in stage.inbox
-    stage.answer("other", Finished(state=b""))
-    assert stage.inbox["p"].generation == 2
-    assert difference(stage) is None
+    assert "waits" in harness.inbox, "the key it waited for is free"
+    assert "p" not in harness.inbox
+    harness.answer("other", Finished(state=b""))
+    assert harness.inbox["p"].generation == 2
+    assert difference(harness) is None
 
 
 def test_units_go_and_a_failure_undoes_only_the_last_generation() -> None:
-    stage = Stage(rollback_supported=True)
-    stage.submit(stage.new("p", unit="u0"))
-    stage.answer("p", Advanced(state=b"1", unit="u1"))
-    stage.answer("p", again(unit="u0"))
-    stage.answer("p", Advanced(state=b"2", unit="u1"))
+    harness = CoreHarness(rollback_supported=True)
+    harness.submit(harness.new("p", unit="u0"))
+    harness.answer("p", Advanced(state=b"1", unit="u1"))
+    harness.answer("p", again(unit="u0"))
+    harness.answer("p", Advanced(state=b"2", unit="u1"))
 
-    stage.answer("p", boom())
+    harness.answer("p", boom())
 
-    assert stage.undo_all() == ["p:u1", "p:u0"]
-    assert stage.state("p") is ProcedureState.ROLLEDBACK
-    assert difference(stage) is None
+    assert harness.undo_all() == ["p:u1", "p:u0"]
+    assert harness.state("p") is ProcedureState.ROLLEDBACK
+    assert difference(harness) is None
 
 
 def test_a_tree_that_failed_meanwhile_is_undone_with_the_step_that_wanted_to_begin_again() -> None:
-    stage = Stage(rollback_supported=True)
-    stage.submit(stage.new("p", unit="u0"))
-    stage.answer("p", Advanced(state=b"1", unit="u1"))
-    stage.handle(AbortRequested("p", reply=2, force=False))
+    harness = CoreHarness(rollback_supported=True)
+    harness.submit(harness.new("p", unit="u0"))
+    harness.answer("p", Advanced(state=b"1", unit="u1"))
+    harness.handle(AbortRequested("p", reply=2, force=False))
 
-    stage.answer("p", again(unit="u0"))
-    stage.undo_all()
+    harness.answer("p", again(unit="u0"))
+    harness.undo_all()
 
-    assert stage.state("p") is ProcedureState.ROLLEDBACK
-    assert difference(stage) is None
+    assert harness.state("p") is ProcedureState.ROLLEDBACK
+    assert difference(harness) is None
 
 
-def fan_out(stage: Stage, count: int, *, generation: int = 1) -> list[str]:
+def fan_out(harness: CoreHarness, count: int, *, generation: int = 1) -> list[str]:
     names = [f"p.{generation}.{n}" for n in range(count)]
-    stage.answer("p", Suspended(state=b"s", children=tuple(stage.new(name) for name in names)))
+    harness.answer("p", Suspended(state=b"s", children=tuple(harness.new(name) for name in names)))
     return names
 
 
-def finish(stage: Stage, names: list[str]) -> None:
+def finish(harness: CoreHarness, names: list[str]) -> None:
     for name in names:
-        stage.answer(name, Finished(state=b"", output=b"o"))
+        harness.answer(name, Finished(state=b"", output=b"o"))
 
 
-def removed(stage: Stage) -> list[str]:
-    return [write.record.id for write in stage.writes if isinstance(write, DeleteProcedure)]
+def removed(harness: CoreHarness) -> list[str]:
+    return [write.record.id for write in harness.writes if isinstance(write, DeleteProcedure)]
 
 
 def test_ended_children_are_removed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewal, "SLICE", 3)
-    stage = Stage(workers=8)
-    stage.submit(stage.new("p"))
-    names = fan_out(stage, 8)
-    finish(stage, names)
+    harness = CoreHarness(workers=8)
+    harness.submit(harness.new("p"))
+    names = fan_out(harness, 8)
+    finish(harness, names)
 
-    stage.answer("p", again())
-    assert removed(stage) == names[:-4:-1], "the latest first, as a child goes before its parent"
-    assert difference(stage) is None
-    stage.answer("p", Advanced(state=b"1"))
-    stage.answer("p", Advanced(state=b"2"))
+    harness.answer("p", again())
+    assert removed(harness) == names[:-4:-1], "the latest first, as a child goes before its parent"
+    assert difference(harness) is None
+    harness.answer("p", Advanced(state=b"1"))
+    harness.answer("p", Advanced(state=b"2"))
 
-    assert removed(stage) == names[::-1]
-    assert set(image_of(stage).heads) == {"p"}
-    assert difference(stage) is None
+    assert removed(harness) == names[::-1]
+    assert set(image_of(harness).heads) == {"p"}
+    assert difference(harness) is None
 
 
 def test_a_start_goes_on_with_the_removal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewal, "SLICE", 3)
-    stage = Stage(workers=8)
-    stage.submit(stage.new("p"))
-    names = fan_out(stage, 8)
-    finish(stage, names)
-    stage.answer("p", again())
+    harness = CoreHarness(workers=8)
+    harness.submit(harness.new("p"))
+    names = fan_out(harness, 8)
+    finish(harness, names)
+    harness.answer("p", again())
 
-    stage = restarted(stage)
+    harness = restarted(harness)
     for _ in range(3):
-        stage.handle(AbortRequested("nobody", reply=9, force=False))
+        harness.handle(AbortRequested("nobody", reply=9, force=False))
 
-    assert set(image_of(stage).heads) == {"p"}
+    assert set(image_of(harness).heads) == {"p"}
 
 
 def test_an_id_of_an_earlier_generation_may_be_given_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewal, "SLICE", 1)
-    stage = Stage(workers=8)
-    stage.submit(stage.new("p"))
-    finish(stage, fan_out(stage, 5))
-    stage.answer("p", again())
+    harness = CoreHarness(workers=8)
+    harness.submit(harness.new("p"))
+    finish(harness, fan_out(harness, 5))
+    harness.answer("p", again())
 
-    names = fan_out(stage, 5)  # the same ids
+    names = fan_out(harness, 5)  # the same ids
 
-    assert stage.state("p") is ProcedureState.WAITING
-    finish(stage, names)
-    stage.answer("p", Finished(state=b"", output=b"end"))
-    assert set(image_of(stage).heads) == {"p", *names}
-    assert difference(stage) is None
+    assert harness.state("p") is ProcedureState.WAITING
+    finish(harness, names)
+    harness.answer("p", Finished(state=b"", output=b"end"))
+    assert set(image_of(harness).heads) == {"p", *names}
+    assert difference(harness) is None
 
 
 def test_a_child_may_begin_again_once_its_parent_has_ended() -> None:
-    stage = Stage(workers=2)
-    stage.submit(stage.new("p"))
-    stage.answer(
-        "p", Suspended(state=b"s", children=(stage.new("c"), stage.new("d")), wait="any", on_parent_end="leave")
+    harness = CoreHarness(workers=2)
+    harness.submit(harness.new("p"))
+    harness.answer(
+        "p", Suspended(state=b"s", children=(harness.new("c"), harness.new("d")), wait="any", on_parent_end="leave")
     )
-    stage.answer("d", Finished(state=b""))
-    stage.answer("p", Finished(state=b"", output=b"end"))
+    harness.answer("d", Finished(state=b""))
+    harness.answer("p", Finished(state=b"", output=b"end"))
 
-    stage.answer("c", again())
+    harness.answer("c", again())
 
-    assert stage.state("p") is ProcedureState.SUCCESS
-    assert stage.inbox["c"].generation == 2
-    stage.answer("c", Finished(state=b""))
-    assert stage.state("c") is ProcedureState.SUCCESS
+    assert harness.state("p") is ProcedureState.SUCCESS
+    assert harness.inbox["c"].generation == 2
+    harness.answer("c", Finished(state=b""))
+    assert harness.state("c") is ProcedureState.SUCCESS
 
 
 def test_units_of_the_new_generation_are_counted_from_one() -> None:
-    stage = Stage(rollback_supported=True)
-    stage.submit(stage.new("p", unit="u"))
+    harness = CoreHarness(rollback_supported=True)
+    harness.submit(harness.new("p", unit="u"))
     for _ in range(3):
-        stage.answer("p", again(unit="u"))
+        harness.answer("p", again(unit="u"))
 
-    pushed = [write.record.seq for write in stage.writes if isinstance(write, PutUndo)]
+    pushed = [write.record.seq for write in harness.writes if isinstance(write, PutUndo)]
     assert pushed == [1, 1, 1, 1]
-    assert [unit.seq for unit in image_of(stage).units.values()] == [1]
+    assert [unit.seq for unit in image_of(harness).units.values()] == [1]
 
 
 def test_with_locks_for_a_step_each_generation_asks_anew() -> None:
-    stage = Stage(lock_scope="step")
-    stage.submit(stage.new("p", locks=(WRITE("a"),)))
+    harness = CoreHarness(lock_scope="step")
+    harness.submit(harness.new("p", locks=(WRITE("a"),)))
 
-    stage.answer("p", again(WRITE("b")))
+    harness.answer("p", again(WRITE("b")))
 
-    assert [path for path, _ in held(stage)] == ["b"]
-    assert any(isinstance(write, PutLock) and write.record.path == "b" for write in stage.writes)
-    assert difference(stage) is None
+    assert [path for path, _ in held(harness)] == ["b"]
+    assert any(isinstance(write, PutLock) and write.record.path == "b" for write in harness.writes)
+    assert difference(harness) is None

@@ -34,45 +34,45 @@ from actorproc.model.rows.records import NewProcedure
 from actorproc.model.rows.snapshot import FinishedTree
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import ProcedureState
-from tests.core.stage import Stage, difference, image_of, restarted
+from tests.core.harness import CoreHarness, difference, image_of, restarted
 
 T = TypeMeta(type_name="T")
 
 
-def _restarted(stage: Stage, *types: TypeMeta, **options: object) -> Stage:
-    return restarted(stage, *(types or (T,)), after=1.0, **options)
+def _restarted(harness: CoreHarness, *types: TypeMeta, **options: object) -> CoreHarness:
+    return restarted(harness, *(types or (T,)), after=1.0, **options)
 
 
-def _with_queued(*names: str, **fields: object) -> Stage:
-    stage = Stage(0)
+def _with_queued(*names: str, **fields: object) -> CoreHarness:
+    harness = CoreHarness(0)
     for name in names:
-        stage.submit(stage.new(name, **fields))
-    return stage
+        harness.submit(harness.new(name, **fields))
+    return harness
 
 
-def _hire(stage: Stage, slot: int = 0) -> None:
-    stage.now += 1
-    stage.handle(WorkerReady(WorkerId(slot, 2)))
+def _hire(harness: CoreHarness, slot: int = 0) -> None:
+    harness.now += 1
+    harness.handle(WorkerReady(WorkerId(slot, 2)))
 
 
-def _ask(stage: Stage, event: Event) -> None:
+def _ask(harness: CoreHarness, event: Event) -> None:
     """As the ring does: what the event names is in memory first, and nothing of it has to be read."""
-    stage.now += 1
-    assert stage.core.missing(event, stage.now) == ()
-    stage.handle(event)
+    harness.now += 1
+    assert harness.core.missing(event, harness.now) == ()
+    harness.handle(event)
 
 
-def _run_dry(stage: Stage) -> list[str]:
+def _run_dry(harness: CoreHarness) -> list[str]:
     """Answer all that is handed out as done; who was handed out so far, in order."""
-    while stage.inbox:
-        stage.now += 1
-        stage.answer(next(iter(stage.inbox)), Finished(output=b""))
-        assert difference(stage) is None
-    return [name for name, _, _ in stage.order]
+    while harness.inbox:
+        harness.now += 1
+        harness.answer(next(iter(harness.inbox)), Finished(output=b""))
+        assert difference(harness) is None
+    return [name for name, _, _ in harness.order]
 
 
-def _waiting_outside(stage: Stage) -> list[str]:
-    state = stage.core._state
+def _waiting_outside(harness: CoreHarness) -> list[str]:
+    state = harness.core._state
     return [name for name in state.cold_queue if name not in state.procs]
 
 
@@ -102,69 +102,69 @@ def test_all_of_it_runs_to_its_end() -> None:
     assert state.open_roots == 0
 
 
-def _mixed(seed: int) -> Stage:
+def _mixed(seed: int) -> CoreHarness:
     """Procedures of several priorities, some with a deadline, some that have begun."""
     dice = random.Random(seed)
-    stage = Stage(2)
-    stage.register("U")
+    harness = CoreHarness(2)
+    harness.register("U")
     for number in range(30):
-        stage.now += dice.random()
+        harness.now += dice.random()
         priority = dice.choice((0, 0, 0, 1, -1))
         deadline = dice.choice((None, None, 1e6))
         type_name = dice.choice("TU")
-        stage.submit(stage.new(f"p-{number:02}", type_name, priority=priority, deadline=deadline))
-        if stage.inbox and dice.random() < 0.5:
-            stage.answer(dice.choice(sorted(stage.inbox)), Advanced(state=b"1"))
-    return stage
+        harness.submit(harness.new(f"p-{number:02}", type_name, priority=priority, deadline=deadline))
+        if harness.inbox and dice.random() < 0.5:
+            harness.answer(dice.choice(sorted(harness.inbox)), Advanced(state=b"1"))
+    return harness
 
 
-def _play(stage: Stage, dice: random.Random) -> tuple[list[tuple[str, int, str]], list[object]]:
+def _play(harness: CoreHarness, dice: random.Random) -> tuple[list[tuple[str, int, str]], list[object]]:
     """The same moves on any memory that decides the same; newcomers and long waits are among them."""
-    _hire(stage, 0)
+    _hire(harness, 0)
     life = 2
     for move in range(120):
-        stage.now += dice.choice((0.001, 1.0, 40.0))
+        harness.now += dice.choice((0.001, 1.0, 40.0))
         kind = dice.random()
         if kind < 0.1:
-            stage.submit(stage.new(f"new-{move}", priority=dice.choice((0, 1))))
+            harness.submit(harness.new(f"new-{move}", priority=dice.choice((0, 1))))
         elif kind < 0.15:
             name = f"p-{dice.randrange(30):02}"
-            _ask(stage, AbortRequested(name, 1))
+            _ask(harness, AbortRequested(name, 1))
         elif kind < 0.2:
-            _ask(stage, PauseRequested(f"p-{dice.randrange(30):02}", "look", 1))
+            _ask(harness, PauseRequested(f"p-{dice.randrange(30):02}", "look", 1))
         elif kind < 0.25:
-            _ask(stage, ResumeRequested(f"p-{dice.randrange(30):02}", None, 1))
-        elif kind < 0.3 and stage.inbox:
-            stage.handle(StepReturned(stage.inbox.pop(min(stage.inbox)).token))
+            _ask(harness, ResumeRequested(f"p-{dice.randrange(30):02}", None, 1))
+        elif kind < 0.3 and harness.inbox:
+            harness.handle(StepReturned(harness.inbox.pop(min(harness.inbox)).token))
         elif kind < 0.34:
-            stage.kill(0, life)
-            stage.inbox.clear()
+            harness.kill(0, life)
+            harness.inbox.clear()
             life += 1
-            stage.now += 0.01
-            stage.handle(WorkerReady(WorkerId(0, life)))
-        elif stage.inbox:
+            harness.now += 0.01
+            harness.handle(WorkerReady(WorkerId(0, life)))
+        elif harness.inbox:
             done = Finished(output=b"") if dice.random() < 0.6 else Advanced(state=b"2")
-            stage.answer(min(stage.inbox), done)
-        assert difference(stage) is None
-    return stage.order, list(stage.writes)
+            harness.answer(min(harness.inbox), done)
+        assert difference(harness) is None
+    return harness.order, list(harness.writes)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_can_tell_it_from_memory_that_holds_all(seed, monkeypatch) -> None:
-    stage = _mixed(seed)
-    left = _restarted(stage, T, TypeMeta(type_name="U"))
+    harness = _mixed(seed)
+    left = _restarted(harness, T, TypeMeta(type_name="U"))
     assert _waiting_outside(left)
     with monkeypatch.context() as patched:
         patched.setattr(recovery, "_needs_only_a_worker", lambda record: False)
-        whole = _restarted(stage, T, TypeMeta(type_name="U"))
+        whole = _restarted(harness, T, TypeMeta(type_name="U"))
     assert not whole.core._state.cold_queue
 
     assert _play(left, random.Random(seed)) == _play(whole, random.Random(seed))
 
 
 def test_a_submit_that_is_repeated_finds_it_and_takes_no_place_from_anybody() -> None:
-    stage = _with_queued("a", "b", "c")
-    again = _restarted(stage)
+    harness = _with_queued("a", "b", "c")
+    again = _restarted(harness)
 
     for name in ("c", "b"):
         _ask(again, Submitted((NewProcedure(id=name, type_name="T", state=b"0", digest=b"d"),), reply=1))
@@ -223,9 +223,9 @@ def test_a_class_that_wants_workers_of_its_own_after_all_gets_them() -> None:
 
 
 def test_nothing_leaves_it_while_the_manager_is_paused() -> None:
-    stage = _with_queued("a", "b")
-    stage.handle(PauseRequested(None, "night", 1))
-    again = _restarted(stage)
+    harness = _with_queued("a", "b")
+    harness.handle(PauseRequested(None, "night", 1))
+    again = _restarted(harness)
     _hire(again)
     assert not again.inbox
     assert _waiting_outside(again) == ["a", "b"]
@@ -255,12 +255,12 @@ def test_who_waits_for_more_than_a_worker_is_in_memory(fields, options) -> None:
 
 
 def test_a_worker_that_lived_through_a_failed_commit_keeps_its_step() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("a"), stage.new("b"))
-    token = stage.inbox["a"].token
+    harness = CoreHarness(1)
+    harness.submit(harness.new("a"), harness.new("b"))
+    token = harness.inbox["a"].token
 
     core, _ = Coordinator.restore(
-        image_of(stage).snapshot(), stage.now, types=(T,), workers=((WorkerReady(WorkerId(0, 1)), (token,)),)
+        image_of(harness).snapshot(), harness.now, types=(T,), workers=((WorkerReady(WorkerId(0, 1)), (token,)),)
     )
 
     assert core.in_hand == 1
@@ -304,8 +304,8 @@ def test_retention_that_looked_a_while_ago_leaves_alone_what_runs_again() -> Non
 
 
 def test_a_root_with_anything_else_in_the_store_is_no_plain_one() -> None:
-    stage = _with_queued("root", "other")
-    snapshot = image_of(stage).snapshot()
+    harness = _with_queued("root", "other")
+    snapshot = image_of(harness).snapshot()
     root = snapshot.procedures[0]
     child = replace(root, id="child", parent="root", seq=9, depth=1)
     snapshot.procedures.append(child)
@@ -317,10 +317,10 @@ def test_a_root_with_anything_else_in_the_store_is_no_plain_one() -> None:
 
 
 def test_what_a_dead_worker_had_goes_before_those_of_its_lane() -> None:
-    stage = _with_queued("a", "b", "c", "d")
-    begun = [replace(head, step=2, attempt=1) for head in image_of(stage).snapshot().procedures]
-    stage.writes += [PutProcedure(head, None) for head in begun]
-    again = _restarted(stage)
+    harness = _with_queued("a", "b", "c", "d")
+    begun = [replace(head, step=2, attempt=1) for head in image_of(harness).snapshot().procedures]
+    harness.writes += [PutProcedure(head, None) for head in begun]
+    again = _restarted(harness)
     _hire(again)
     again.submit(again.new("urgent", priority=9))
     _ask(again, PauseRequested("b", "so that nobody of the lane is in the queue", 1))
@@ -344,36 +344,36 @@ def test_to_wake_one_that_is_named_leaves_it_in_its_place() -> None:
     assert "c" not in state.run_queue
 
 
-def _busy(limit: int, monkeypatch: pytest.MonkeyPatch, workers: int = 1) -> Stage:
+def _busy(limit: int, monkeypatch: pytest.MonkeyPatch, workers: int = 1) -> CoreHarness:
     """Workers that take `limit` steps at most, and have them."""
     monkeypatch.setattr(worker_table, "PREFETCH_LIMIT", limit)
-    stage = Stage(workers)
-    stage.submit(*(stage.new(f"busy-{number}") for number in range(limit * workers)))
-    return stage
+    harness = CoreHarness(workers)
+    harness.submit(*(harness.new(f"busy-{number}") for number in range(limit * workers)))
+    return harness
 
 
 def test_new_ones_wait_outside_when_no_worker_has_room_for_them(monkeypatch) -> None:
-    stage = _busy(1, monkeypatch)
+    harness = _busy(1, monkeypatch)
 
-    stage.submit(stage.new("a"), stage.new("b"), stage.new("c"))
+    harness.submit(harness.new("a"), harness.new("b"), harness.new("c"))
 
-    assert _waiting_outside(stage) == ["b", "c"], "the first one stands in the queue"
-    assert stage.core.queued == 3
-    assert stage.core._state.open_roots == 4
-    assert difference(stage) is None
-    assert _run_dry(stage) == ["busy-0", "a", "b", "c"]
+    assert _waiting_outside(harness) == ["b", "c"], "the first one stands in the queue"
+    assert harness.core.queued == 3
+    assert harness.core._state.open_roots == 4
+    assert difference(harness) is None
+    assert _run_dry(harness) == ["busy-0", "a", "b", "c"]
 
 
 def test_as_many_new_ones_as_may_be_handed_out_at_once_never_wait_outside(monkeypatch) -> None:
     monkeypatch.setattr(worker_table, "PREFETCH_LIMIT", 2)
-    stage = Stage(2)
+    harness = CoreHarness(2)
 
-    stage.submit(*(stage.new(f"p-{number}") for number in range(7)))
+    harness.submit(*(harness.new(f"p-{number}") for number in range(7)))
 
-    assert _waiting_outside(stage) == ["p-4", "p-5", "p-6"]
-    heads = [write.record.id for write in stage.writes if type(write) is PutProcedure]
+    assert _waiting_outside(harness) == ["p-4", "p-5", "p-6"]
+    heads = [write.record.id for write in harness.writes if type(write) is PutProcedure]
     assert sorted(heads) == [f"p-{number}" for number in range(7)], "one head in a decision"
-    assert _run_dry(stage)[-3:] == ["p-4", "p-5", "p-6"]
+    assert _run_dry(harness)[-3:] == ["p-4", "p-5", "p-6"]
 
 
 @pytest.mark.parametrize(
@@ -388,35 +388,35 @@ def test_as_many_new_ones_as_may_be_handed_out_at_once_never_wait_outside(monkey
     ids=["locks", "limits", "delay", "deadline", "own limits"],
 )
 def test_a_new_one_that_waits_for_more_than_a_worker_is_in_memory(fields, monkeypatch) -> None:
-    stage = _busy(1, monkeypatch)
+    harness = _busy(1, monkeypatch)
 
-    stage.submit(stage.new("a", **fields), stage.new("b"))
+    harness.submit(harness.new("a", **fields), harness.new("b"))
 
-    assert "a" in stage.core._state.procs
-    assert "a" not in stage.core._state.cold_queue
-    assert difference(stage) is None
+    assert "a" in harness.core._state.procs
+    assert "a" not in harness.core._state.cold_queue
+    assert difference(harness) is None
 
 
 def test_a_head_that_waits_to_be_stored_is_not_changed_when_its_turn_comes(monkeypatch) -> None:
-    stage = _busy(1, monkeypatch)
-    stage.submit(stage.new("a"))
-    stored = [write for write in stage.writes if type(write) is PutProcedure and write.record.id == "a"]
+    harness = _busy(1, monkeypatch)
+    harness.submit(harness.new("a"))
+    stored = [write for write in harness.writes if type(write) is PutProcedure and write.record.id == "a"]
 
-    _run_dry(stage)
+    _run_dry(harness)
 
     assert [(write.record.state, write.record.attempt) for write in stored] == [(ProcedureState.RUNNABLE, 0)]
 
 
 def test_groups_of_new_ones_go_by_their_age_and_priority_with_those_in_the_queue(monkeypatch) -> None:
-    stage = _busy(1, monkeypatch)
+    harness = _busy(1, monkeypatch)
     for name, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1)):
-        stage.now += 1
+        harness.now += 1
         fields = {"priority": priority, "deadline": 1e6 if name in "ad" else None}
-        stage.submit(stage.new(f"{name}-1", **fields), stage.new(f"{name}-2", **fields))
-    stage.now += DEFAULT_AGEING
-    stage.submit(stage.new("late", priority=1))
+        harness.submit(harness.new(f"{name}-1", **fields), harness.new(f"{name}-2", **fields))
+    harness.now += DEFAULT_AGEING
+    harness.submit(harness.new("late", priority=1))
 
-    ended = _run_dry(stage)
+    ended = _run_dry(harness)
 
     assert ended == ["busy-0", "b-1", "b-2", "d-1", "d-2", "a-1", "a-2", "c-1", "c-2", "late"]
 
@@ -432,89 +432,89 @@ def test_one_that_is_put_back_goes_before_all_of_its_lane_and_keeps_the_lane_in_
     assert [(name, turn[0]) for name, turn in lane.ring.items()] == [("lost", 1.0), ("old", 1.0), ("newer", 2.0)]
 
 
-def _leave(stage: Stage, name: str) -> None:
+def _leave(harness: CoreHarness, name: str) -> None:
     """It is aborted, and removed at once."""
-    _ask(stage, AbortRequested(name, 1))
-    stage.core.settle(stage.core.seal())
-    stage.handle(DeleteRequested(name, 1, False, None, FinishedTree((image_of(stage).heads[name],))))
-    stage.core.settle(stage.core.seal())
+    _ask(harness, AbortRequested(name, 1))
+    harness.core.settle(harness.core.seal())
+    harness.handle(DeleteRequested(name, 1, False, None, FinishedTree((image_of(harness).heads[name],))))
+    harness.core.settle(harness.core.seal())
 
 
 @pytest.mark.parametrize("priority", [0, -5])
 def test_an_id_that_comes_again_takes_a_new_place(priority, monkeypatch) -> None:
-    stage = _busy(1, monkeypatch)
-    stage.submit(*(stage.new(name, priority=priority + 1) for name in ("first", "again", "other")))
-    stage.now += 1
-    stage.submit(stage.new("later"))
-    _leave(stage, "again")
+    harness = _busy(1, monkeypatch)
+    harness.submit(*(harness.new(name, priority=priority + 1) for name in ("first", "again", "other")))
+    harness.now += 1
+    harness.submit(harness.new("later"))
+    _leave(harness, "again")
 
-    stage.submit(stage.new("again", priority=priority))
+    harness.submit(harness.new("again", priority=priority))
 
-    assert difference(stage) is None
-    assert _run_dry(stage)[-1] == "again"
+    assert difference(harness) is None
+    assert _run_dry(harness)[-1] == "again"
 
 
 @pytest.mark.parametrize("stays", [0, 3])
 def test_those_that_leave_before_their_turn_are_forgotten_also_while_nobody_is_handed_out(stays, monkeypatch) -> None:
-    stage = _busy(1, monkeypatch)
-    stage.handle(PauseRequested(None, "night", 1))
+    harness = _busy(1, monkeypatch)
+    harness.handle(PauseRequested(None, "night", 1))
     for priority in (0, 5):
-        stage.submit(*(stage.new(f"stays-{priority}-{number}", priority=priority) for number in range(stays)))
+        harness.submit(*(harness.new(f"stays-{priority}-{number}", priority=priority) for number in range(stays)))
 
     for number in range(500):
-        stage.submit(stage.new(f"goes-{number}", priority=number % 2 * 5))
-        _ask(stage, AbortRequested(f"goes-{number}", 1))
+        harness.submit(harness.new(f"goes-{number}", priority=number % 2 * 5))
+        _ask(harness, AbortRequested(f"goes-{number}", 1))
 
-    cold_queue = stage.core._state.cold_queue
+    cold_queue = harness.core._state.cold_queue
     assert len(cold_queue) == 2 * stays
     assert sum(len(group) for lane in cold_queue._lanes.values() for _, group in lane.groups) < 200
     assert len(cold_queue._heap) == 2
 
 
-def _newcomers(stage: Stage, dice: random.Random, move: int) -> list[NewProcedure]:
+def _newcomers(harness: CoreHarness, dice: random.Random, move: int) -> list[NewProcedure]:
     fields = {"priority": dice.choice((0, 0, 0, 1, -1)), "type_name": dice.choice("TU")}
-    odd: list[dict[str, object]] = [{"deadline": 1e6}, {"due_at": stage.now + 3}, {"unit": "", "tags": ("x",)}]
+    odd: list[dict[str, object]] = [{"deadline": 1e6}, {"due_at": harness.now + 3}, {"unit": "", "tags": ("x",)}]
     plain = [{}] * 5
     return [
-        stage.new(f"n-{move}-{number}", **fields, **dice.choice([*plain, *odd]))
+        harness.new(f"n-{move}-{number}", **fields, **dice.choice([*plain, *odd]))
         for number in range(dice.randrange(1, 6))
     ]
 
 
 def _play_newcomers(seed: int) -> tuple[list[tuple[str, int, str]], list[str]]:
     """The same moves on any memory that decides the same, most of them submits to workers that have enough to do."""
-    dice, stage = random.Random(seed), Stage(2)
-    stage.register("U")
+    dice, harness = random.Random(seed), CoreHarness(2)
+    harness.register("U")
     lives = {0: 1, 1: 1}
     names: list[str] = []
     for move in range(150):
-        stage.now += dice.choice((0.001, 1.0, 40.0)) * dice.random()  # those of one moment go in submit order
+        harness.now += dice.choice((0.001, 1.0, 40.0)) * dice.random()  # those of one moment go in submit order
         kind = dice.random()
         if kind < 0.3:
-            news = _newcomers(stage, dice, move)
+            news = _newcomers(harness, dice, move)
             names += [new.id for new in news]
-            stage.submit(*news)
+            harness.submit(*news)
         elif kind < 0.45 and names:
             name = dice.choice(names)
             verbs = (AbortRequested(name, 1), PauseRequested(name, "look", 1), ResumeRequested(name, None, 1))
             event = dice.choice((*verbs, *verbs[1:], Signalled(name, b"", None, 1)))
-            _ask(stage, event)
-        elif kind < 0.5 and stage.inbox:
-            stage.handle(StepReturned(stage.inbox.pop(min(stage.inbox)).token))
+            _ask(harness, event)
+        elif kind < 0.5 and harness.inbox:
+            harness.handle(StepReturned(harness.inbox.pop(min(harness.inbox)).token))
         elif kind < 0.54:
             slot = dice.randrange(2)
-            for name in [name for name, run in stage.inbox.items() if run.token.worker.slot == slot]:
-                del stage.inbox[name]
-            stage.kill(slot, lives[slot])
+            for name in [name for name, run in harness.inbox.items() if run.token.worker.slot == slot]:
+                del harness.inbox[name]
+            harness.kill(slot, lives[slot])
             lives[slot] += 1
-            stage.handle(WorkerReady(WorkerId(slot, lives[slot])))
+            harness.handle(WorkerReady(WorkerId(slot, lives[slot])))
         elif kind < 0.58:
-            stage.handle(Tick())
-        elif stage.inbox:
+            harness.handle(Tick())
+        elif harness.inbox:
             done = Finished(output=b"") if dice.random() < 0.6 else Advanced(state=b"2")
-            stage.answer(min(stage.inbox), done)
-        assert difference(stage) is None
-    return stage.order, sorted(map(repr, stage.writes))
+            harness.answer(min(harness.inbox), done)
+        assert difference(harness) is None
+    return harness.order, sorted(map(repr, harness.writes))
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -18,7 +18,7 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import ProcedureState
 from actorproc.store.memory import MemoryStore
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 
 COUNT = 20_000
 FEW = 5_000
@@ -104,15 +104,15 @@ def test_who_waits_for_its_turn_after_a_start_is_one_head() -> None:
     ids=["asleep", "listening"],
 )
 def test_a_procedure_that_begins_to_wait_leaves_few_bytes_in_memory(outcome, bound):
-    stage = Stage(workers=1)
+    harness = CoreHarness(workers=1)
 
     with counting() as held:
         for number in range(FEW):
-            stage.handle(Submitted((stage.new(new_id()),), reply=1))
-            run = stage.inbox.popitem()[1]
-            stage.handle(StepEnded(run.token, outcome(number)))
-            stage.core.settle(stage.core.seal())
-            for told in (stage.writes, stage.commands, stage.order):
+            harness.handle(Submitted((harness.new(new_id()),), reply=1))
+            run = harness.inbox.popitem()[1]
+            harness.handle(StepEnded(run.token, outcome(number)))
+            harness.core.settle(harness.core.seal())
+            for told in (harness.writes, harness.commands, harness.order):
                 told.clear()
 
         assert held() / FEW <= bound

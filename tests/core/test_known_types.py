@@ -7,28 +7,28 @@ from actorproc.model.messages.events import AbortRequested, TypeRegistered, Work
 from actorproc.model.messages.outcomes import Refused
 from actorproc.model.policies import LockKey, TypeMeta
 from actorproc.model.states import ProcedureState
-from tests.core.stage import Stage, difference, restarted
+from tests.core.harness import CoreHarness, difference, restarted
 
 A, B = TypeMeta(type_name="A"), TypeMeta(type_name="B")
 
 
-def _hire(stage: Stage, workers: int) -> None:
+def _hire(harness: CoreHarness, workers: int) -> None:
     for slot in range(workers):
-        stage.handle(WorkerReady(WorkerId(slot, 2)))
+        harness.handle(WorkerReady(WorkerId(slot, 2)))
 
 
-def _two_types(workers: int = 0) -> Stage:
-    stage = Stage(workers)
-    stage.register("A")
-    stage.register("B")
-    return stage
+def _two_types(workers: int = 0) -> CoreHarness:
+    harness = CoreHarness(workers)
+    harness.register("A")
+    harness.register("B")
+    return harness
 
 
 def test_procedures_of_several_classes_go_on_in_the_order_in_which_they_were_submitted() -> None:
-    stage = _two_types()
-    stage.submit(*(stage.new(f"p-{number}", "AB"[number % 2]) for number in range(6)))
+    harness = _two_types()
+    harness.submit(*(harness.new(f"p-{number}", "AB"[number % 2]) for number in range(6)))
 
-    again = restarted(stage, B, A)
+    again = restarted(harness, B, A)
     _hire(again, 6)
 
     assert [procedure for procedure, _, _ in again.order] == [f"p-{number}" for number in range(6)]
@@ -40,10 +40,10 @@ def test_procedures_of_several_classes_go_on_in_the_order_in_which_they_were_sub
 
 
 def test_a_class_that_is_not_known_yet_keeps_its_procedures_parked() -> None:
-    stage = _two_types()
-    stage.submit(stage.new("a", "A"), stage.new("b", "B"))
+    harness = _two_types()
+    harness.submit(harness.new("a", "A"), harness.new("b", "B"))
 
-    again = restarted(stage, B)
+    again = restarted(harness, B)
     _hire(again, 2)
 
     assert list(again.inbox) == ["b"]
@@ -52,11 +52,11 @@ def test_a_class_that_is_not_known_yet_keeps_its_procedures_parked() -> None:
 
 
 def test_who_was_refused_goes_on_when_its_class_is_told_of() -> None:
-    stage = _two_types(1)
-    stage.submit(stage.new("a", "A"))
-    stage.answer("a", Refused(reason="its module cannot be imported"))
+    harness = _two_types(1)
+    harness.submit(harness.new("a", "A"))
+    harness.answer("a", Refused(reason="its module cannot be imported"))
 
-    again = restarted(stage, A)
+    again = restarted(harness, A)
     _hire(again, 2)
 
     assert not again.inbox
@@ -65,25 +65,25 @@ def test_who_was_refused_goes_on_when_its_class_is_told_of() -> None:
 
 
 def test_locks_are_asked_for_in_the_old_order_whatever_class_they_are_for() -> None:
-    stage = _two_types(1)
+    harness = _two_types(1)
     lock = (LockKey.write("table"),)
     for number, name in enumerate("ABAB"):
-        stage.submit(stage.new(f"p-{number}", name, locks=lock))
+        harness.submit(harness.new(f"p-{number}", name, locks=lock))
 
-    again = restarted(stage, B, A)
+    again = restarted(harness, B, A)
 
     assert [one.procedure for one in again.core.lock_waiters()] == ["p-1", "p-2", "p-3"]
     assert difference(again) is None
 
 
 def test_an_abort_that_was_asked_for_before_the_start_is_carried_out_either_way() -> None:
-    stage = _two_types(2)
-    stage.submit(stage.new("a", "A"), stage.new("b", "B"))
-    stage.handle(AbortRequested("a", 2))
+    harness = _two_types(2)
+    harness.submit(harness.new("a", "A"), harness.new("b", "B"))
+    harness.handle(AbortRequested("a", 2))
 
     ends = []
     for types in ((), (A, B)):
-        again = restarted(stage, *types)
+        again = restarted(harness, *types)
         again.handle(TypeRegistered(A))
         again.handle(TypeRegistered(B))
         _hire(again, 1)

@@ -16,64 +16,64 @@ from actorproc.model.rows.snapshot import Damage, RecoverySnapshot
 from actorproc.model.rows.writes import DeletePoison
 from actorproc.model.states import Phase
 from actorproc.testing.histories.image import Image
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 
 WRITE = LockKey.write("cat/db/t1")
 
 
-def _why(stage: Stage, id: str) -> str | None:
-    record = stage.core.view(id)
+def _why(harness: CoreHarness, id: str) -> str | None:
+    record = harness.core.view(id)
     assert record is not None
-    phase, reason = stage.core.phase(record)
+    phase, reason = harness.core.phase(record)
     assert phase is Phase.LOCKED_OUT
     return reason
 
 
 # ---------------------------------------------------------------- the reason
 def test_the_reason_of_a_lock_waiter_names_the_key_and_its_holder() -> None:
-    stage = Stage(workers=2)
-    stage.submit(stage.new("x", locks=(WRITE,)))
+    harness = CoreHarness(workers=2)
+    harness.submit(harness.new("x", locks=(WRITE,)))
 
-    stage.submit(stage.new("w", locks=(WRITE,)))
+    harness.submit(harness.new("w", locks=(WRITE,)))
 
-    assert _why(stage, "w") == "waits for write of 'cat/db/t1' held by x"
+    assert _why(harness, "w") == "waits for write of 'cat/db/t1' held by x"
 
 
 def test_of_several_keys_the_one_that_is_taken_is_named() -> None:
-    stage = Stage(workers=2)
-    stage.submit(stage.new("x", locks=(WRITE,)))
+    harness = CoreHarness(workers=2)
+    harness.submit(harness.new("x", locks=(WRITE,)))
 
-    stage.submit(stage.new("w", locks=(LockKey.write("free"), LockKey.read("cat/db/t1"))))
+    harness.submit(harness.new("w", locks=(LockKey.write("free"), LockKey.read("cat/db/t1"))))
 
-    assert _why(stage, "w") == "waits for read of 'cat/db/t1' held by x"
+    assert _why(harness, "w") == "waits for read of 'cat/db/t1' held by x"
 
 
 def test_a_key_above_or_below_a_held_one_is_named_as_it_was_asked_for() -> None:
-    stage = Stage(workers=3)
-    stage.submit(stage.new("x", locks=(WRITE,)))
+    harness = CoreHarness(workers=3)
+    harness.submit(harness.new("x", locks=(WRITE,)))
 
-    stage.submit(stage.new("below", locks=(LockKey.read("cat/db/t1/region"),)))
-    stage.submit(stage.new("above", locks=(LockKey.write("cat"),)))
+    harness.submit(harness.new("below", locks=(LockKey.read("cat/db/t1/region"),)))
+    harness.submit(harness.new("above", locks=(LockKey.write("cat"),)))
 
-    assert _why(stage, "below") == "waits for read of 'cat/db/t1/region' held by x"
-    assert _why(stage, "above") == "waits for write of 'cat' held by x"
+    assert _why(harness, "below") == "waits for read of 'cat/db/t1/region' held by x"
+    assert _why(harness, "above") == "waits for write of 'cat' held by x"
 
 
 def test_who_stands_in_line_behind_a_writer_is_told_so() -> None:
-    stage = Stage(workers=3)
-    stage.submit(stage.new("reader", locks=(LockKey.read("t"),)))
-    stage.submit(stage.new("writer", locks=(LockKey.write("t"),)))
+    harness = CoreHarness(workers=3)
+    harness.submit(harness.new("reader", locks=(LockKey.read("t"),)))
+    harness.submit(harness.new("writer", locks=(LockKey.write("t"),)))
 
-    stage.submit(stage.new("late", locks=(LockKey.read("t"),)))
+    harness.submit(harness.new("late", locks=(LockKey.read("t"),)))
 
-    assert _why(stage, "late") == "waits for read of 't' behind earlier waiters"
+    assert _why(harness, "late") == "waits for read of 't' behind earlier waiters"
 
 
 # ---------------------------------------------------------------- damaged rows
-def _restarted(stage: Stage, *, lock: tuple[str, str] | None = None, poison: str | None = None) -> Coordinator:
-    """A start on what the stage stored, with one row that cannot be read."""
+def _restarted(harness: CoreHarness, *, lock: tuple[str, str] | None = None, poison: str | None = None) -> Coordinator:
+    """A start on what the harness stored, with one row that cannot be read."""
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
     damage = []
     if lock is not None:
         del image.locks[lock]
@@ -89,10 +89,10 @@ def _restarted(stage: Stage, *, lock: tuple[str, str] | None = None, poison: str
 
 
 def test_a_damaged_grant_parks_its_tree_and_is_held_for_writing() -> None:
-    stage = Stage(workers=1)
-    stage.submit(stage.new("x", locks=(LockKey.read("cat/t"),)))
+    harness = CoreHarness(workers=1)
+    harness.submit(harness.new("x", locks=(LockKey.read("cat/t"),)))
 
-    core = _restarted(stage, lock=("cat/t", "x"))
+    core = _restarted(harness, lock=("cat/t", "x"))
     core.handle(
         Submitted((NewProcedure(id="w", type_name="T", state=b"", digest=b"", locks=(LockKey.read("cat/t"),)),), 1), 1.0
     )
@@ -108,7 +108,7 @@ def test_a_damaged_grant_parks_its_tree_and_is_held_for_writing() -> None:
 
 
 def test_a_damaged_grant_of_somebody_unknown_is_held_and_told() -> None:
-    core = _restarted(Stage(), lock=None)
+    core = _restarted(CoreHarness(), lock=None)
     snapshot = RecoverySnapshot(
         1, 1, 1, [], [], [], [], [], [Damage("locks", "a held by b held by ghost", "too short")]
     )
@@ -120,7 +120,7 @@ def test_a_damaged_grant_of_somebody_unknown_is_held_and_told() -> None:
 
 
 def test_a_damaged_poison_record_still_refuses_its_key_until_it_is_cleared() -> None:
-    core = _restarted(Stage(), poison="cat/t")
+    core = _restarted(CoreHarness(), poison="cat/t")
     new = NewProcedure(id="w", type_name="T", state=b"", digest=b"", locks=(LockKey.write("cat/t"),))
 
     refused = core.handle(Submitted((new,), 1), 1.0).commands
@@ -165,16 +165,16 @@ def test_a_lock_with_waiters_or_relatives_of_its_own_is_looked_at_by_itself() ->
 
 # ---------------------------------------------------------------- the first step after a restart
 def test_only_the_first_step_after_a_restart_is_marked_as_recovered() -> None:
-    stage = Stage(workers=1)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Advanced(state=b"1"))
-    assert [stage.inbox["p"].recovered, stage.inbox["p"].replayed] == [False, False]
+    harness = CoreHarness(workers=1)
+    harness.submit(harness.new("p"))
+    harness.answer("p", Advanced(state=b"1"))
+    assert [harness.inbox["p"].recovered, harness.inbox["p"].replayed] == [False, False]
 
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
     snapshot = image.snapshot()
     snapshot.epoch = 2
-    later = Stage(workers=0)
+    later = CoreHarness(workers=0)
     later.core, _ = Coordinator.restore(snapshot, 1.0)
     later.register("T")
     later.handle(WorkerReady(WorkerId(0, 1)))

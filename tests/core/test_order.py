@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from actorproc.core.queues.run_queue import RunQueue
 from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 
 AGEING = 10.0
 
@@ -163,62 +163,64 @@ def test_nobody_is_lost_doubled_or_starved(moves: list[tuple[str, int, int, int,
 
 # ---------------------------------------------------------------------- the same through the coordinator
 def test_a_low_priority_root_runs_under_a_stream_of_urgent_ones() -> None:
-    stage = Stage()
-    stage.submit(stage.new("blocker"))
-    stage.submit(stage.new("low"))
+    harness = CoreHarness()
+    harness.submit(harness.new("blocker"))
+    harness.submit(harness.new("low"))
     for number in range(10):
-        stage.submit(stage.new(f"urgent{number}", priority=1))
+        harness.submit(harness.new(f"urgent{number}", priority=1))
     started = []
     for number in range(10, 120):
-        stage.now += 1.0
-        (running,) = stage.inbox
+        harness.now += 1.0
+        (running,) = harness.inbox
         started.append(running)
-        stage.submit(stage.new(f"urgent{number}", priority=1))
-        stage.answer(running, Finished(state=b"", elapsed=1.0))
+        harness.submit(harness.new(f"urgent{number}", priority=1))
+        harness.answer(running, Finished(state=b"", elapsed=1.0))
 
     assert "low" in started
     assert started.index("low") > 60  # and not before it has waited for its level
 
 
 def test_a_tree_with_many_children_does_not_starve_the_child_of_another() -> None:
-    stage = Stage()
-    stage.submit(stage.new("big"))
-    stage.submit(stage.new("small"))
-    stage.answer("big", Suspended(state=b"", children=tuple(stage.new(f"big.{n}") for n in range(1000)), elapsed=1.0))
+    harness = CoreHarness()
+    harness.submit(harness.new("big"))
+    harness.submit(harness.new("small"))
+    harness.answer(
+        "big", Suspended(state=b"", children=tuple(harness.new(f"big.{n}") for n in range(1000)), elapsed=1.0)
+    )
     started = []
     for _ in range(6):
-        (running,) = stage.inbox
+        (running,) = harness.inbox
         started.append(running)
         if running == "small":
-            stage.answer("small", Suspended(state=b"", children=(stage.new("small.0"),), elapsed=1.0))
+            harness.answer("small", Suspended(state=b"", children=(harness.new("small.0"),), elapsed=1.0))
         else:
-            stage.answer(running, Finished(state=b"", elapsed=1.0))
+            harness.answer(running, Finished(state=b"", elapsed=1.0))
 
     # Children before new roots; once half a level of ageing has passed the new root goes too, and then they alternate.
     assert started == [f"big.{n}" for n in range(6)]
-    stage.now += 40.0
+    harness.now += 40.0
     for _ in range(4):
-        (running,) = stage.inbox
+        (running,) = harness.inbox
         started.append(running)
-        children = (stage.new("small.0"),)
+        children = (harness.new("small.0"),)
         outcome = Suspended(state=b"", children=children, elapsed=1.0) if running == "small" else None
-        stage.answer(running, outcome or Finished(state=b"", elapsed=1.0))
+        harness.answer(running, outcome or Finished(state=b"", elapsed=1.0))
     assert "small" in started
-    assert "small.0" in [*started, *stage.inbox]
+    assert "small.0" in [*started, *harness.inbox]
 
 
 def test_children_inherit_the_priority_of_their_parent() -> None:
-    stage = Stage()
-    stage.submit(stage.new("parent", priority=5))
-    stage.submit(stage.new("other", priority=4))
-    stage.answer("parent", Suspended(state=b"", children=(stage.new("child"),), elapsed=1.0))
+    harness = CoreHarness()
+    harness.submit(harness.new("parent", priority=5))
+    harness.submit(harness.new("other", priority=4))
+    harness.answer("parent", Suspended(state=b"", children=(harness.new("child"),), elapsed=1.0))
 
-    assert list(stage.inbox) == ["child"]
+    assert list(harness.inbox) == ["child"]
 
 
 def test_a_yield_lets_begun_work_go_first() -> None:
-    stage = Stage()
-    stage.submit(stage.new("a"), stage.new("b"))
-    stage.answer("a", Advanced(state=b"", yield_=True, elapsed=1.0))
+    harness = CoreHarness()
+    harness.submit(harness.new("a"), harness.new("b"))
+    harness.answer("a", Advanced(state=b"", yield_=True, elapsed=1.0))
 
-    assert list(stage.inbox) == ["b"]
+    assert list(harness.inbox) == ["b"]

@@ -11,7 +11,7 @@ from actorproc.model.messages.outcomes import Advanced, Finished, Slept, Suspend
 from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import Phase, ProcedureState
-from tests.core.stage import Stage, boom, later
+from tests.core.harness import CoreHarness, boom, later
 
 
 def head(**fields):
@@ -51,55 +51,55 @@ def test_the_reason_is_what_the_head_says():
     assert reason_of(head(), Phase.QUEUED) is None
 
 
-def heads_of(stage):
-    return [stage.core.view(name) for name in ("a", "b", "c", "kid") if stage.core.view(name) is not None]
+def heads_of(harness):
+    return [harness.core.view(name) for name in ("a", "b", "c", "kid") if harness.core.view(name) is not None]
 
 
-def assert_heads_say_what_the_engine_knows(stage):
-    for record in heads_of(stage):
+def assert_heads_say_what_the_engine_knows(harness):
+    for record in heads_of(harness):
         stored = phase_of(record, running=is_interrupted(record), waits_for_locks=is_waiting_for_locks(record))
-        assert stored is stage.core.phase(record)[0], record.id
+        assert stored is harness.core.phase(record)[0], record.id
 
 
 def test_what_the_heads_say_is_what_the_engine_knows_all_along():
-    stage = Stage(workers=2, retry=Backoff(max_attempts=3, base=5.0, jitter=0.0), rollback_supported=True)
+    harness = CoreHarness(workers=2, retry=Backoff(max_attempts=3, base=5.0, jitter=0.0), rollback_supported=True)
     key = (LockKey.write("k"),)
 
     def then(_):
-        assert_heads_say_what_the_engine_knows(stage)
+        assert_heads_say_what_the_engine_knows(harness)
 
-    then(stage.submit(stage.new("a", locks=key, unit="")))
-    then(stage.submit(stage.new("b", locks=key)))
-    then(stage.submit(stage.new("c")))
-    then(stage.answer("c", later()))
-    assert stage.core.phase(stage.core.view("c"))[0] is Phase.RETRYING
-    assert stage.core.phase(stage.core.view("b"))[0] is Phase.LOCKED_OUT
-    then(stage.answer("a", Suspended(state=b"1", children=(stage.new("kid"),))))
-    then(stage.answer("kid", Advanced(state=b"1")))
-    then(stage.answer("kid", Finished(state=b"2")))
-    then(stage.answer("a", Waited(state=b"2", event="word")))
-    stage.kill(1)
+    then(harness.submit(harness.new("a", locks=key, unit="")))
+    then(harness.submit(harness.new("b", locks=key)))
+    then(harness.submit(harness.new("c")))
+    then(harness.answer("c", later()))
+    assert harness.core.phase(harness.core.view("c"))[0] is Phase.RETRYING
+    assert harness.core.phase(harness.core.view("b"))[0] is Phase.LOCKED_OUT
+    then(harness.answer("a", Suspended(state=b"1", children=(harness.new("kid"),))))
+    then(harness.answer("kid", Advanced(state=b"1")))
+    then(harness.answer("kid", Finished(state=b"2")))
+    then(harness.answer("a", Waited(state=b"2", event="word")))
+    harness.kill(1)
     then(None)
-    stage.now = 6.0
-    then(stage.handle(Tick()))
-    then(stage.handle(Published("word", b"", 2)))
-    then(stage.answer("a", Slept(state=b"3", seconds=3.0)))
-    stage.now = 10.0
-    then(stage.handle(Tick()))
-    then(stage.answer("a", boom()))
-    assert stage.core.phase(stage.core.view("a"))[0] is Phase.ROLLING_BACK
-    while any(run.token.mode is Mode.ROLLBACK for run in stage.inbox.values()):
-        stage.undo_all()
+    harness.now = 6.0
+    then(harness.handle(Tick()))
+    then(harness.handle(Published("word", b"", 2)))
+    then(harness.answer("a", Slept(state=b"3", seconds=3.0)))
+    harness.now = 10.0
+    then(harness.handle(Tick()))
+    then(harness.answer("a", boom()))
+    assert harness.core.phase(harness.core.view("a"))[0] is Phase.ROLLING_BACK
+    while any(run.token.mode is Mode.ROLLBACK for run in harness.inbox.values()):
+        harness.undo_all()
         then(None)
 
 
 def test_a_fatal_error_behind_the_point_of_no_return_is_stuck_and_stays_so_over_a_restart():
-    stage = Stage(retry=Backoff(max_attempts=1, base=5.0, jitter=0.0))
-    stage.submit(stage.new("a", no_return=True))
+    harness = CoreHarness(retry=Backoff(max_attempts=1, base=5.0, jitter=0.0))
+    harness.submit(harness.new("a", no_return=True))
 
-    stage.answer("a", boom("the bridge is burnt"))
+    harness.answer("a", boom("the bridge is burnt"))
 
-    record = stage.core.view("a")
-    assert stage.core.phase(record) == (Phase.STUCK, "the bridge is burnt")
+    record = harness.core.view("a")
+    assert harness.core.phase(record) == (Phase.STUCK, "the bridge is burnt")
     assert (record.stuck, record.step) == (1, 1)
     assert phase_of(record, running=False, waits_for_locks=False) is Phase.STUCK

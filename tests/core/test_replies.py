@@ -22,7 +22,7 @@ from actorproc.model.policies import Backoff, TypeMeta
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.rows.snapshot import Damage, RecoverySnapshot
 from actorproc.model.rows.writes import PutAudit
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 
 
 def _reply(decision: Decision) -> Reply:
@@ -35,20 +35,20 @@ def _audits(decision: Decision) -> list[tuple[str, str, str | None, str]]:
 
 
 def test_an_abort_of_nobody_names_whom_it_asked_for() -> None:
-    error = _reply(Stage().handle(AbortRequested("ghost", 3))).error
+    error = _reply(CoreHarness().handle(AbortRequested("ghost", 3))).error
 
     assert isinstance(error, UnknownProcedure)
     assert "'ghost'" in str(error)
 
 
 def test_an_abort_by_force_is_recorded_as_such() -> None:
-    stage = Stage()
-    stage.submit(stage.new("p"), stage.new("q"))
+    harness = CoreHarness()
+    harness.submit(harness.new("p"), harness.new("q"))
 
-    assert _audits(stage.handle(AbortRequested("p", 3, force=True, reason="stuck"))) == [
+    assert _audits(harness.handle(AbortRequested("p", 3, force=True, reason="stuck"))) == [
         ("abort", "p", "stuck", "by force")
     ]
-    assert _audits(stage.handle(AbortRequested("q", 3))) == [("abort", "q", None, "")]
+    assert _audits(harness.handle(AbortRequested("q", 3))) == [("abort", "q", None, "")]
 
 
 def test_a_signal_to_a_procedure_that_cannot_be_read_is_refused() -> None:
@@ -64,42 +64,42 @@ def test_a_signal_to_a_procedure_that_cannot_be_read_is_refused() -> None:
 
 def test_a_name_keeps_as_many_signals_as_it_may_and_refuses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "MAX_BUFFERED", 2)
-    stage = Stage()
-    kept = [_reply(stage.handle(Published("go", payload, 5))) for payload in (b"1", b"2", b"3")]
+    harness = CoreHarness()
+    kept = [_reply(harness.handle(Published("go", payload, 5))) for payload in (b"1", b"2", b"3")]
 
     assert [reply.error for reply in kept[:2]] == [None, None]
     assert isinstance(kept[2].error, NotAllowed)
     assert "2 events called 'go' are kept already" in str(kept[2].error)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Waited(state=b"", event="go"))
-    assert stage.inbox["p"].event == b"1"
-    stage.answer("p", Waited(state=b"", event="go"))
-    assert stage.inbox["p"].event == b"2"
-    stage.answer("p", Waited(state=b"", event="go"))
-    assert "p" not in stage.inbox
+    harness.submit(harness.new("p"))
+    harness.answer("p", Waited(state=b"", event="go"))
+    assert harness.inbox["p"].event == b"1"
+    harness.answer("p", Waited(state=b"", event="go"))
+    assert harness.inbox["p"].event == b"2"
+    harness.answer("p", Waited(state=b"", event="go"))
+    assert "p" not in harness.inbox
 
 
 def test_who_clears_a_key_is_recorded_with_the_key() -> None:
-    stage = Stage()
-    stage.submit(stage.new("p"))
-    stage.answer("p", Poisoned(keys=("cat/t",), error=ErrorInfo("poisoned", "ValueError", "half written")))
+    harness = CoreHarness()
+    harness.submit(harness.new("p"))
+    harness.answer("p", Poisoned(keys=("cat/t",), error=ErrorInfo("poisoned", "ValueError", "half written")))
 
-    cleared = stage.handle(PoisonCleared("cat/t", 9, "looked at it"))
+    cleared = harness.handle(PoisonCleared("cat/t", 9, "looked at it"))
 
     assert _audits(cleared) == [("clear-poison", "", "looked at it", "cat/t")]
 
 
 def test_a_rollback_on_demand_says_so_in_the_error_and_refuses_past_the_point_of_no_return() -> None:
-    stage = Stage(2, rollback_supported=True)
-    stage.submit(stage.new("p", unit="a"), stage.new("q", unit="a"))
-    stage.answer("q", Advanced(state=b"", unit="b", no_return=True))
-    stage.answer("p", Waited(state=b"", event="go"))
+    harness = CoreHarness(2, rollback_supported=True)
+    harness.submit(harness.new("p", unit="a"), harness.new("q", unit="a"))
+    harness.answer("q", Advanced(state=b"", unit="b", no_return=True))
+    harness.answer("p", Waited(state=b"", event="go"))
 
-    refused = _reply(stage.handle(RollbackRequested("q", 8))).error
-    stage.handle(RollbackRequested("p", 9, "not wanted"))
+    refused = _reply(harness.handle(RollbackRequested("q", 8))).error
+    harness.handle(RollbackRequested("p", 9, "not wanted"))
 
     assert "past its point of no return" in str(refused)
-    record = stage.core.view("p")
+    record = harness.core.view("p")
     assert record is not None
     assert record.error is not None
     assert (record.error.kind, record.error.type_name) == ("aborted", "ProcedureAborted")

@@ -30,13 +30,13 @@ from actorproc.model.rows.writes import (
 )
 from actorproc.model.states import ProcedureState
 from actorproc.store.memory import MemoryStore
-from tests.core.stage import Stage, boom
+from tests.core.harness import CoreHarness, boom
 
 DAY = 86400.0
 
 
-class Kept(Stage):
-    """A stage with a store, whose trees leave memory as soon as they have finished."""
+class Kept(CoreHarness):
+    """A harness with a store, whose trees leave memory as soon as they have finished."""
 
     def __init__(self, *, retention: Retention, workers: int = 1, **traits: object) -> None:
         super().__init__(workers, **traits)
@@ -86,16 +86,16 @@ class Kept(Stage):
         return Coordinator.restore(self.store.load(), self.now, retention=self.core._state.retention)[0]
 
 
-def family(stage: Kept, root: str = "r", children: int = 2, *, at: float = 0.0) -> list[str]:
+def family(harness: Kept, root: str = "r", children: int = 2, *, at: float = 0.0) -> list[str]:
     """Run a root with children to its end; the ids, root first."""
-    stage.now = at
-    stage.submit(stage.new(root))
+    harness.now = at
+    harness.submit(harness.new(root))
     names = [f"{root}.{n}" for n in range(children)]
-    stage.answer(root, Suspended(state=b"1", children=tuple(child(name) for name in names)))
+    harness.answer(root, Suspended(state=b"1", children=tuple(child(name) for name in names)))
     for name in names:
-        stage.answer(name, Finished(state=b"1"))
-    stage.answer(root, Finished(state=b"2"))
-    stage.commit()
+        harness.answer(name, Finished(state=b"1"))
+    harness.answer(root, Finished(state=b"2"))
+    harness.commit()
     return [root, *names]
 
 
@@ -103,406 +103,406 @@ def child(id: str) -> NewProcedure:
     return NewProcedure(id=id, fresh=True, type_name="T", state=b"0", digest=b"d")
 
 
-def failed_with_poison(stage: Kept, root: str = "bad") -> None:
+def failed_with_poison(harness: Kept, root: str = "bad") -> None:
     """A root whose rollback gave up: its write lock is poisoned, its undo unit is left."""
-    stage.submit(stage.new(root, locks=(LockKey.write("x"),), unit=""))
-    stage.answer(root, boom())
-    while root in stage.inbox:
-        stage.answer(root, boom("cannot undo"))
-    stage.commit()
-    assert stage.store.procedure(root).state is ProcedureState.FAILED
-    assert [poison.path for poison in stage.store.poisons()] == ["x"]
+    harness.submit(harness.new(root, locks=(LockKey.write("x"),), unit=""))
+    harness.answer(root, boom())
+    while root in harness.inbox:
+        harness.answer(root, boom("cannot undo"))
+    harness.commit()
+    assert harness.store.procedure(root).state is ProcedureState.FAILED
+    assert [poison.path for poison in harness.store.poisons()] == ["x"]
 
 
 # ---------------------------------------------------------------------- by age, by count
 def test_a_root_leaves_when_it_is_old_enough_and_no_earlier():
-    stage = Kept(retention=Retention(seconds=10.0))
-    stage.run("a", at=100.0)
+    harness = Kept(retention=Retention(seconds=10.0))
+    harness.run("a", at=100.0)
 
-    assert stage.expire(stage.tree("a"), at=109.9) == []
-    assert stage.expire(stage.tree("a"), at=110.0) == ["a"]
-    assert list(stage.store.scan()) == stage.store.steps("a") == []
+    assert harness.expire(harness.tree("a"), at=109.9) == []
+    assert harness.expire(harness.tree("a"), at=110.0) == ["a"]
+    assert list(harness.store.scan()) == harness.store.steps("a") == []
 
 
 def test_a_tree_leaves_as_a_whole_in_one_decision_the_root_last():
-    stage = Kept(retention=Retention(seconds=10.0))
-    names = family(stage)
+    harness = Kept(retention=Retention(seconds=10.0))
+    names = family(harness)
 
-    gone = stage.expire(stage.tree("r"), at=20.0)
+    gone = harness.expire(harness.tree("r"), at=20.0)
 
     assert gone == list(reversed(names))
-    assert stage.store.children("r") == list(stage.store.scan()) == []
-    assert stage.store.load().damage == []
+    assert harness.store.children("r") == list(harness.store.scan()) == []
+    assert harness.store.load().damage == []
 
 
 def test_without_an_age_nothing_leaves_for_its_age_and_what_is_too_many_leaves():
-    stage = Kept(retention=Retention(seconds=None, count=1))
-    stage.run("a")
-    stage.run("b")
+    harness = Kept(retention=Retention(seconds=None, count=1))
+    harness.run("a")
+    harness.run("b")
 
-    assert stage.expire(stage.tree("a"), stage.tree("b"), at=1e9) == []
-    assert stage.expire(stage.tree("a", surplus=True), stage.tree("b"), at=1e9) == ["a"]
+    assert harness.expire(harness.tree("a"), harness.tree("b"), at=1e9) == []
+    assert harness.expire(harness.tree("a", surplus=True), harness.tree("b"), at=1e9) == ["a"]
 
 
 def test_a_tree_with_members_left_behind_leaves_only_when_they_have_ended():
-    stage = Kept(retention=Retention(seconds=10.0), workers=2)
-    stage.submit(stage.new("r"))
-    stage.answer(
+    harness = Kept(retention=Retention(seconds=10.0), workers=2)
+    harness.submit(harness.new("r"))
+    harness.answer(
         "r", Suspended(state=b"1", children=(child("left"), child("quick")), wait="any", on_parent_end="leave")
     )
-    stage.answer("quick", Finished(state=b"1"))
-    stage.answer("r", Finished(state=b"2"))
-    stage.commit()
-    stored = stage.store.finished_tree("r", CHUNK)
+    harness.answer("quick", Finished(state=b"1"))
+    harness.answer("r", Finished(state=b"2"))
+    harness.commit()
+    stored = harness.store.finished_tree("r", CHUNK)
 
     assert stored.members[0].left_open
-    assert stage.expire(stored, at=1000.0) == []
-    assert "left children behind" in str(stage.ask(DeleteRequested("r", 7, tree=stored)).error)
+    assert harness.expire(stored, at=1000.0) == []
+    assert "left children behind" in str(harness.ask(DeleteRequested("r", 7, tree=stored)).error)
 
-    stage.answer("left", Finished(state=b"1"))
-    stage.commit()
-    assert set(stage.expire(stage.tree("r"), at=2000.0)) == {"r", "left", "quick"}
+    harness.answer("left", Finished(state=b"1"))
+    harness.commit()
+    assert set(harness.expire(harness.tree("r"), at=2000.0)) == {"r", "left", "quick"}
 
 
 # ---------------------------------------------------------------------- what an operator has to look at
 def test_a_failed_root_that_owns_poison_stays_unless_its_own_limit_says_so():
-    stage = Kept(retention=Retention(seconds=10.0), rollback_supported=True)
-    failed_with_poison(stage)
+    harness = Kept(retention=Retention(seconds=10.0), rollback_supported=True)
+    failed_with_poison(harness)
 
-    assert stage.expire(stage.tree("bad", surplus=True), at=DAY) == []
+    assert harness.expire(harness.tree("bad", surplus=True), at=DAY) == []
 
-    stage.core._state.retention = Retention(seconds=10.0, failed_seconds=2 * DAY)
-    assert stage.expire(stage.tree("bad"), at=DAY) == []
-    assert stage.expire(stage.tree("bad"), at=2 * DAY + stage.now) == ["bad"]
-    assert [poison.path for poison in stage.store.poisons()] == ["x"]
+    harness.core._state.retention = Retention(seconds=10.0, failed_seconds=2 * DAY)
+    assert harness.expire(harness.tree("bad"), at=DAY) == []
+    assert harness.expire(harness.tree("bad"), at=2 * DAY + harness.now) == ["bad"]
+    assert [poison.path for poison in harness.store.poisons()] == ["x"]
 
 
 def test_a_failed_root_that_had_nothing_to_undo_is_as_any_other():
-    stage = Kept(retention=Retention(seconds=10.0))
-    stage.submit(stage.new("a"))
-    stage.answer("a", boom())
-    stage.commit()
+    harness = Kept(retention=Retention(seconds=10.0))
+    harness.submit(harness.new("a"))
+    harness.answer("a", boom())
+    harness.commit()
 
-    assert stage.store.procedure("a").state is ProcedureState.FAILED
-    assert stage.expire(stage.tree("a"), at=10.0) == ["a"]
+    assert harness.store.procedure("a").state is ProcedureState.FAILED
+    assert harness.expire(harness.tree("a"), at=10.0) == ["a"]
 
 
 def test_acknowledging_a_failure_does_not_remove_what_an_operator_must_see():
-    stage = Kept(retention=Retention(acknowledged_seconds=0.0), rollback_supported=True)
-    failed_with_poison(stage)
+    harness = Kept(retention=Retention(acknowledged_seconds=0.0), rollback_supported=True)
+    failed_with_poison(harness)
 
-    assert stage.acknowledge("bad").value is True
-    assert stage.expire(stage.tree("bad"), at=DAY) == []
+    assert harness.acknowledge("bad").value is True
+    assert harness.expire(harness.tree("bad"), at=DAY) == []
 
 
 # ---------------------------------------------------------------------- acknowledge
 def test_an_acknowledged_result_leaves_early_also_after_a_restart():
-    stage = Kept(retention=Retention(seconds=DAY, acknowledged_seconds=60.0))
-    stage.run("a", at=100.0)
-    stage.now = 200.0
-    assert stage.acknowledge("a").value is True
-    assert stage.acknowledge("a").value is True
-    assert sum(isinstance(write, PutAcknowledgement) for write in stage.writes) == 1
-    stage.commit()
+    harness = Kept(retention=Retention(seconds=DAY, acknowledged_seconds=60.0))
+    harness.run("a", at=100.0)
+    harness.now = 200.0
+    assert harness.acknowledge("a").value is True
+    assert harness.acknowledge("a").value is True
+    assert sum(isinstance(write, PutAcknowledgement) for write in harness.writes) == 1
+    harness.commit()
 
-    stage.core = stage.restored()
+    harness.core = harness.restored()
 
-    assert list(stage.core.acknowledged(199.0)) == []
-    assert list(stage.core.acknowledged(200.0)) == ["a"]
-    assert stage.expire(stage.tree("a"), at=259.0) == []
-    assert stage.expire(stage.tree("a"), at=260.0) == ["a"]
-    assert stage.store.load().acknowledgements == []
+    assert list(harness.core.acknowledged(199.0)) == []
+    assert list(harness.core.acknowledged(200.0)) == ["a"]
+    assert harness.expire(harness.tree("a"), at=259.0) == []
+    assert harness.expire(harness.tree("a"), at=260.0) == ["a"]
+    assert harness.store.load().acknowledgements == []
 
 
 def test_only_the_result_of_a_finished_root_can_be_acknowledged():
-    stage = Kept(retention=Retention(), workers=2)
-    stage.submit(stage.new("busy"))
-    stage.commit()
-    family(stage, "r", 1)
+    harness = Kept(retention=Retention(), workers=2)
+    harness.submit(harness.new("busy"))
+    harness.commit()
+    family(harness, "r", 1)
 
-    assert isinstance(stage.acknowledge("busy").error, NotAllowed)
-    assert "root r" in str(stage.acknowledge("r.0").error)
-    assert stage.acknowledge("nobody").value is False
+    assert isinstance(harness.acknowledge("busy").error, NotAllowed)
+    assert "root r" in str(harness.acknowledge("r.0").error)
+    assert harness.acknowledge("nobody").value is False
 
 
 # ---------------------------------------------------------------------- delete
 def test_deleting_frees_the_id_in_the_same_batch():
-    stage = Kept(retention=Retention())
-    stage.run("a")
+    harness = Kept(retention=Retention())
+    harness.run("a")
 
-    assert stage.delete("a").value is True
+    assert harness.delete("a").value is True
     # Not stored yet: what the store has under this id is void.
-    assert stage.core.missing(submitted(stage, "a"), stage.now) == ()
-    assert stage.submit(stage.new("a")).value == ("a",)
-    stage.answer("a", Finished(state=b"1"))
-    stage.commit()
+    assert harness.core.missing(submitted(harness, "a"), harness.now) == ()
+    assert harness.submit(harness.new("a")).value == ("a",)
+    harness.answer("a", Finished(state=b"1"))
+    harness.commit()
 
-    assert stage.store.procedure("a").seq == 2
-    assert stage.store.load().damage == []
+    assert harness.store.procedure("a").seq == 2
+    assert harness.store.load().damage == []
 
 
-def submitted(stage: Kept, id: str) -> Submitted:
-    return Submitted((msgspec.structs.replace(stage.new(id), fresh=False),), 1)
+def submitted(harness: Kept, id: str) -> Submitted:
+    return Submitted((msgspec.structs.replace(harness.new(id), fresh=False),), 1)
 
 
 def test_what_is_deleted_twice_or_unknown_is_false_and_what_has_not_finished_is_refused():
-    stage = Kept(retention=Retention(), workers=2)
-    stage.run("a")
-    stage.submit(stage.new("busy"))
-    stage.commit()
-    family(stage, "r", 1)
+    harness = Kept(retention=Retention(), workers=2)
+    harness.run("a")
+    harness.submit(harness.new("busy"))
+    harness.commit()
+    family(harness, "r", 1)
 
-    stored = stage.store.finished_tree("a", CHUNK)
-    assert stage.delete("a").value is True
-    assert stage.ask(DeleteRequested("a", 7, tree=stored)).value is False
-    assert stage.delete("nobody").value is False
-    assert isinstance(stage.delete("busy").error, NotAllowed)
-    only = FinishedTree((stage.store.procedure("r.0"),))
-    assert "root r" in str(stage.ask(DeleteRequested("r.0", 7, tree=only)).error)
+    stored = harness.store.finished_tree("a", CHUNK)
+    assert harness.delete("a").value is True
+    assert harness.ask(DeleteRequested("a", 7, tree=stored)).value is False
+    assert harness.delete("nobody").value is False
+    assert isinstance(harness.delete("busy").error, NotAllowed)
+    only = FinishedTree((harness.store.procedure("r.0"),))
+    assert "root r" in str(harness.ask(DeleteRequested("r.0", 7, tree=only)).error)
 
 
 def test_what_owns_poison_is_deleted_by_force_only_and_its_key_stays_poisoned():
-    stage = Kept(retention=Retention(), rollback_supported=True)
-    failed_with_poison(stage)
+    harness = Kept(retention=Retention(), rollback_supported=True)
+    failed_with_poison(harness)
 
-    refused = stage.delete("bad").error
+    refused = harness.delete("bad").error
     assert isinstance(refused, NotAllowed)
     assert "'x'" in str(refused)
     assert "clear_poison" in str(refused)
-    assert stage.delete("bad", force=True).value is True
-    stage.commit()
+    assert harness.delete("bad", force=True).value is True
+    harness.commit()
 
-    assert stage.store.procedure("bad") is None
-    assert [poison.path for poison in stage.restored()._state.poisons.values()] == ["x"]
+    assert harness.store.procedure("bad") is None
+    assert [poison.path for poison in harness.restored()._state.poisons.values()] == ["x"]
 
 
 def test_a_tree_that_is_in_memory_is_not_removed_by_the_clock():
-    stage = Kept(retention=Retention(seconds=1.0))
-    stage.run("a")
-    stored = stage.tree("a")
-    stage.core.load(*stage.store.tree("a"))
+    harness = Kept(retention=Retention(seconds=1.0))
+    harness.run("a")
+    stored = harness.tree("a")
+    harness.core.load(*harness.store.tree("a"))
 
-    assert stage.expire(stored, at=DAY) == []
-    assert stage.delete("a").value is True
+    assert harness.expire(stored, at=DAY) == []
+    assert harness.delete("a").value is True
 
 
 def test_one_that_cannot_leave_keeps_none_of_those_behind_it():
-    stage = Kept(retention=Retention(seconds=1.0))
-    stage.run("a")
-    stage.run("b")
-    trees = (stage.tree("a"), stage.tree("b"))
-    stage.core.load(*stage.store.tree("a"))
+    harness = Kept(retention=Retention(seconds=1.0))
+    harness.run("a")
+    harness.run("b")
+    trees = (harness.tree("a"), harness.tree("b"))
+    harness.core.load(*harness.store.tree("a"))
 
-    assert stage.expire(*trees, at=DAY) == ["b"]
+    assert harness.expire(*trees, at=DAY) == ["b"]
 
 
 def test_a_root_that_runs_again_is_not_acknowledged_any_more():
-    stage = Kept(retention=Retention())
-    stage.run("a")
-    assert stage.acknowledge("a").value is True
-    stage.commit()
-    stage.core.load(*stage.store.tree("a"))
-    record = stage.core.view("a")
+    harness = Kept(retention=Retention())
+    harness.run("a")
+    assert harness.acknowledge("a").value is True
+    harness.commit()
+    harness.core.load(*harness.store.tree("a"))
+    record = harness.core.view("a")
 
     record.state, record.finished_at = ProcedureState.RUNNABLE, None  # as `retry` does
-    stage.core._state.touch(record)
-    stage.handle(Acknowledged("nobody", 1))
+    harness.core._state.touch(record)
+    harness.handle(Acknowledged("nobody", 1))
 
-    assert any(isinstance(write, DeleteAcknowledgement) for write in stage.writes)
-    assert list(stage.core.acknowledged(1e9)) == []
+    assert any(isinstance(write, DeleteAcknowledgement) for write in harness.writes)
+    assert list(harness.core.acknowledged(1e9)) == []
 
 
 # ---------------------------------------------------------------------- large trees
-def remove_in_parts(stage: Kept, root: str, part: int) -> int:
+def remove_in_parts(harness: Kept, root: str, part: int) -> int:
     """Go on with a removal until it is over; the number of commits."""
     commits = 0
-    while stage.core.removals:
-        members, more = stage.store.removed_members(root, part)
-        stage.handle(RemovalContinued(root, tuple(members), more))
-        stage.commit()
+    while harness.core.removals:
+        members, more = harness.store.removed_members(root, part)
+        harness.handle(RemovalContinued(root, tuple(members), more))
+        harness.commit()
         commits += 1
     return commits
 
 
 def test_a_large_tree_is_hidden_first_and_then_leaves_in_bounded_commits_across_any_crash():
-    stage = Kept(retention=Retention(seconds=10.0), workers=1)
+    harness = Kept(retention=Retention(seconds=10.0), workers=1)
     size = CHUNK + 40
-    names = family(stage, "r", size)
+    names = family(harness, "r", size)
 
-    assert stage.expire(stage.tree("r"), at=20.0) == []
-    assert any(isinstance(write, PutRemoval) for write in stage.writes)
-    assert stage.store.procedure("r") is stage.store.procedure(names[-1]) is None
+    assert harness.expire(harness.tree("r"), at=20.0) == []
+    assert any(isinstance(write, PutRemoval) for write in harness.writes)
+    assert harness.store.procedure("r") is harness.store.procedure(names[-1]) is None
 
     commits = 0
-    while stage.core.removals:
-        stage.core = stage.restored()  # the host dies between any two commits
-        members, more = stage.store.removed_members("r", 100)
-        stage.handle(RemovalContinued("r", tuple(members), more))
-        stage.commit()
+    while harness.core.removals:
+        harness.core = harness.restored()  # the host dies between any two commits
+        members, more = harness.store.removed_members("r", 100)
+        harness.handle(RemovalContinued("r", tuple(members), more))
+        harness.commit()
         commits += 1
-        assert list(stage.store.scan()) == []
+        assert list(harness.store.scan()) == []
 
     assert commits == -(-(size + 1) // 100)
-    assert any(isinstance(write, DeleteRemoval) for write in stage.writes)
-    assert all(stage.store.procedure(name, removed=True) is None for name in names)
-    assert stage.store.load().damage == []
+    assert any(isinstance(write, DeleteRemoval) for write in harness.writes)
+    assert all(harness.store.procedure(name, removed=True) is None for name in names)
+    assert harness.store.load().damage == []
 
 
 def test_a_tree_whose_removal_is_not_stored_yet_is_not_brought_back_for_its_other_ids():
-    stage = Kept(retention=Retention(seconds=10.0))
-    names = family(stage)
-    stored = stage.store.tree("r")
+    harness = Kept(retention=Retention(seconds=10.0))
+    names = family(harness)
+    stored = harness.store.tree("r")
 
-    stage.delete("r")
-    stage.core.load(*stored)
+    harness.delete("r")
+    harness.core.load(*stored)
 
-    assert [stage.core.view(name) for name in names] == [None] * len(names)
+    assert [harness.core.view(name) for name in names] == [None] * len(names)
 
 
-def submit_again(stage: Kept, id: str) -> None:
+def submit_again(harness: Kept, id: str) -> None:
     """As the ring does: who uses an id of a half removed tree has the rest of it removed first."""
-    again = Submitted((msgspec.structs.replace(stage.new(id), fresh=False),), 8)
-    for name in stage.core.missing(again, stage.now):
-        root = stage.store.procedure(name, removed=True).root
-        assert root in stage.core.removals
-        members, _ = stage.store.removed_members(root, None)
-        stage.handle(RemovalContinued(root, tuple(members), more=False))
-    stage.handle(again)
+    again = Submitted((msgspec.structs.replace(harness.new(id), fresh=False),), 8)
+    for name in harness.core.missing(again, harness.now):
+        root = harness.store.procedure(name, removed=True).root
+        assert root in harness.core.removals
+        members, _ = harness.store.removed_members(root, None)
+        harness.handle(RemovalContinued(root, tuple(members), more=False))
+    harness.handle(again)
 
 
 def test_ids_of_a_large_tree_can_be_used_again_one_by_one_while_it_is_removed():
-    stage = Kept(retention=Retention(seconds=10.0))
-    *_, last = family(stage, "r", CHUNK + 1)
-    assert stage.delete("r").value is True
-    stage.commit()
-    members, more = stage.store.removed_members("r", 10)
-    stage.handle(RemovalContinued("r", tuple(members), more))
+    harness = Kept(retention=Retention(seconds=10.0))
+    *_, last = family(harness, "r", CHUNK + 1)
+    assert harness.delete("r").value is True
+    harness.commit()
+    members, more = harness.store.removed_members("r", 10)
+    harness.handle(RemovalContinued("r", tuple(members), more))
 
-    submit_again(stage, last)
-    submit_again(stage, "r")
-    stage.commit()
+    submit_again(harness, last)
+    submit_again(harness, "r")
+    harness.commit()
 
-    assert {head.id for head in stage.store.scan()} == {"r", last}
-    assert stage.store.load().damage == []
+    assert {head.id for head in harness.store.scan()} == {"r", last}
+    assert harness.store.load().damage == []
 
 
 def test_the_id_of_a_large_tree_whose_removal_is_not_stored_yet_can_be_used_again():
-    stage = Kept(retention=Retention(seconds=10.0))
-    family(stage, "r", CHUNK + 1)
-    assert stage.delete("r").value is True
+    harness = Kept(retention=Retention(seconds=10.0))
+    family(harness, "r", CHUNK + 1)
+    assert harness.delete("r").value is True
 
-    submit_again(stage, "r")
-    stage.commit()
-    remove_in_parts(stage, "r", 100)
+    submit_again(harness, "r")
+    harness.commit()
+    remove_in_parts(harness, "r", 100)
 
-    assert stage.store.procedure("r").state is ProcedureState.RUNNABLE
-    assert [head.id for head in stage.store.scan()] == ["r"]
-    assert stage.store.load().damage == []
+    assert harness.store.procedure("r").state is ProcedureState.RUNNABLE
+    assert [head.id for head in harness.store.scan()] == ["r"]
+    assert harness.store.load().damage == []
 
 
 def test_half_removed_trees_are_judged_no_second_time_and_cannot_be_deleted_again():
-    stage = Kept(retention=Retention(seconds=10.0))
-    family(stage, "r", CHUNK + 1)
-    stored = stage.tree("r")
-    stage.expire(stored, at=20.0)
+    harness = Kept(retention=Retention(seconds=10.0))
+    family(harness, "r", CHUNK + 1)
+    stored = harness.tree("r")
+    harness.expire(stored, at=20.0)
 
-    assert stage.expire(stored, at=30.0) == []
-    assert sum(isinstance(write, PutRemoval) for write in stage.writes) == 1
-    assert stage.ask(DeleteRequested("r", 7, tree=stored)).value is False
-    assert remove_in_parts(stage, "r", 1000) == 1
+    assert harness.expire(stored, at=30.0) == []
+    assert sum(isinstance(write, PutRemoval) for write in harness.writes) == 1
+    assert harness.ask(DeleteRequested("r", 7, tree=stored)).value is False
+    assert remove_in_parts(harness, "r", 1000) == 1
 
 
 def test_memory_after_a_removal_is_what_a_restart_gives():
-    stage = Kept(retention=Retention(seconds=10.0))
-    family(stage, "r", 3)
-    stage.run("a")
-    stage.acknowledge("a")
-    stage.commit()
-    stage.expire(stage.tree("r"), at=20.0)
+    harness = Kept(retention=Retention(seconds=10.0))
+    family(harness, "r", 3)
+    harness.run("a")
+    harness.acknowledge("a")
+    harness.commit()
+    harness.expire(harness.tree("r"), at=20.0)
 
-    again = Coordinator.rebuilt(stage.store.load(), stage.now)
+    again = Coordinator.rebuilt(harness.store.load(), harness.now)
 
-    assert again.fingerprint() == stage.core.fingerprint()
+    assert again.fingerprint() == harness.core.fingerprint()
 
 
 @pytest.mark.parametrize("unknown", ["r", "r.0"])
 def test_a_removal_of_what_is_not_being_removed_does_nothing(unknown):
-    stage = Kept(retention=Retention())
-    names = family(stage, "r", 1)
+    harness = Kept(retention=Retention())
+    names = family(harness, "r", 1)
 
-    decision = stage.handle(RemovalContinued(unknown, tuple(stage.store.tree("r")[0]), more=False))
+    decision = harness.handle(RemovalContinued(unknown, tuple(harness.store.tree("r")[0]), more=False))
 
     assert decision.writes == []
-    assert [head.id for head in stage.store.scan()] == names
+    assert [head.id for head in harness.store.scan()] == names
 
 
 # ---------------------------------------------------------------- results that were taken
-def take(stage: Kept, *roots: str) -> tuple[list[str], tuple[str, ...]]:
+def take(harness: Kept, *roots: str) -> tuple[list[str], tuple[str, ...]]:
     """Who leaves when the program has taken these results, and who is said not to be at rest."""
-    trees = tuple(stage.tree(root) for root in roots)
-    decision = stage.handle(ResultsTaken(roots, 9, trees))
+    trees = tuple(harness.tree(root) for root in roots)
+    decision = harness.handle(ResultsTaken(roots, 9, trees))
     (reply,) = (command for command in decision.commands if isinstance(command, Reply))
     return [write.record.id for write in decision.writes if isinstance(write, DeleteProcedure)], reply.value
 
 
 def test_calls_leave_when_their_results_were_taken() -> None:
-    stage = Kept(retention=Retention())
-    stage.run("a")
-    stage.run("b")
-    stage.run("kept")
+    harness = Kept(retention=Retention())
+    harness.run("a")
+    harness.run("b")
+    harness.run("kept")
 
-    assert take(stage, "a", "b") == (["a", "b"], ())
-    stage.commit()
+    assert take(harness, "a", "b") == (["a", "b"], ())
+    harness.commit()
 
-    assert [head.id for head in stage.store.scan()] == ["kept"]
+    assert [head.id for head in harness.store.scan()] == ["kept"]
 
 
 def test_a_call_that_is_not_at_rest_is_named_and_stays() -> None:
-    stage = Kept(retention=Retention())
-    stage.submit(stage.new("runs"))
-    stage.store.commit(stage.writes, stage.epoch)
-    stage.stored = len(stage.writes)
-    running = FinishedTree((stage.store.procedure("runs"),))
+    harness = Kept(retention=Retention())
+    harness.submit(harness.new("runs"))
+    harness.store.commit(harness.writes, harness.epoch)
+    harness.stored = len(harness.writes)
+    running = FinishedTree((harness.store.procedure("runs"),))
 
-    decision = stage.handle(ResultsTaken(("runs",), 9, (running,)))
+    decision = harness.handle(ResultsTaken(("runs",), 9, (running,)))
 
     assert [command.value for command in decision.commands if isinstance(command, Reply)] == [("runs",)]
     assert not any(isinstance(write, DeleteProcedure) for write in decision.writes)
-    stage.answer("runs", Finished(state=b"1"))
-    stage.commit()
-    assert take(stage, "runs") == (["runs"], ())
+    harness.answer("runs", Finished(state=b"1"))
+    harness.commit()
+    assert take(harness, "runs") == (["runs"], ())
 
 
 def test_a_call_whose_end_is_not_stored_yet_is_named_and_stays() -> None:
-    stage = Kept(retention=Retention())
-    stage.submit(stage.new("ends"))
-    stage.answer("ends", Finished(state=b"1"))
-    stage.store.commit(stage.writes, stage.epoch)
+    harness = Kept(retention=Retention())
+    harness.submit(harness.new("ends"))
+    harness.answer("ends", Finished(state=b"1"))
+    harness.store.commit(harness.writes, harness.epoch)
 
-    assert take(stage, "ends") == ([], ("ends",))
-    stage.stored = len(stage.writes)
-    stage.core.settle(stage.core.seal())
-    assert take(stage, "ends") == (["ends"], ())
+    assert take(harness, "ends") == ([], ("ends",))
+    harness.stored = len(harness.writes)
+    harness.core.settle(harness.core.seal())
+    assert take(harness, "ends") == (["ends"], ())
 
 
 def test_a_result_that_is_taken_twice_is_removed_once() -> None:
-    stage = Kept(retention=Retention())
-    stage.run("a")
-    tree = stage.tree("a")
+    harness = Kept(retention=Retention())
+    harness.run("a")
+    tree = harness.tree("a")
 
-    first, _ = take(stage, "a")
-    second = stage.handle(ResultsTaken(("a",), 10, (tree,)))
+    first, _ = take(harness, "a")
+    second = harness.handle(ResultsTaken(("a",), 10, (tree,)))
 
     assert first == ["a"]
     assert not any(isinstance(write, DeleteProcedure) for write in second.writes)
 
 
 def test_the_id_of_a_call_that_is_gone_may_be_used_anew() -> None:
-    stage = Kept(retention=Retention())
-    stage.run("a")
-    take(stage, "a")
-    stage.commit()
+    harness = Kept(retention=Retention())
+    harness.run("a")
+    take(harness, "a")
+    harness.commit()
 
-    stage.run("a", at=1.0)
+    harness.run("a", at=1.0)
 
-    assert [(head.id, head.state) for head in stage.store.scan()] == [("a", ProcedureState.SUCCESS)]
+    assert [(head.id, head.state) for head in harness.store.scan()] == [("a", ProcedureState.SUCCESS)]

@@ -21,32 +21,32 @@ from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.rows.writes import PutAudit, PutStep
 from actorproc.model.states import Phase, ProcedureState
-from tests.core.stage import Stage, boom, difference, image_of
+from tests.core.harness import CoreHarness, boom, difference, image_of
 
 DONE = Finished(state=b"")
 KEY = LockKey.write("cat/t")
 UNDOABLE = {"rollback_supported": True, "rollback_retry": Backoff(max_attempts=1)}
 
 
-def _agrees(stage: Stage) -> None:
+def _agrees(harness: CoreHarness) -> None:
     """Memory is what a restart would give."""
-    assert difference(stage) is None
+    assert difference(harness) is None
 
 
-def _retry(stage: Stage, id: str = "p", reason: str | None = None) -> Reply:
-    return _reply(stage.handle(RetryRequested(id, 7, reason)))
+def _retry(harness: CoreHarness, id: str = "p", reason: str | None = None) -> Reply:
+    return _reply(harness.handle(RetryRequested(id, 7, reason)))
 
 
 def _reply(decision: Decision) -> Reply:
     return next(command for command in decision.commands if isinstance(command, Reply))
 
 
-def _restart(stage: Stage, **traits: object) -> Stage:
+def _restart(harness: CoreHarness, **traits: object) -> CoreHarness:
     """The next life on what the writes so far leave."""
-    again = Stage(0)
-    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), stage.now)
-    again.writes = [*stage.writes, *decision.writes]
-    again.now = stage.now
+    again = CoreHarness(0)
+    again.core, decision = Coordinator.restore(image_of(harness).snapshot(), harness.now)
+    again.writes = [*harness.writes, *decision.writes]
+    again.now = harness.now
     again.inbox.clear()
     again.register("T", **traits)
     for slot in range(2):
@@ -55,114 +55,114 @@ def _restart(stage: Stage, **traits: object) -> Stage:
 
 
 # ---------------------------------------------------------------- an exhausted rollback
-def _given_up(**traits: object) -> Stage:
+def _given_up(**traits: object) -> CoreHarness:
     """p ran two units and failed in the third step; undoing the second unit gave up."""
-    stage = Stage(2, **(UNDOABLE | traits))
-    stage.submit(stage.new("p", unit="a", locks=(KEY,)))
-    stage.answer("p", Advanced(state=b"1", unit="b"))
-    stage.answer("p", Advanced(state=b"2", unit=None))
-    stage.answer("p", boom())
-    assert stage.inbox["p"].unit == "b"
-    stage.answer("p", boom("cannot undo"))
-    assert stage.state("p") is ProcedureState.FAILED
-    return stage
+    harness = CoreHarness(2, **(UNDOABLE | traits))
+    harness.submit(harness.new("p", unit="a", locks=(KEY,)))
+    harness.answer("p", Advanced(state=b"1", unit="b"))
+    harness.answer("p", Advanced(state=b"2", unit=None))
+    harness.answer("p", boom())
+    assert harness.inbox["p"].unit == "b"
+    harness.answer("p", boom("cannot undo"))
+    assert harness.state("p") is ProcedureState.FAILED
+    return harness
 
 
 def test_a_rollback_that_gave_up_goes_on_at_the_same_unit_with_a_fresh_budget() -> None:
-    stage = _given_up()
+    harness = _given_up()
 
-    assert _retry(stage).value is True
+    assert _retry(harness).value is True
 
-    run = stage.inbox["p"]
+    run = harness.inbox["p"]
     assert (run.token.mode, run.unit, run.replayed) == (Mode.ROLLBACK, "b", True)
-    record = stage.core.view("p")
+    record = harness.core.view("p")
     assert record is not None
     assert (record.run, record.errors) == (2, 0)
-    _agrees(stage)
-    assert stage.undo_all() == ["p:b", "p:a"]
-    assert stage.state("p") is ProcedureState.ROLLEDBACK
+    _agrees(harness)
+    assert harness.undo_all() == ["p:b", "p:a"]
+    assert harness.state("p") is ProcedureState.ROLLEDBACK
 
 
 def test_the_undo_starts_from_the_last_state_and_not_from_the_closing_record() -> None:
-    stage = _given_up()
-    _retry(stage)
+    harness = _given_up()
+    _retry(harness)
 
-    number = stage.inbox["p"].record
+    number = harness.inbox["p"].record
     record = next(
-        write.record for write in stage.writes if isinstance(write, PutStep) and write.record.number == number
+        write.record for write in harness.writes if isinstance(write, PutStep) and write.record.number == number
     )
 
     assert record.state == b"2"
 
 
 def test_a_rollback_that_gives_up_again_can_be_retried_again() -> None:
-    stage = _given_up()
-    _retry(stage)
-    stage.answer("p", boom("still not"))
+    harness = _given_up()
+    _retry(harness)
+    harness.answer("p", boom("still not"))
 
-    assert stage.state("p") is ProcedureState.FAILED
-    assert _retry(stage).value is True
-    assert stage.undo_all() == ["p:b", "p:a"]
-    assert stage.core.view("p").run == 3  # type: ignore[union-attr]
+    assert harness.state("p") is ProcedureState.FAILED
+    assert _retry(harness).value is True
+    assert harness.undo_all() == ["p:b", "p:a"]
+    assert harness.core.view("p").run == 3  # type: ignore[union-attr]
 
 
 def test_an_undo_that_is_retried_is_the_same_step_and_the_next_one_is_another() -> None:
-    stage = _given_up()
-    number = next(write.record.number for write in stage.writes[::-1] if isinstance(write, PutStep))
+    harness = _given_up()
+    number = next(write.record.number for write in harness.writes[::-1] if isinstance(write, PutStep))
     for _ in range(2):
-        _retry(stage)
-        assert stage.inbox["p"].token.step == number
-        _agrees(stage)
-        stage.answer("p", boom("still not"))
-    _retry(stage)
+        _retry(harness)
+        assert harness.inbox["p"].token.step == number
+        _agrees(harness)
+        harness.answer("p", boom("still not"))
+    _retry(harness)
 
-    stage.answer("p", Advanced(state=b"half", unit="b"))
-    second = stage.inbox["p"].token.step
-    stage.answer("p", DONE)
+    harness.answer("p", Advanced(state=b"half", unit="b"))
+    second = harness.inbox["p"].token.step
+    harness.answer("p", DONE)
 
-    assert stage.inbox["p"].unit == "a"
-    assert len({number, second, stage.inbox["p"].token.step}) == 3
+    assert harness.inbox["p"].unit == "a"
+    assert len({number, second, harness.inbox["p"].token.step}) == 3
 
 
 def test_its_own_poison_does_not_stop_a_retry_and_is_gone_when_the_rollback_is_complete() -> None:
-    stage = _given_up()
-    assert set(image_of(stage).poisons) == {"cat/t"}
+    harness = _given_up()
+    assert set(image_of(harness).poisons) == {"cat/t"}
 
-    _retry(stage)
-    assert set(image_of(stage).poisons) == {"cat/t"}
-    stage.undo_all()
+    _retry(harness)
+    assert set(image_of(harness).poisons) == {"cat/t"}
+    harness.undo_all()
 
-    assert image_of(stage).poisons == {}
-    assert image_of(stage).locks == {}
-    assert stage.submit(stage.new("q", locks=(KEY,))).error is None
+    assert image_of(harness).poisons == {}
+    assert image_of(harness).locks == {}
+    assert harness.submit(harness.new("q", locks=(KEY,))).error is None
 
 
 def test_the_locks_of_the_tree_are_taken_again_before_anything_is_undone() -> None:
-    stage = _given_up()
-    stage.handle(PoisonCleared("cat/t", 8))
-    stage.submit(stage.new("q", locks=(KEY,)))
-    assert "q" in stage.inbox
+    harness = _given_up()
+    harness.handle(PoisonCleared("cat/t", 8))
+    harness.submit(harness.new("q", locks=(KEY,)))
+    assert "q" in harness.inbox
 
-    _retry(stage)
+    _retry(harness)
 
-    assert "p" not in stage.inbox
-    record = stage.core.view("p")
+    assert "p" not in harness.inbox
+    record = harness.core.view("p")
     assert record is not None
-    assert stage.core.phase(record)[0] is Phase.LOCKED_OUT
-    _agrees(stage)
-    stage.answer("q", DONE)
-    assert stage.inbox["p"].unit == "b"
-    assert {path for path, _ in image_of(stage).locks} == {"cat/t"}
-    _agrees(stage)
+    assert harness.core.phase(record)[0] is Phase.LOCKED_OUT
+    _agrees(harness)
+    harness.answer("q", DONE)
+    assert harness.inbox["p"].unit == "b"
+    assert {path for path, _ in image_of(harness).locks} == {"cat/t"}
+    _agrees(harness)
 
 
 def test_waiting_for_the_locks_of_a_retry_survives_a_restart() -> None:
-    stage = _given_up()
-    stage.handle(PoisonCleared("cat/t", 8))
-    stage.submit(stage.new("q", locks=(KEY,)))
-    _retry(stage)
+    harness = _given_up()
+    harness.handle(PoisonCleared("cat/t", 8))
+    harness.submit(harness.new("q", locks=(KEY,)))
+    _retry(harness)
 
-    again = _restart(stage, **UNDOABLE)
+    again = _restart(harness, **UNDOABLE)
 
     assert "p" not in again.inbox
     again.answer("q", DONE)
@@ -171,35 +171,35 @@ def test_waiting_for_the_locks_of_a_retry_survives_a_restart() -> None:
 
 
 def test_a_tree_takes_again_what_its_finished_children_had_left_to_it() -> None:
-    stage = Stage(2, **UNDOABLE)
-    stage.submit(stage.new("p", unit="", locks=()))
-    stage.answer("p", Suspended(state=b"", children=(stage.new("c", unit="", locks=(KEY,)),)))
-    stage.answer("c", DONE)
-    stage.answer("p", boom())
-    stage.answer("c", boom("cannot undo"))  # the unit of c is newer than that of p
-    assert (stage.state("p"), stage.state("c")) == (ProcedureState.FAILED, ProcedureState.FAILED)
-    assert image_of(stage).locks == {}
+    harness = CoreHarness(2, **UNDOABLE)
+    harness.submit(harness.new("p", unit="", locks=()))
+    harness.answer("p", Suspended(state=b"", children=(harness.new("c", unit="", locks=(KEY,)),)))
+    harness.answer("c", DONE)
+    harness.answer("p", boom())
+    harness.answer("c", boom("cannot undo"))  # the unit of c is newer than that of p
+    assert (harness.state("p"), harness.state("c")) == (ProcedureState.FAILED, ProcedureState.FAILED)
+    assert image_of(harness).locks == {}
 
-    _retry(stage)
+    _retry(harness)
 
-    assert {(path, holder) for path, holder in image_of(stage).locks} == {("cat/t", "p")}
-    _agrees(stage)
-    assert stage.undo_all() == ["c:", "p:"]
-    assert stage.resolved() == {"c": ProcedureState.ROLLEDBACK, "p": ProcedureState.ROLLEDBACK}
-    assert image_of(stage).poisons == {}
+    assert {(path, holder) for path, holder in image_of(harness).locks} == {("cat/t", "p")}
+    _agrees(harness)
+    assert harness.undo_all() == ["c:", "p:"]
+    assert harness.resolved() == {"c": ProcedureState.ROLLEDBACK, "p": ProcedureState.ROLLEDBACK}
+    assert image_of(harness).poisons == {}
 
 
 @pytest.mark.parametrize("steps", range(4))
 def test_a_restart_at_any_point_of_a_retried_rollback_goes_on_there(steps: int) -> None:
-    stage = _given_up()
-    stage.register("T", rollback_supported=True)  # with the usual number of attempts
-    _retry(stage)
+    harness = _given_up()
+    harness.register("T", rollback_supported=True)  # with the usual number of attempts
+    _retry(harness)
     for outcome in [boom("not yet", retryable=True), DONE, DONE][:steps]:
-        stage.now += 100
-        stage.handle(Tick())
-        stage.answer("p", outcome)
+        harness.now += 100
+        harness.handle(Tick())
+        harness.answer("p", outcome)
 
-    again = _restart(stage, **UNDOABLE)
+    again = _restart(harness, **UNDOABLE)
     again.now += 1000
     again.handle(Tick())
     again.undo_all()
@@ -211,99 +211,101 @@ def test_a_restart_at_any_point_of_a_retried_rollback_goes_on_there(steps: int) 
 
 # ---------------------------------------------------------------- nothing undone: forward
 def test_a_procedure_without_rollback_runs_its_failed_step_again() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("p", locks=(KEY,)))
-    stage.answer("p", Advanced(state=b"1"))
-    stage.answer("p", boom())
-    assert stage.state("p") is ProcedureState.FAILED
+    harness = CoreHarness(1)
+    harness.submit(harness.new("p", locks=(KEY,)))
+    harness.answer("p", Advanced(state=b"1"))
+    harness.answer("p", boom())
+    assert harness.state("p") is ProcedureState.FAILED
 
-    assert _retry(stage, reason="the network is back").value is True
+    assert _retry(harness, reason="the network is back").value is True
 
-    run = stage.inbox["p"]
+    run = harness.inbox["p"]
     assert (run.token.mode, run.token.step, run.replayed) == (Mode.EXECUTE, 2, True)
-    _agrees(stage)
-    stage.answer("p", Advanced(state=b"2"))
-    stage.answer("p", DONE)
-    assert stage.state("p") is ProcedureState.SUCCESS
-    numbers = [write.record.number for write in stage.writes if isinstance(write, PutStep)]
+    _agrees(harness)
+    harness.answer("p", Advanced(state=b"2"))
+    harness.answer("p", DONE)
+    assert harness.state("p") is ProcedureState.SUCCESS
+    numbers = [write.record.number for write in harness.writes if isinstance(write, PutStep)]
     assert numbers == [1, 2, 3, 4, 5]
-    assert image_of(stage).locks == {}
+    assert image_of(harness).locks == {}
 
 
 def test_a_retry_is_recorded_with_its_reason() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("p"))
-    stage.answer("p", boom())
+    harness = CoreHarness(1)
+    harness.submit(harness.new("p"))
+    harness.answer("p", boom())
 
-    _retry(stage, reason="the network is back")
+    _retry(harness, reason="the network is back")
 
-    rows = [write.record for write in stage.writes if isinstance(write, PutAudit)]
+    rows = [write.record for write in harness.writes if isinstance(write, PutAudit)]
     assert [(row.target, row.number, row.verb, row.reason) for row in rows] == [
         ("p", 1, "retry", "the network is back")
     ]
 
 
 def test_a_poisoned_step_runs_again_and_its_keys_are_free_when_it_went_well() -> None:
-    stage = Stage(1, **UNDOABLE)
-    stage.submit(stage.new("p", unit="a", locks=(KEY,)))
-    stage.answer("p", Advanced(state=b"1", unit="b"))
-    stage.answer("p", Poisoned(state=b"1", unit="b", keys=("cat/t",), error=ErrorInfo("poisoned", "Poisoned", "half")))
-    assert stage.state("p") is ProcedureState.FAILED
-    assert set(image_of(stage).poisons) == {"cat/t"}
+    harness = CoreHarness(1, **UNDOABLE)
+    harness.submit(harness.new("p", unit="a", locks=(KEY,)))
+    harness.answer("p", Advanced(state=b"1", unit="b"))
+    harness.answer(
+        "p", Poisoned(state=b"1", unit="b", keys=("cat/t",), error=ErrorInfo("poisoned", "Poisoned", "half"))
+    )
+    assert harness.state("p") is ProcedureState.FAILED
+    assert set(image_of(harness).poisons) == {"cat/t"}
 
-    _retry(stage)
-    assert stage.inbox["p"].token.mode is Mode.EXECUTE
-    _agrees(stage)
-    stage.answer("p", DONE)
+    _retry(harness)
+    assert harness.inbox["p"].token.mode is Mode.EXECUTE
+    _agrees(harness)
+    harness.answer("p", DONE)
 
-    assert stage.state("p") is ProcedureState.SUCCESS
-    assert image_of(stage).poisons == {}
+    assert harness.state("p") is ProcedureState.SUCCESS
+    assert image_of(harness).poisons == {}
 
 
 def test_what_ran_before_a_poisoned_step_is_undone_when_the_retry_fails_in_another_way() -> None:
-    stage = Stage(1, **UNDOABLE)
-    stage.submit(stage.new("p", unit="a"))
-    stage.answer("p", Advanced(state=b"1", unit="b"))
-    stage.answer("p", Poisoned(state=b"1", unit="b", keys=("k",), error=ErrorInfo("poisoned", "Poisoned", "half")))
-    _retry(stage)
+    harness = CoreHarness(1, **UNDOABLE)
+    harness.submit(harness.new("p", unit="a"))
+    harness.answer("p", Advanced(state=b"1", unit="b"))
+    harness.answer("p", Poisoned(state=b"1", unit="b", keys=("k",), error=ErrorInfo("poisoned", "Poisoned", "half")))
+    _retry(harness)
 
-    stage.answer("p", boom())
+    harness.answer("p", boom())
 
-    assert stage.undo_all() == ["p:b", "p:a"]
-    assert stage.state("p") is ProcedureState.ROLLEDBACK
+    assert harness.undo_all() == ["p:b", "p:a"]
+    assert harness.state("p") is ProcedureState.ROLLEDBACK
 
 
 def test_a_tree_goes_on_with_what_each_member_was_about_to_do() -> None:
     """One child failed, one had finished, one waited for an event, one had not started; the parent waited for all."""
-    stage = Stage(2)
-    stage.submit(stage.new("p"))
-    children = tuple(stage.new(name) for name in ("bad", "good", "waiting", "late"))
-    stage.answer("p", Suspended(state=b"", children=children, max_parallel=3))
+    harness = CoreHarness(2)
+    harness.submit(harness.new("p"))
+    children = tuple(harness.new(name) for name in ("bad", "good", "waiting", "late"))
+    harness.answer("p", Suspended(state=b"", children=children, max_parallel=3))
     for name in ("good", "waiting"):
-        if name in stage.inbox:
-            stage.answer(name, DONE if name == "good" else Waited(state=b"", event="go"))
-    stage.answer("bad", boom())
-    for name in list(stage.inbox):
-        stage.answer(name, Waited(state=b"", event="go") if name == "waiting" else boom("late failure"))
-    assert stage.state("p") is ProcedureState.FAILED
-    assert stage.state("good") is ProcedureState.SUCCESS
+        if name in harness.inbox:
+            harness.answer(name, DONE if name == "good" else Waited(state=b"", event="go"))
+    harness.answer("bad", boom())
+    for name in list(harness.inbox):
+        harness.answer(name, Waited(state=b"", event="go") if name == "waiting" else boom("late failure"))
+    assert harness.state("p") is ProcedureState.FAILED
+    assert harness.state("good") is ProcedureState.SUCCESS
 
-    _retry(stage)
+    _retry(harness)
 
-    _agrees(stage)
-    assert stage.state("p") is ProcedureState.WAITING
-    assert stage.state("waiting") is ProcedureState.WAITING
-    stage.answer("bad", DONE)
-    stage.handle(Published("go", b"x", 9))
+    _agrees(harness)
+    assert harness.state("p") is ProcedureState.WAITING
+    assert harness.state("waiting") is ProcedureState.WAITING
+    harness.answer("bad", DONE)
+    harness.handle(Published("go", b"x", 9))
     for _ in range(5):
-        for name in list(stage.inbox):
+        for name in list(harness.inbox):
             if name != "p":
-                stage.answer(name, DONE)
-    assert stage.inbox["p"].token.step == 2
-    _agrees(stage)
-    stage.answer("p", DONE)
-    assert stage.state("p") is ProcedureState.SUCCESS
-    assert stage.resolved() == dict.fromkeys(("p", "bad", "good", "waiting", "late"), ProcedureState.SUCCESS)
+                harness.answer(name, DONE)
+    assert harness.inbox["p"].token.step == 2
+    _agrees(harness)
+    harness.answer("p", DONE)
+    assert harness.state("p") is ProcedureState.SUCCESS
+    assert harness.resolved() == dict.fromkeys(("p", "bad", "good", "waiting", "late"), ProcedureState.SUCCESS)
 
 
 @pytest.mark.parametrize(
@@ -319,99 +321,99 @@ def test_a_tree_goes_on_with_what_each_member_was_about_to_do() -> None:
 def test_what_a_step_asked_for_too_late_is_begun_by_the_retry(
     outcome: Slept | Advanced | Waited, state: ProcedureState, due_at: float | None
 ) -> None:
-    stage = Stage(2)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Suspended(state=b"", children=(stage.new("a"), stage.new("b"))))
-    stage.answer("a", boom())
-    stage.now = 1.0
-    stage.answer("b", outcome)
-    assert stage.state("p") is ProcedureState.FAILED
+    harness = CoreHarness(2)
+    harness.submit(harness.new("p"))
+    harness.answer("p", Suspended(state=b"", children=(harness.new("a"), harness.new("b"))))
+    harness.answer("a", boom())
+    harness.now = 1.0
+    harness.answer("b", outcome)
+    assert harness.state("p") is ProcedureState.FAILED
 
-    _retry(stage)
+    _retry(harness)
 
-    record = stage.core.view("b")
+    record = harness.core.view("b")
     assert record is not None
     assert (record.state, record.due_at) == (state, due_at)
-    _agrees(stage)
+    _agrees(harness)
 
 
 def test_a_last_step_that_ended_too_late_to_count_runs_again() -> None:
-    stage = Stage(2)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Suspended(state=b"", children=(stage.new("a"), stage.new("b"))))
-    stage.answer("a", boom())
-    stage.answer("b", DONE)
-    assert stage.state("b") is ProcedureState.FAILED
+    harness = CoreHarness(2)
+    harness.submit(harness.new("p"))
+    harness.answer("p", Suspended(state=b"", children=(harness.new("a"), harness.new("b"))))
+    harness.answer("a", boom())
+    harness.answer("b", DONE)
+    assert harness.state("b") is ProcedureState.FAILED
 
-    _retry(stage)
+    _retry(harness)
 
-    assert {name: run.token.step for name, run in stage.inbox.items()} == {"a": 1, "b": 1}
-    record = stage.inbox["b"].record
-    stage.answer("b", DONE)
-    stage.answer("a", DONE)
-    stage.answer("p", DONE)
+    assert {name: run.token.step for name, run in harness.inbox.items()} == {"a": 1, "b": 1}
+    record = harness.inbox["b"].record
+    harness.answer("b", DONE)
+    harness.answer("a", DONE)
+    harness.answer("p", DONE)
     assert record == 1
-    assert stage.state("p") is ProcedureState.SUCCESS
-    _agrees(stage)
+    assert harness.state("p") is ProcedureState.SUCCESS
+    _agrees(harness)
 
 
-def _timed_out() -> Stage:
+def _timed_out() -> CoreHarness:
     """p waited too long for the event "go"."""
-    stage = Stage(1)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Waited(state=b"", event="go", timeout=5.0))
-    stage.now = 6.0
-    stage.handle(Tick())
-    assert stage.state("p") is ProcedureState.FAILED
-    return stage
+    harness = CoreHarness(1)
+    harness.submit(harness.new("p"))
+    harness.answer("p", Waited(state=b"", event="go", timeout=5.0))
+    harness.now = 6.0
+    harness.handle(Tick())
+    assert harness.state("p") is ProcedureState.FAILED
+    return harness
 
 
 def test_a_wait_that_timed_out_is_waited_again() -> None:
-    stage = _timed_out()
+    harness = _timed_out()
 
-    _retry(stage)
+    _retry(harness)
 
-    assert stage.state("p") is ProcedureState.WAITING
-    _agrees(stage)
-    stage.handle(Published("go", b"x", 9))
-    assert stage.inbox["p"].event == b"x"
+    assert harness.state("p") is ProcedureState.WAITING
+    _agrees(harness)
+    harness.handle(Published("go", b"x", 9))
+    assert harness.inbox["p"].event == b"x"
 
 
 def test_a_signal_that_came_after_the_wait_had_timed_out_is_taken_by_the_retry() -> None:
-    stage = _timed_out()
-    stage.handle(Published("go", b"late", 9))
+    harness = _timed_out()
+    harness.handle(Published("go", b"late", 9))
 
-    _retry(stage)
+    _retry(harness)
 
-    assert stage.inbox["p"].event == b"late"
-    _agrees(stage)
+    assert harness.inbox["p"].event == b"late"
+    _agrees(harness)
 
 
 def test_a_payload_is_there_again_when_the_step_it_was_for_is_retried() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Waited(state=b"", event="go"))
-    stage.handle(Published("go", b"x", 9))
-    stage.answer("p", boom())
+    harness = CoreHarness(1)
+    harness.submit(harness.new("p"))
+    harness.answer("p", Waited(state=b"", event="go"))
+    harness.handle(Published("go", b"x", 9))
+    harness.answer("p", boom())
 
-    _retry(stage)
+    _retry(harness)
 
-    assert stage.inbox["p"].event == b"x"
+    assert harness.inbox["p"].event == b"x"
 
 
 def test_a_deadline_that_has_passed_does_not_stop_a_retry() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("p", deadline=10.0))
-    stage.answer("p", Waited(state=b"", event="go"))
-    stage.now = 11.0
-    stage.handle(Tick())
-    assert stage.state("p") is ProcedureState.FAILED
+    harness = CoreHarness(1)
+    harness.submit(harness.new("p", deadline=10.0))
+    harness.answer("p", Waited(state=b"", event="go"))
+    harness.now = 11.0
+    harness.handle(Tick())
+    assert harness.state("p") is ProcedureState.FAILED
 
-    _retry(stage)
-    stage.handle(Published("go", b"x", 9))
-    stage.answer("p", DONE)
+    _retry(harness)
+    harness.handle(Published("go", b"x", 9))
+    harness.answer("p", DONE)
 
-    assert stage.state("p") is ProcedureState.SUCCESS
+    assert harness.state("p") is ProcedureState.SUCCESS
 
 
 # ---------------------------------------------------------------- refused
@@ -421,110 +423,110 @@ def test_a_deadline_that_has_passed_does_not_stop_a_retry() -> None:
     ids=["success", "unfinished", "undone"],
 )
 def test_only_what_has_failed_can_be_retried(outcome: Finished | Waited | Failed, words: str) -> None:
-    stage = Stage(1, **UNDOABLE)
-    stage.submit(stage.new("p", unit=""))
-    stage.answer("p", outcome)
-    stage.undo_all()
+    harness = CoreHarness(1, **UNDOABLE)
+    harness.submit(harness.new("p", unit=""))
+    harness.answer("p", outcome)
+    harness.undo_all()
 
-    error = _retry(stage).error
+    error = _retry(harness).error
 
     assert isinstance(error, NotAllowed)
     assert words in str(error)
 
 
 def test_children_and_unknown_ids_are_refused() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Suspended(state=b"", children=(stage.new("c"),)))
-    stage.answer("c", boom())
+    harness = CoreHarness(1)
+    harness.submit(harness.new("p"))
+    harness.answer("p", Suspended(state=b"", children=(harness.new("c"),)))
+    harness.answer("c", boom())
 
-    assert "belongs to p" in str(_retry(stage, "c").error)
-    assert isinstance(_retry(stage, "nobody").error, UnknownProcedure)
+    assert "belongs to p" in str(_retry(harness, "c").error)
+    assert isinstance(_retry(harness, "nobody").error, UnknownProcedure)
 
 
 def test_there_is_no_way_forward_after_an_undo() -> None:
-    stage = Stage(2)
-    stage.register("U", rollback_supported=True)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Suspended(state=b"", children=(stage.new("c", "U", unit=""),)))
-    stage.answer("c", DONE)
-    stage.answer("p", boom())
-    stage.undo_all()
-    assert stage.state("p") is ProcedureState.FAILED
+    harness = CoreHarness(2)
+    harness.register("U", rollback_supported=True)
+    harness.submit(harness.new("p"))
+    harness.answer("p", Suspended(state=b"", children=(harness.new("c", "U", unit=""),)))
+    harness.answer("c", DONE)
+    harness.answer("p", boom())
+    harness.undo_all()
+    assert harness.state("p") is ProcedureState.FAILED
 
-    error = _retry(stage).error
+    error = _retry(harness).error
 
     assert isinstance(error, NotAllowed)
     assert "no way" in str(error)
-    assert not stage.inbox
+    assert not harness.inbox
 
 
 def test_an_undo_of_an_earlier_failure_that_the_parent_took_does_not_bar_the_way_forward() -> None:
-    stage = Stage(2, on_child_failure="resume")
-    stage.register("U", rollback_supported=True)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Suspended(state=b"", children=(stage.new("c", "U", unit=""),)))
-    stage.answer("c", boom())
-    stage.undo_all()
-    stage.answer("p", boom())
-    assert stage.state("p") is ProcedureState.FAILED
+    harness = CoreHarness(2, on_child_failure="resume")
+    harness.register("U", rollback_supported=True)
+    harness.submit(harness.new("p"))
+    harness.answer("p", Suspended(state=b"", children=(harness.new("c", "U", unit=""),)))
+    harness.answer("c", boom())
+    harness.undo_all()
+    harness.answer("p", boom())
+    assert harness.state("p") is ProcedureState.FAILED
 
-    assert _retry(stage).value is True
+    assert _retry(harness).value is True
 
-    assert stage.inbox["p"].token.step == 2
-    assert stage.state("c") is ProcedureState.ROLLEDBACK
-    _agrees(stage)
+    assert harness.inbox["p"].token.step == 2
+    assert harness.state("c") is ProcedureState.ROLLEDBACK
+    _agrees(harness)
 
 
 def test_a_key_poisoned_by_somebody_else_refuses_the_way_forward() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("p", locks=(KEY,)))
-    stage.answer("p", boom())
-    stage.register("U", **UNDOABLE)
-    stage.submit(stage.new("q", "U", unit="", locks=(KEY,)))
-    stage.answer("q", boom())
-    stage.answer("q", boom("cannot undo"))
+    harness = CoreHarness(1)
+    harness.submit(harness.new("p", locks=(KEY,)))
+    harness.answer("p", boom())
+    harness.register("U", **UNDOABLE)
+    harness.submit(harness.new("q", "U", unit="", locks=(KEY,)))
+    harness.answer("q", boom())
+    harness.answer("q", boom("cannot undo"))
 
-    assert isinstance(_retry(stage).error, KeyPoisoned)
-    stage.handle(PoisonCleared("cat/t", 8))
-    assert _retry(stage).value is True
+    assert isinstance(_retry(harness).error, KeyPoisoned)
+    harness.handle(PoisonCleared("cat/t", 8))
+    assert _retry(harness).value is True
 
 
 # ---------------------------------------------------------------- rollback on demand
-def _rollback(stage: Stage, id: str = "p") -> Reply:
-    return _reply(stage.handle(RollbackRequested(id, 7, "not wanted any more")))
+def _rollback(harness: CoreHarness, id: str = "p") -> Reply:
+    return _reply(harness.handle(RollbackRequested(id, 7, "not wanted any more")))
 
 
 def test_an_unfinished_root_is_undone_on_demand_and_not_asked() -> None:
-    stage = Stage(1, **UNDOABLE, asks_abort=True)
-    stage.submit(stage.new("p", unit="a"))
-    stage.answer("p", Waited(state=b"", event="go", unit="b"))
+    harness = CoreHarness(1, **UNDOABLE, asks_abort=True)
+    harness.submit(harness.new("p", unit="a"))
+    harness.answer("p", Waited(state=b"", event="go", unit="b"))
 
-    assert _rollback(stage).value is True
+    assert _rollback(harness).value is True
 
-    assert stage.undo_all() == ["p:a"]
-    assert stage.state("p") is ProcedureState.ROLLEDBACK
-    assert stage.core.view("p").error.message == "rolled back on request: not wanted any more"  # type: ignore[union-attr]
+    assert harness.undo_all() == ["p:a"]
+    assert harness.state("p") is ProcedureState.ROLLEDBACK
+    assert harness.core.view("p").error.message == "rolled back on request: not wanted any more"  # type: ignore[union-attr]
 
 
 def test_a_running_step_ends_before_it_is_undone() -> None:
-    stage = Stage(1, **UNDOABLE)
-    stage.submit(stage.new("p", unit="a"))
+    harness = CoreHarness(1, **UNDOABLE)
+    harness.submit(harness.new("p", unit="a"))
 
-    assert _rollback(stage).value is True
-    assert stage.inbox["p"].token.mode is Mode.EXECUTE
-    stage.answer("p", Advanced(state=b"", unit="b"))
+    assert _rollback(harness).value is True
+    assert harness.inbox["p"].token.mode is Mode.EXECUTE
+    harness.answer("p", Advanced(state=b"", unit="b"))
 
-    assert stage.undo_all() == ["p:a"]
+    assert harness.undo_all() == ["p:a"]
 
 
 def test_what_cannot_be_rolled_back_is_refused_with_what_to_do() -> None:
-    stage = Stage(2, **UNDOABLE)
-    stage.register("N")
-    stage.submit(stage.new("done", unit=""), stage.new("bare", "N"))
-    stage.answer("done", DONE)
-    stage.answer("bare", Waited(state=b"", event="go"))
+    harness = CoreHarness(2, **UNDOABLE)
+    harness.register("N")
+    harness.submit(harness.new("done", unit=""), harness.new("bare", "N"))
+    harness.answer("done", DONE)
+    harness.answer("bare", Waited(state=b"", event="go"))
 
-    assert "not kept" in str(_rollback(stage, "done").error)
-    assert "abort('bare', force=True)" in str(_rollback(stage, "bare").error)
-    assert isinstance(_rollback(stage, "nobody").error, UnknownProcedure)
+    assert "not kept" in str(_rollback(harness, "done").error)
+    assert "abort('bare', force=True)" in str(_rollback(harness, "bare").error)
+    assert isinstance(_rollback(harness, "nobody").error, UnknownProcedure)

@@ -24,81 +24,81 @@ from actorproc.model.policies import Retention
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.testing.histories.image import Image
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 
 AGAIN = Waited(state=b"", event="go")
 
 
-def _signal(stage: Stage, target: str, payload: bytes, dedup: str | None = None) -> bool:
+def _signal(harness: CoreHarness, target: str, payload: bytes, dedup: str | None = None) -> bool:
     if target == "go":
-        reply = _reply(stage, Published(target, payload, 5, dedup))
+        reply = _reply(harness, Published(target, payload, 5, dedup))
         assert reply.error is None
         return True
-    reply = _reply(stage, Signalled(target, payload, 5, dedup))
+    reply = _reply(harness, Signalled(target, payload, 5, dedup))
     assert reply.error is None
     return bool(reply.value)
 
 
-def _reply(stage: Stage, event: Event) -> Reply:
-    decision = stage.handle(event)
+def _reply(harness: CoreHarness, event: Event) -> Reply:
+    decision = harness.handle(event)
     return next(command for command in decision.commands if isinstance(command, Reply))
 
 
-def _restarted(stage: Stage) -> Stage:
+def _restarted(harness: CoreHarness) -> CoreHarness:
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
     snapshot = image.snapshot()
     snapshot.epoch = 2
-    later = Stage(workers=0)
-    later.core, _ = Coordinator.restore(snapshot, stage.now)
-    assert later.core.fingerprint()["taken"] == stage.core.fingerprint()["taken"]
-    later.writes = list(stage.writes)
+    later = CoreHarness(workers=0)
+    later.core, _ = Coordinator.restore(snapshot, harness.now)
+    assert later.core.fingerprint()["taken"] == harness.core.fingerprint()["taken"]
+    later.writes = list(harness.writes)
     later.register("T")
     later.handle(WorkerReady(WorkerId(0, 1)))
     return later
 
 
-def _waiting(stage: Stage) -> Stage:
-    stage.submit(stage.new("p"))
-    stage.answer("p", AGAIN)
-    return stage
+def _waiting(harness: CoreHarness) -> CoreHarness:
+    harness.submit(harness.new("p"))
+    harness.answer("p", AGAIN)
+    return harness
 
 
 @pytest.mark.parametrize("target", ["p", "go"])
 def test_a_signal_that_was_delivered_is_not_delivered_again_by_its_id(target: str) -> None:
-    stage = _waiting(Stage())
+    harness = _waiting(CoreHarness())
 
-    assert _signal(stage, target, b"1", "k")
-    assert stage.inbox["p"].event == b"1"
-    stage.answer("p", AGAIN)
-    assert _signal(stage, target, b"2", "k")
-    assert "p" not in stage.inbox
+    assert _signal(harness, target, b"1", "k")
+    assert harness.inbox["p"].event == b"1"
+    harness.answer("p", AGAIN)
+    assert _signal(harness, target, b"2", "k")
+    assert "p" not in harness.inbox
 
-    assert _signal(stage, target, b"3", "other")
-    assert stage.inbox["p"].event == b"3"
+    assert _signal(harness, target, b"3", "other")
+    assert harness.inbox["p"].event == b"3"
 
 
 @pytest.mark.parametrize("target", ["p", "go"])
 def test_a_signal_that_was_kept_and_then_taken_is_known_by_its_id(target: str) -> None:
-    stage = Stage()
-    stage.submit(stage.new("p"))
-    assert _signal(stage, target, b"1", "k")
-    assert _signal(stage, target, b"1", "k")
+    harness = CoreHarness()
+    harness.submit(harness.new("p"))
+    assert _signal(harness, target, b"1", "k")
+    assert _signal(harness, target, b"1", "k")
 
-    stage.answer("p", AGAIN)
-    assert stage.inbox["p"].event == b"1"
-    stage.answer("p", AGAIN)
-    assert _signal(stage, target, b"2", "k")
+    harness.answer("p", AGAIN)
+    assert harness.inbox["p"].event == b"1"
+    harness.answer("p", AGAIN)
+    assert _signal(harness, target, b"2", "k")
 
-    assert "p" not in stage.inbox
+    assert "p" not in harness.inbox
 
 
 def test_a_restart_forgets_no_id() -> None:
-    stage = _waiting(Stage())
-    _signal(stage, "go", b"1", "k")
-    stage.answer("p", AGAIN)
+    harness = _waiting(CoreHarness())
+    _signal(harness, "go", b"1", "k")
+    harness.answer("p", AGAIN)
 
-    later = _restarted(stage)
+    later = _restarted(harness)
     assert _signal(later, "go", b"2", "k")
     assert "p" not in later.inbox
     assert _signal(later, "go", b"3", "l")
@@ -106,49 +106,49 @@ def test_a_restart_forgets_no_id() -> None:
 
 
 def test_the_same_id_is_another_one_for_another_target() -> None:
-    stage = _waiting(Stage())
-    _signal(stage, "go", b"1", "k")
-    stage.answer("p", AGAIN)
+    harness = _waiting(CoreHarness())
+    _signal(harness, "go", b"1", "k")
+    harness.answer("p", AGAIN)
 
-    _signal(stage, "p", b"2", "k")
+    _signal(harness, "p", b"2", "k")
 
-    assert stage.inbox["p"].event == b"2"
+    assert harness.inbox["p"].event == b"2"
 
 
 def test_signals_without_an_id_leave_nothing_behind() -> None:
-    stage = _waiting(Stage())
-    _signal(stage, "go", b"1")
+    harness = _waiting(CoreHarness())
+    _signal(harness, "go", b"1")
 
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
 
     assert image.events == {}
 
 
 def test_ids_of_a_procedure_go_with_its_end() -> None:
-    stage = _waiting(Stage())
-    _signal(stage, "p", b"1", "k")
-    stage.answer("p", Finished(state=b""))
+    harness = _waiting(CoreHarness())
+    _signal(harness, "p", b"1", "k")
+    harness.answer("p", Finished(state=b""))
 
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
 
     assert image.events == {}
-    assert not _signal(stage, "p", b"2", "k")
+    assert not _signal(harness, "p", b"2", "k")
 
 
 def test_the_oldest_ids_of_a_target_and_of_all_are_forgotten_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal_ids, "MAX_REMEMBERED", 3)
     monkeypatch.setattr(signal_ids, "MAX_REMEMBERED_IN_ALL", 4)
-    stage = _waiting(Stage())
+    harness = _waiting(CoreHarness())
 
     for number in range(4):
-        _signal(stage, "go", b"x", f"go-{number}")
-        stage.answer("p", AGAIN)
+        _signal(harness, "go", b"x", f"go-{number}")
+        harness.answer("p", AGAIN)
     for number in range(2):
-        _signal(stage, "p", b"x", f"p-{number}")
-        stage.answer("p", AGAIN)
-    later = _restarted(stage)
+        _signal(harness, "p", b"x", f"p-{number}")
+        harness.answer("p", AGAIN)
+    later = _restarted(harness)
 
     assert set(later.core.fingerprint()["taken"]["event go"]) == {"go-2", "go-3"}
     assert set(later.core.fingerprint()["taken"]["p"]) == {"p-0", "p-1"}
@@ -156,60 +156,60 @@ def test_the_oldest_ids_of_a_target_and_of_all_are_forgotten_beyond_the_bound(mo
 
 # ---------------------------------------------------------------- receivers and names
 def test_a_signal_without_a_procedure_is_refused_and_leaves_nothing_behind() -> None:
-    stage = Stage()
+    harness = CoreHarness()
 
-    reply = _reply(stage, Signalled("nobody", b"1", 5, "k"))
+    reply = _reply(harness, Signalled("nobody", b"1", 5, "k"))
 
     assert isinstance(reply.error, UnknownProcedure)
     assert "publish()" in str(reply.error)
-    assert stage.core.fingerprint()["buffered"] == {}
-    assert stage.core.fingerprint()["taken"] == {}
+    assert harness.core.fingerprint()["buffered"] == {}
+    assert harness.core.fingerprint()["taken"] == {}
 
 
 def test_a_signal_counts_for_a_procedure_that_was_submitted_in_the_same_batch() -> None:
-    stage = Stage()
-    stage.core.handle(Submitted((stage.new("p"),), 1), stage.now)
+    harness = CoreHarness()
+    harness.core.handle(Submitted((harness.new("p"),), 1), harness.now)
 
-    assert _reply(stage, Signalled("p", b"1", 5)).value is True
+    assert _reply(harness, Signalled("p", b"1", 5)).value is True
 
 
 def test_an_event_is_not_for_the_procedure_that_has_its_name_for_an_id() -> None:
-    stage = Stage()
-    stage.submit(stage.new("p"))
-    assert _reply(stage, Published("p", b"1", 5)).error is None
-    stage.answer("p", AGAIN)
+    harness = CoreHarness()
+    harness.submit(harness.new("p"))
+    assert _reply(harness, Published("p", b"1", 5)).error is None
+    harness.answer("p", AGAIN)
 
-    assert "p" not in stage.inbox
-    assert list(stage.core.fingerprint()["buffered"]) == ["event p"]
+    assert "p" not in harness.inbox
+    assert list(harness.core.fingerprint()["buffered"]) == ["event p"]
 
 
 def test_what_a_procedure_has_not_taken_goes_with_its_end_and_stays_for_a_retry() -> None:
-    stage = Stage()
+    harness = CoreHarness()
     for name in ("p", "q"):
-        stage.submit(stage.new(name))
-        assert _signal(stage, name, b"1", "k")
-    stage.answer("p", Finished(state=b""))
-    stage.answer("q", Failed(error=ErrorInfo("error", "ValueError", "no"), retryable=False))
+        harness.submit(harness.new(name))
+        assert _signal(harness, name, b"1", "k")
+    harness.answer("p", Finished(state=b""))
+    harness.answer("q", Failed(error=ErrorInfo("error", "ValueError", "no"), retryable=False))
 
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
 
     assert {target for target, _ in image.events} == {"q"}
 
 
 def test_events_in_all_have_a_bound_and_signals_do_not_count_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signalling, "MAX_PUBLISHED", 2)
-    stage = Stage()
-    stage.submit(stage.new("p"))
-    assert _signal(stage, "p", b"1")
+    harness = CoreHarness()
+    harness.submit(harness.new("p"))
+    assert _signal(harness, "p", b"1")
     for name in ("a", "b"):
-        assert _reply(stage, Published(name, b"", 5)).error is None
+        assert _reply(harness, Published(name, b"", 5)).error is None
 
-    assert isinstance(_reply(stage, Published("c", b"", 5)).error, NotAllowed)
-    assert _reply(stage, SignalsWithdrawn(None, "a", 5)).value == 1
-    assert _reply(stage, Published("c", b"", 5)).error is None
+    assert isinstance(_reply(harness, Published("c", b"", 5)).error, NotAllowed)
+    assert _reply(harness, SignalsWithdrawn(None, "a", 5)).value == 1
+    assert _reply(harness, Published("c", b"", 5)).error is None
 
-    later = _restarted(stage)
+    later = _restarted(harness)
     assert isinstance(_reply(later, Published("d", b"", 5)).error, NotAllowed)
 
 
@@ -226,56 +226,56 @@ def test_events_in_all_have_a_bound_and_signals_do_not_count_for_it(monkeypatch:
 def test_an_operator_withdraws_what_none_has_taken_and_nothing_else(
     event: SignalsWithdrawn, left: list[tuple[str, int]]
 ) -> None:
-    stage = Stage()
-    stage.submit(stage.new("p"))
-    _signal(stage, "p", b"1", "k")
-    _signal(stage, "go", b"2", "k")
-    _signal(stage, "go", b"3")
+    harness = CoreHarness()
+    harness.submit(harness.new("p"))
+    _signal(harness, "p", b"1", "k")
+    _signal(harness, "go", b"2", "k")
+    _signal(harness, "go", b"3")
 
-    assert _reply(stage, event).value == 3 - len(left)
+    assert _reply(harness, event).value == 3 - len(left)
 
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
     assert sorted(image.events) == left
-    assert stage.core.fingerprint() == _restarted(stage).core.fingerprint() | {
-        name: stage.core.fingerprint()[name] for name in ("at work", "heads", "numbers")
+    assert harness.core.fingerprint() == _restarted(harness).core.fingerprint() | {
+        name: harness.core.fingerprint()[name] for name in ("at work", "heads", "numbers")
     }
 
 
 def test_an_event_is_removed_when_it_was_kept_too_long_and_a_signal_never() -> None:
-    stage = Stage()
-    stage.core._state.retention = Retention(signals_seconds=10.0)
-    stage.submit(stage.new("p"))
-    _signal(stage, "p", b"1")
-    _signal(stage, "go", b"2", "k")
-    stage.now += 5
-    _signal(stage, "go", b"3")
-    stage.now += 5
+    harness = CoreHarness()
+    harness.core._state.retention = Retention(signals_seconds=10.0)
+    harness.submit(harness.new("p"))
+    _signal(harness, "p", b"1")
+    _signal(harness, "go", b"2", "k")
+    harness.now += 5
+    _signal(harness, "go", b"3")
+    harness.now += 5
 
-    old = stage.core.too_old(["p", *stage.core.published()], stage.now)
-    stage.handle(SignalsExpired(old, stage.now))
+    old = harness.core.too_old(["p", *harness.core.published()], harness.now)
+    harness.handle(SignalsExpired(old, harness.now))
 
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
     assert sorted(image.events) == [("event go", 2), ("p", 1)]
-    assert stage.core.published() == ["event go"]
-    stage.answer("p", AGAIN)
-    assert stage.inbox["p"].event == b"1"
-    stage.answer("p", AGAIN)
-    assert stage.inbox["p"].event == b"3"
+    assert harness.core.published() == ["event go"]
+    harness.answer("p", AGAIN)
+    assert harness.inbox["p"].event == b"1"
+    harness.answer("p", AGAIN)
+    assert harness.inbox["p"].event == b"3"
 
 
 def test_an_event_that_was_taken_before_its_removal_is_decided_is_left_alone() -> None:
-    stage = Stage()
-    stage.core._state.retention = Retention(signals_seconds=1.0)
-    _signal(stage, "go", b"1", "k")
-    stage.now += 5
-    old = stage.core.too_old(stage.core.published(), stage.now)
-    stage.submit(stage.new("p"))
-    stage.answer("p", AGAIN)
+    harness = CoreHarness()
+    harness.core._state.retention = Retention(signals_seconds=1.0)
+    _signal(harness, "go", b"1", "k")
+    harness.now += 5
+    old = harness.core.too_old(harness.core.published(), harness.now)
+    harness.submit(harness.new("p"))
+    harness.answer("p", AGAIN)
 
-    stage.handle(SignalsExpired(old, stage.now))
+    harness.handle(SignalsExpired(old, harness.now))
 
-    assert stage.inbox["p"].event == b"1"
-    assert _signal(stage, "go", b"2", "k")
-    assert stage.core.published() == []
+    assert harness.inbox["p"].event == b"1"
+    assert _signal(harness, "go", b"2", "k")
+    assert harness.core.published() == []

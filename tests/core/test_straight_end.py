@@ -28,7 +28,7 @@ from actorproc.model.policies import LockKey
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import ProcedureState
-from tests.core.stage import Stage, difference
+from tests.core.harness import CoreHarness, difference
 from tests.simulator.core_sim.fake_shell import FakeShell
 from tests.simulator.core_sim.simulation import simulate
 
@@ -64,12 +64,14 @@ class _Play:
     def __init__(self, seed: int, *, together: bool = False) -> None:
         self.together = together
         self.random = random.Random(seed)
-        self.stage = Stage(self.random.choice((1, 2, 3)))
-        self.stage.register("Asks", asks_abort=True)
-        self.stage.register("Steps", lock_scope="step")
-        self.stage.register("Undoes", rollback_supported=True, on_child_failure=self.random.choice(("fail", "resume")))
+        self.harness = CoreHarness(self.random.choice((1, 2, 3)))
+        self.harness.register("Asks", asks_abort=True)
+        self.harness.register("Steps", lock_scope="step")
+        self.harness.register(
+            "Undoes", rollback_supported=True, on_child_failure=self.random.choice(("fail", "resume"))
+        )
         if self.random.random() < 0.5:
-            self.stage.core._state.worker_table._expected.update(
+            self.harness.core._state.worker_table._expected.update(
                 T=0.005, Undoes=0.005, Asks=0.005
             )  # as after many answers: some in hand
         self.names: list[str] = []
@@ -79,19 +81,19 @@ class _Play:
 
     def run(self, moves: int = 120) -> list[object]:
         for _ in range(moves):
-            self.stage.now += 0.001
+            self.harness.now += 0.001
             self.random.choices((self._submit, self._answer, self._disturb), (3, 8, 2))[0]()
         for _ in range(500):
-            if not self.stage.inbox:
+            if not self.harness.inbox:
                 break
             self._answer(plain=True)
         return self.decisions
 
     def _tell(self, event: object) -> None:
-        decision = self.stage.handle(event)
+        decision = self.harness.handle(event)
         for command in decision.commands:
             if isinstance(command, Resolve):
-                self.stage.inbox.pop(command.id, None)
+                self.harness.inbox.pop(command.id, None)
         commands = [repr(one) if isinstance(one, Reply) else one for one in decision.commands]  # errors are unequal
         self.decisions.append((decision.writes, commands))
 
@@ -101,7 +103,7 @@ class _Play:
         if drawn < 0.08:
             traits = {"locks": (LockKey.write(self.random.choice(("k", "p"))),)}
         elif drawn < 0.16:
-            traits = {"deadline": self.stage.now + self.random.choice((0.003, 60.0))}
+            traits = {"deadline": self.harness.now + self.random.choice((0.003, 60.0))}
         elif drawn < 0.4:
             traits = {"unit": ""}
         elif drawn < 0.44:
@@ -114,13 +116,13 @@ class _Play:
         kind = "Undoes" if "unit" in traits else self.random.choice(("T", "T", "T", "Asks"))
         if "locks" in traits and self.random.random() < 0.6:
             kind = "Steps"
-        return self.stage.new(name, kind, **traits)
+        return self.harness.new(name, kind, **traits)
 
     def _submit(self) -> None:
-        self.decisions.append(repr(self.stage.submit(self._new(f"p{len(self.names)}"))))
+        self.decisions.append(repr(self.harness.submit(self._new(f"p{len(self.names)}"))))
 
     def _answer(self, *, plain: bool = False) -> None:
-        runs = list(self.stage.inbox.values())
+        runs = list(self.harness.inbox.values())
         if not runs:
             return
         if self.together:
@@ -128,17 +130,17 @@ class _Play:
             return
         run = self.random.choice(runs)
         token = run.token
-        del self.stage.inbox[token.procedure]
+        del self.harness.inbox[token.procedure]
         self.answered.append(token)
         self._tell(StepEnded(token, self._outcome(run, plain=plain)))
 
     def _answer_some(self, runs: list[RunStep], *, plain: bool) -> None:
         answers = [StepEnded(run.token, self._outcome(run, plain=plain)) for run in runs]
         for run in runs:
-            del self.stage.inbox[run.token.procedure]
-        self.stage.answer_all(answers)
-        assert _agenda_is_empty(self.stage)
-        assert difference(self.stage) is None
+            del self.harness.inbox[run.token.procedure]
+        self.harness.answer_all(answers)
+        assert _agenda_is_empty(self.harness)
+        assert difference(self.harness) is None
 
     def _outcome(self, run: RunStep, *, plain: bool) -> object:
         if run.token.mode is Mode.ASK_ABORT:
@@ -176,10 +178,10 @@ class _Play:
 
     def _ask(self) -> None:
         """Something is asked of a procedure, most often of one that runs."""
-        name = self.random.choice(list(self.stage.inbox) or self.names or ["nobody"])
+        name = self.random.choice(list(self.harness.inbox) or self.names or ["nobody"])
         if self.random.random() < 0.4 and self.names:
             name = self.random.choice(self.names)
-        if self.stage.core.view(name) is None:
+        if self.harness.core.view(name) is None:
             return
         forced = self.random.random() < 0.3
         asked = (
@@ -205,7 +207,7 @@ class _Play:
         worker = WorkerId(0, self.lives)
         self.lives += 1
         report = CrashReport(kind="signal", message="killed", code=-9, signal="SIGKILL")
-        self.stage.inbox = {name: run for name, run in self.stage.inbox.items() if run.token.worker != worker}
+        self.harness.inbox = {name: run for name, run in self.harness.inbox.items() if run.token.worker != worker}
         self._tell(WorkerLost(worker, report))
         self._tell(WorkerReady(WorkerId(0, self.lives)))
 
@@ -215,10 +217,10 @@ class _Play:
 
 def _left(play: _Play) -> tuple[object, ...]:
     """What is in memory at the end."""
-    state = play.stage.core._state
+    state = play.harness.core._state
     trees = {root: (tree.open, set(tree.running) if not tree.is_bare else set()) for root, tree in state.trees.items()}
     return (
-        play.stage.core.fingerprint(),
+        play.harness.core.fingerprint(),
         (
             dict(state.warm),
             set(state.suspects),
@@ -272,11 +274,11 @@ def test_answers_that_come_together_leave_nothing_undone_and_memory_as_a_restart
     assert taken > 300
 
 
-def _with_children(count: int) -> Stage:
-    stage = _prefetching(workers=2)
-    stage.submit(stage.new("parent"))
-    stage.answer("parent", Suspended(state=b"s", children=tuple(stage.new(f"c{n:03}") for n in range(count))))
-    return stage
+def _with_children(count: int) -> CoreHarness:
+    harness = _prefetching(workers=2)
+    harness.submit(harness.new("parent"))
+    harness.answer("parent", Suspended(state=b"s", children=tuple(harness.new(f"c{n:03}") for n in range(count))))
+    return harness
 
 
 def _heads(writes: list[object]) -> dict[str, object]:
@@ -284,10 +286,10 @@ def _heads(writes: list[object]) -> dict[str, object]:
 
 
 def test_ends_that_come_together_write_their_parent_once_and_fill_the_workers():
-    stage = _with_children(700)
-    in_hand = [run.token for name, run in stage.inbox.items() if name != "parent"]
+    harness = _with_children(700)
+    in_hand = [run.token for name, run in harness.inbox.items() if name != "parent"]
 
-    decision = stage.answer_all(StepEnded(token, DONE) for token in in_hand[:40])
+    decision = harness.answer_all(StepEnded(token, DONE) for token in in_hand[:40])
 
     heads = [write.record for write in decision.writes if isinstance(write, PutProcedure)]
     assert [head.pending for head in heads if head.id == "parent"] == [660]
@@ -299,115 +301,115 @@ def test_ends_that_come_together_write_their_parent_once_and_fill_the_workers():
 def test_ends_that_come_together_leave_what_one_after_the_other_leaves():
     found = []
     for together in (False, True):
-        stage = _with_children(9)
-        tokens = [run.token for name, run in stage.inbox.items() if name != "parent"]
+        harness = _with_children(9)
+        tokens = [run.token for name, run in harness.inbox.items() if name != "parent"]
         if together:
-            stage.answer_all(StepEnded(token, DONE) for token in tokens)
+            harness.answer_all(StepEnded(token, DONE) for token in tokens)
         else:
             for token in tokens:
-                stage.handle(StepEnded(token, DONE))
-        runs = [command.token for command in stage.commands if isinstance(command, RunStep)]
-        found.append((_heads(stage.writes), runs, stage.core.fingerprint()))
+                harness.handle(StepEnded(token, DONE))
+        runs = [command.token for command in harness.commands if isinstance(command, RunStep)]
+        found.append((_heads(harness.writes), runs, harness.core.fingerprint()))
 
     assert found[0] == found[1]
     assert found[0][1][-1].procedure == "parent"
 
 
 def test_another_event_is_decided_about_together_with_the_ends_taken_before_it():
-    stage = _with_children(3)
-    first, second, third = (stage.inbox[name].token for name in ("c000", "c001", "c002"))
-    assert stage.core.take(StepEnded(first, DONE), stage.now)
+    harness = _with_children(3)
+    first, second, third = (harness.inbox[name].token for name in ("c000", "c001", "c002"))
+    assert harness.core.take(StepEnded(first, DONE), harness.now)
 
-    decision = stage.core.handle(StepEnded(second, Failed(error=ErrorInfo("step", "ValueError", "no"))), stage.now)
+    decision = harness.core.handle(StepEnded(second, Failed(error=ErrorInfo("step", "ValueError", "no"))), harness.now)
 
     heads = _heads(decision.writes)
     assert heads["c000"].state is ProcedureState.SUCCESS
     assert heads["c001"].error.message == "no"
     assert heads["parent"].succeeded == 1
-    assert not stage.core.take(StepEnded(first, DONE), stage.now)  # it was answered
-    assert not stage.core.take(StepEnded(third, Advanced(state=b"1")), stage.now)
+    assert not harness.core.take(StepEnded(first, DONE), harness.now)  # it was answered
+    assert not harness.core.take(StepEnded(third, Advanced(state=b"1")), harness.now)
 
 
 K = (LockKey.write("k"),)
 ON = Advanced(state=b"1", elapsed=1e-5)
 
 
-def _waiting_for_a_poisoned_key(*strangers: tuple[str, dict[str, object]]) -> Stage:
+def _waiting_for_a_poisoned_key(*strangers: tuple[str, dict[str, object]]) -> CoreHarness:
     """P gave its key up while it waits for its child C; others are in hand, or hold, as they say."""
-    stage = _prefetching()
-    stage.register("S", lock_scope="step")
-    stage.submit(stage.new("P", "S", locks=K))
-    stage.answer("P", Suspended(state=b"s", children=(stage.new("C"),)))
+    harness = _prefetching()
+    harness.register("S", lock_scope="step")
+    harness.submit(harness.new("P", "S", locks=K))
+    harness.answer("P", Suspended(state=b"s", children=(harness.new("C"),)))
     for name, fields in strangers:
-        stage.submit(stage.new(name, **fields))
-    return stage
+        harness.submit(harness.new(name, **fields))
+    return harness
 
 
-def _prefetching(workers: int = 1) -> Stage:
+def _prefetching(workers: int = 1) -> CoreHarness:
     """As after many quick answers: workers get as many steps as they ever get."""
-    stage = Stage(workers)
-    stage.core._state.worker_table._expected.update(T=1e-5, S=1e-5)
-    return stage
+    harness = CoreHarness(workers)
+    harness.core._state.worker_table._expected.update(T=1e-5, S=1e-5)
+    return harness
 
 
-def _together(stage: Stage, *answers: tuple[str, object]) -> None:
-    stage.answer_all([StepEnded(stage.inbox.pop(name).token, outcome) for name, outcome in answers])
+def _together(harness: CoreHarness, *answers: tuple[str, object]) -> None:
+    harness.answer_all([StepEnded(harness.inbox.pop(name).token, outcome) for name, outcome in answers])
 
 
-def _agenda_is_empty(stage: Stage) -> bool:
-    state = stage.core._state
+def _agenda_is_empty(harness: CoreHarness) -> bool:
+    state = harness.core._state
     return not (state.refused or state.victims or state.bereft or state.locks.has_news or state.scopes_to_advance)
 
 
-def _error_of(stage: Stage, name: str) -> str | None:
-    record = stage.core.view(name)
+def _error_of(harness: CoreHarness, name: str) -> str | None:
+    record = harness.core.view(name)
     return record.error.type_name if record is not None and record.error is not None else None
 
 
 def test_a_parent_that_wakes_for_a_poisoned_key_fails_before_the_next_end_takes_the_poison_back():
-    stage = _waiting_for_a_poisoned_key(("Z", {"poisons": ("k",)}))
+    harness = _waiting_for_a_poisoned_key(("Z", {"poisons": ("k",)}))
 
-    _together(stage, ("C", DONE), ("Z", DONE))
+    _together(harness, ("C", DONE), ("Z", DONE))
 
-    assert _error_of(stage, "P") == "KeyPoisoned"
-    assert stage.state("Z") is ProcedureState.SUCCESS
-    assert _agenda_is_empty(stage)
+    assert _error_of(harness, "P") == "KeyPoisoned"
+    assert harness.state("Z") is ProcedureState.SUCCESS
+    assert _agenda_is_empty(harness)
 
 
 def test_the_same_when_the_poison_goes_with_a_parent_that_is_passed_over():
-    stage = _waiting_for_a_poisoned_key(("R", {"poisons": ("k",)}))
-    stage.answer("R", Suspended(state=b"s", children=(stage.new("A"), stage.new("B"))))
-    stage.answer("A", Failed(error=ErrorInfo("error", "ValueError", "x"), retryable=True, after=1000.0))
-    stage.handle(BypassRequested("A", 9, ancestors=True))
+    harness = _waiting_for_a_poisoned_key(("R", {"poisons": ("k",)}))
+    harness.answer("R", Suspended(state=b"s", children=(harness.new("A"), harness.new("B"))))
+    harness.answer("A", Failed(error=ErrorInfo("error", "ValueError", "x"), retryable=True, after=1000.0))
+    harness.handle(BypassRequested("A", 9, ancestors=True))
 
-    _together(stage, ("C", DONE), ("B", DONE))
+    _together(harness, ("C", DONE), ("B", DONE))
 
-    assert _error_of(stage, "P") == "KeyPoisoned"
-    assert stage.state("R") is ProcedureState.SUCCESS
-    assert _agenda_is_empty(stage)
+    assert _error_of(harness, "P") == "KeyPoisoned"
+    assert harness.state("R") is ProcedureState.SUCCESS
+    assert _agenda_is_empty(harness)
 
 
 def test_a_parent_that_wakes_for_a_poisoned_key_fails_though_another_step_goes_straight_on():
-    stage = _waiting_for_a_poisoned_key(("Z", {"poisons": ("k",)}), ("Q", {}))
+    harness = _waiting_for_a_poisoned_key(("Z", {"poisons": ("k",)}), ("Q", {}))
 
-    _together(stage, ("C", DONE), ("Q", ON))
+    _together(harness, ("C", DONE), ("Q", ON))
 
-    assert _error_of(stage, "P") == "KeyPoisoned"
-    assert stage.inbox["Q"].token.step == 2
-    assert _agenda_is_empty(stage)
+    assert _error_of(harness, "P") == "KeyPoisoned"
+    assert harness.inbox["Q"].token.step == 2
+    assert _agenda_is_empty(harness)
 
 
 def test_the_keys_of_a_parent_that_is_passed_over_are_given_on_though_another_step_goes_straight_on():
-    stage = _prefetching()
-    stage.submit(stage.new("P", locks=K))
-    stage.answer("P", Suspended(state=b"s", children=(stage.new("A"), stage.new("B"))))
-    stage.submit(stage.new("X", locks=K))
-    stage.submit(stage.new("Q"))
-    stage.answer("A", Failed(error=ErrorInfo("error", "ValueError", "x"), retryable=True, after=1000.0))
-    stage.handle(BypassRequested("A", 9, ancestors=True))
+    harness = _prefetching()
+    harness.submit(harness.new("P", locks=K))
+    harness.answer("P", Suspended(state=b"s", children=(harness.new("A"), harness.new("B"))))
+    harness.submit(harness.new("X", locks=K))
+    harness.submit(harness.new("Q"))
+    harness.answer("A", Failed(error=ErrorInfo("error", "ValueError", "x"), retryable=True, after=1000.0))
+    harness.handle(BypassRequested("A", 9, ancestors=True))
 
-    _together(stage, ("B", DONE), ("Q", ON))
+    _together(harness, ("B", DONE), ("Q", ON))
 
-    assert stage.state("P") is ProcedureState.SUCCESS
-    assert set(stage.inbox) == {"Q", "X"}
-    assert _agenda_is_empty(stage)
+    assert harness.state("P") is ProcedureState.SUCCESS
+    assert set(harness.inbox) == {"Q", "X"}
+    assert _agenda_is_empty(harness)

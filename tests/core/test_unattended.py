@@ -20,7 +20,7 @@ from actorproc.model.policies import LockKey
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image, compare_with_restored
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 
 TRAITS = {"rollback_supported": True, "asks_abort": True}
 
@@ -32,57 +32,57 @@ class Store:
         self.image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
         self.epoch = 1
 
-    def keep(self, stage: Stage) -> None:
-        self.image.apply(stage.writes)
-        stage.writes.clear()
+    def keep(self, harness: CoreHarness) -> None:
+        self.image.apply(harness.writes)
+        harness.writes.clear()
 
-    def open(self, *, unattended: bool = False) -> Stage:
+    def open(self, *, unattended: bool = False) -> CoreHarness:
         self.epoch += 1
         snapshot = self.image.snapshot()
         snapshot.epoch = self.epoch
-        stage = Stage(workers=0)
-        stage.writes.clear()
-        stage.core, decision = Coordinator.restore(snapshot, 1.0, gated=unattended, unattended=unattended)
-        stage.writes += decision.writes
-        return stage
+        harness = CoreHarness(workers=0)
+        harness.writes.clear()
+        harness.core, decision = Coordinator.restore(snapshot, 1.0, gated=unattended, unattended=unattended)
+        harness.writes += decision.writes
+        return harness
 
 
 @pytest.fixture
 def store() -> Store:
     """One waits after its first step, one holds a lock, one is in line and never began."""
-    stage = Stage(workers=1, **TRAITS)
-    stage.submit(stage.new("waits", unit="a"))
-    stage.answer("waits", Waited(state=b"1", event="go"))
-    stage.submit(stage.new("holder", locks=(LockKey.write("k"),), unit=""))
-    stage.answer("holder", Waited(state=b"1", event="later"))
-    stage.submit(stage.new("in-line", locks=(LockKey.write("k"),), unit=""))
+    harness = CoreHarness(workers=1, **TRAITS)
+    harness.submit(harness.new("waits", unit="a"))
+    harness.answer("waits", Waited(state=b"1", event="go"))
+    harness.submit(harness.new("holder", locks=(LockKey.write("k"),), unit=""))
+    harness.answer("holder", Waited(state=b"1", event="later"))
+    harness.submit(harness.new("in-line", locks=(LockKey.write("k"),), unit=""))
     store = Store()
-    store.keep(stage)
+    store.keep(harness)
     return store
 
 
-def _said(store: Store, *events: Event) -> Stage:
-    stage = store.open(unattended=True)
+def _said(store: Store, *events: Event) -> CoreHarness:
+    harness = store.open(unattended=True)
     for event in events:
-        stage.handle(event)
+        harness.handle(event)
         image = store.image.copy()
-        image.apply(stage.writes)
-        assert compare_with_restored(stage.core, image) is None
-    assert stage.inbox == {}
-    store.keep(stage)
-    return stage
+        image.apply(harness.writes)
+        assert compare_with_restored(harness.core, image) is None
+    assert harness.inbox == {}
+    store.keep(harness)
+    return harness
 
 
-def _next_life(store: Store) -> Stage:
-    stage = store.open()
-    stage.register("T", **TRAITS)
-    stage.handle(WorkerReady(WorkerId(0, 1)))
-    return stage
+def _next_life(store: Store) -> CoreHarness:
+    harness = store.open()
+    harness.register("T", **TRAITS)
+    harness.handle(WorkerReady(WorkerId(0, 1)))
+    return harness
 
 
 def test_who_may_refuse_an_abort_is_asked_in_the_next_life(store: Store) -> None:
-    stage = _said(store, AbortRequested("waits", 1, reason="why"))
-    assert stage.state("waits") is ProcedureState.WAITING
+    harness = _said(store, AbortRequested("waits", 1, reason="why"))
+    assert harness.state("waits") is ProcedureState.WAITING
 
     later = _next_life(store)
 
@@ -90,10 +90,10 @@ def test_who_may_refuse_an_abort_is_asked_in_the_next_life(store: Store) -> None
 
 
 def test_who_never_began_is_aborted_at_once_and_leaves_the_line(store: Store) -> None:
-    stage = _said(store, AbortRequested("in-line", 1))
+    harness = _said(store, AbortRequested("in-line", 1))
 
-    assert stage.state("in-line") is ProcedureState.ROLLEDBACK
-    assert stage.core.lock_waiters() == []
+    assert harness.state("in-line") is ProcedureState.ROLLEDBACK
+    assert harness.core.lock_waiters() == []
 
 
 def test_by_force_nobody_is_asked_and_the_undo_waits_for_its_class(store: Store) -> None:
@@ -122,9 +122,9 @@ def test_signals_and_rollbacks_go_on_in_the_next_life(store: Store) -> None:
 
 
 def test_what_is_bypassed_gives_its_locks_to_who_is_in_line(store: Store) -> None:
-    stage = _said(store, BypassRequested("holder", 1), PauseRequested("in-line", 2, "look first"))
+    harness = _said(store, BypassRequested("holder", 1), PauseRequested("in-line", 2, "look first"))
 
-    assert stage.state("holder") is ProcedureState.SUCCESS
+    assert harness.state("holder") is ProcedureState.SUCCESS
     assert "in-line" not in _next_life(store).inbox
 
 

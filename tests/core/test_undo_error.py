@@ -12,79 +12,79 @@ from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutStep
 from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image
-from tests.core.stage import Stage, boom
+from tests.core.harness import CoreHarness, boom
 
 SOON = Backoff(max_attempts=3, base=1.0, jitter=0.0)
 TRAITS = {"rollback_supported": True, "rollback_retry": SOON}
 
 
-def _undo_failed_once() -> Stage:
-    stage = Stage(**TRAITS)
-    stage.submit(stage.new("p", unit="a"))
-    stage.answer("p", Advanced(state=b"1", unit="b"))
-    stage.answer("p", boom("the reason"))
-    stage.answer("p", boom("the disk is gone", retryable=True))
-    return stage
+def _undo_failed_once() -> CoreHarness:
+    harness = CoreHarness(**TRAITS)
+    harness.submit(harness.new("p", unit="a"))
+    harness.answer("p", Advanced(state=b"1", unit="b"))
+    harness.answer("p", boom("the reason"))
+    harness.answer("p", boom("the disk is gone", retryable=True))
+    return harness
 
 
-def step_records(stage: Stage) -> list[StepRecord]:
-    return [write.record for write in stage.writes if isinstance(write, PutStep)]
+def step_records(harness: CoreHarness) -> list[StepRecord]:
+    return [write.record for write in harness.writes if isinstance(write, PutStep)]
 
 
-def _restarted(stage: Stage, *, unattended: bool = False) -> Stage:
+def _restarted(harness: CoreHarness, *, unattended: bool = False) -> CoreHarness:
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
     snapshot = image.snapshot()
     snapshot.epoch = 2
-    later = Stage(workers=0)
+    later = CoreHarness(workers=0)
     later.now = 100.0
     later.core, _ = Coordinator.restore(snapshot, later.now, gated=unattended, unattended=unattended)
     return later
 
 
 def test_the_error_of_an_undo_stands_beside_the_reason_while_it_is_retried() -> None:
-    stage = _undo_failed_once()
+    harness = _undo_failed_once()
 
-    head = stage.core.view("p")
+    head = harness.core.view("p")
 
     assert head.error.message == "the reason"
     assert head.undo_error.message == "the disk is gone"
-    assert stage.core.phase(head)[1] == "its undo fails: the disk is gone"
+    assert harness.core.phase(head)[1] == "its undo fails: the disk is gone"
 
 
 def test_it_survives_a_restart_and_goes_with_the_undo_that_had_it() -> None:
-    stage = _restarted(_undo_failed_once())
-    assert stage.core.view("p").undo_error.message == "the disk is gone"
+    harness = _restarted(_undo_failed_once())
+    assert harness.core.view("p").undo_error.message == "the disk is gone"
 
-    stage.register("T", **TRAITS)
-    stage.handle(WorkerReady(WorkerId(0, 1)))
-    stage.handle(Tick())
-    stage.answer("p", Finished(state=b"b undone"))
+    harness.register("T", **TRAITS)
+    harness.handle(WorkerReady(WorkerId(0, 1)))
+    harness.handle(Tick())
+    harness.answer("p", Finished(state=b"b undone"))
 
-    assert stage.core.view("p").undo_error is None
-    assert stage.inbox["p"].unit == "a"
+    assert harness.core.view("p").undo_error is None
+    assert harness.inbox["p"].unit == "a"
 
 
 def test_a_worker_that_dies_of_an_undo_is_told_too() -> None:
-    stage = Stage(**TRAITS)
-    stage.submit(stage.new("p", unit="a"))
-    stage.answer("p", boom("the reason"))
+    harness = CoreHarness(**TRAITS)
+    harness.submit(harness.new("p", unit="a"))
+    harness.answer("p", boom("the reason"))
 
-    stage.kill(0)
+    harness.kill(0)
 
-    assert "worker crashed" in stage.core.view("p").undo_error.message
-    assert stage.core.view("p").error.message == "the reason"
+    assert "worker crashed" in harness.core.view("p").undo_error.message
+    assert harness.core.view("p").error.message == "the reason"
 
 
 def test_the_record_of_an_undo_keeps_the_death_it_survived() -> None:
-    stage = Stage(**TRAITS, workers=2)
-    stage.submit(stage.new("p", unit="a"))
-    stage.answer("p", boom("the reason"))
-    stage.kill(stage.inbox["p"].token.worker.slot)
+    harness = CoreHarness(**TRAITS, workers=2)
+    harness.submit(harness.new("p", unit="a"))
+    harness.answer("p", boom("the reason"))
+    harness.kill(harness.inbox["p"].token.worker.slot)
 
-    stage.answer("p", Finished(state=b"undone"))
+    harness.answer("p", Finished(state=b"undone"))
 
-    (undone,) = [record for record in step_records(stage) if record.outcome == "undone"]
+    (undone,) = [record for record in step_records(harness) if record.outcome == "undone"]
     assert undone.attempts == 2
     assert undone.crash is not None
     assert "its worker crashed" in undone.crash.message
@@ -92,24 +92,24 @@ def test_the_record_of_an_undo_keeps_the_death_it_survived() -> None:
 
 
 def test_an_error_that_an_undo_survived_is_no_death() -> None:
-    stage = _undo_failed_once()
-    stage.now += 60.0
-    stage.handle(Tick())
+    harness = _undo_failed_once()
+    harness.now += 60.0
+    harness.handle(Tick())
 
-    stage.answer("p", Finished(state=b"b undone"))
+    harness.answer("p", Finished(state=b"b undone"))
 
-    (undone,) = [record for record in step_records(stage) if record.outcome == "undone"]
+    (undone,) = [record for record in step_records(harness) if record.outcome == "undone"]
     assert undone.attempts == 2
     assert undone.crash is None
 
 
 def test_an_undo_that_gives_up_leaves_one_error() -> None:
-    stage = Stage(rollback_supported=True, rollback_retry=Backoff(max_attempts=1))
-    stage.submit(stage.new("p", unit="a"))
-    stage.answer("p", boom("the reason"))
+    harness = CoreHarness(rollback_supported=True, rollback_retry=Backoff(max_attempts=1))
+    harness.submit(harness.new("p", unit="a"))
+    harness.answer("p", boom("the reason"))
 
-    stage.answer("p", boom("cannot"))
+    harness.answer("p", boom("cannot"))
 
-    head = stage.core.view("p")
+    head = harness.core.view("p")
     assert (head.state, head.error.message, head.undo_error) == (ProcedureState.FAILED, "cannot", None)
     assert head.error.traceback.endswith("because of this:\nValueError: the reason")

@@ -10,13 +10,13 @@ from actorproc.model.messages.events import CrashReport, Resized, StepReturned, 
 from actorproc.model.messages.outcomes import Advanced, Finished, Suspended, Waited
 from actorproc.model.policies import Scheduling
 from actorproc.model.rows.snapshot import RecoverySnapshot
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 
 DONE = Finished(state=b"", elapsed=1.0)
 
 
-class Pool(Stage):
-    """A stage whose number of workers the core decides on, and classes of work A and B beside the plain T."""
+class Pool(CoreHarness):
+    """A harness whose number of workers the core decides on, and classes of work A and B beside the plain T."""
 
     def __init__(self, workers: int, maximum: int = 0, **terms: object) -> None:
         super().__init__(workers=0)

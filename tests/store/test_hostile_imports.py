@@ -15,18 +15,18 @@ from actorproc.model.policies import LockKey
 from actorproc.store.memory import MemoryStore
 from actorproc.store.rows.layout import LARGEST
 from actorproc.store.tools.transfer import bring_in, take_out
-from tests.core.stage import Stage
+from tests.core.harness import CoreHarness
 
 Tree = dict[str, Any]
 
 
 def exported() -> Tree:
     """A parent that waits for two children; it holds a lock, and can be undone."""
-    stage = Stage(1, rollback_supported=True)
-    stage.submit(stage.new("a", locks=(LockKey.write("k"),), unit=""))
-    stage.answer("a", Suspended(state=b"", children=(stage.new("b"), stage.new("c"))))
+    harness = CoreHarness(1, rollback_supported=True)
+    harness.submit(harness.new("a", locks=(LockKey.write("k"),), unit=""))
+    harness.answer("a", Suspended(state=b"", children=(harness.new("b"), harness.new("c"))))
     source = MemoryStore()
-    source.commit(stage.writes, source.own())
+    source.commit(harness.writes, source.own())
     tree: Tree = json.loads(json.dumps(take_out(source, "a")))
     assert tree["locks"]
     assert tree["undo"]
@@ -35,10 +35,10 @@ def exported() -> Tree:
 
 def owned_by_another() -> MemoryStore:
     """A store in which a stranger's procedure is."""
-    stage = Stage(1)
-    stage.submit(stage.new("victim"))
+    harness = CoreHarness(1)
+    harness.submit(harness.new("victim"))
     store = MemoryStore()
-    store.commit(stage.writes, store.own())
+    store.commit(harness.writes, store.own())
     return store
 
 

@@ -11,14 +11,14 @@ from actorproc.model.rows.records import EventRecord, PoisonRecord
 from actorproc.model.rows.writes import PutEvent, PutPoison
 from actorproc.store.memory import MemoryStore
 from actorproc.store.tools.transfer import bring_in, take_out
-from tests.core.stage import Stage, boom
+from tests.core.harness import CoreHarness, boom
 
 KEY = LockKey.write("k")
 
 
-def _store_of(stage: Stage) -> MemoryStore:
+def _store_of(harness: CoreHarness) -> MemoryStore:
     store = MemoryStore()
-    store.commit(stage.writes, store.own())
+    store.commit(harness.writes, store.own())
     return store
 
 
@@ -28,35 +28,35 @@ def _moved(source: MemoryStore, root: str, target: MemoryStore) -> None:
 
 
 def test_a_tree_takes_its_part_of_a_poisoned_key_along_also_when_it_was_the_second_to_poison_it() -> None:
-    stage = Stage(2)
-    stage.submit(stage.new("first", poisons=("k",)), stage.new("second", poisons=("k",)))
-    stage.answer("first", boom())
-    stage.answer("second", boom())
+    harness = CoreHarness(2)
+    harness.submit(harness.new("first", poisons=("k",)), harness.new("second", poisons=("k",)))
+    harness.answer("first", boom())
+    harness.answer("second", boom())
     target = MemoryStore()
 
-    _moved(_store_of(stage), "second", target)
+    _moved(_store_of(harness), "second", target)
 
     assert [(poison.by, poison.root, poison.others) for poison in target.poisons()] == [("second", "second", ())]
 
 
 def test_a_key_that_is_poisoned_in_both_stores_stays_so_for_those_of_both() -> None:
-    stage = Stage(2)
-    stage.submit(stage.new("a", poisons=("k",)))
-    stage.answer("a", boom())
+    harness = CoreHarness(2)
+    harness.submit(harness.new("a", poisons=("k",)))
+    harness.answer("a", boom())
     target = MemoryStore()
     here = PoisonRecord("k", "b", "b", 1.0, "its rollback gave up")
     target.commit([PutPoison(here)], target.own())
 
-    _moved(_store_of(stage), "a", target)
+    _moved(_store_of(harness), "a", target)
 
     (poison,) = target.poisons()
     assert (poison.by, poison.reason, poison.others) == ("b", here.reason, (("a", "a"),))
 
 
 def test_signals_that_were_kept_for_an_id_before_its_tree_came_are_not_overwritten() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("a"))
-    source = _store_of(stage)
+    harness = CoreHarness(1)
+    harness.submit(harness.new("a"))
+    source = _store_of(harness)
     source.commit([PutEvent(EventRecord("a", 1, b"there", None, 1.0))], source.own())
     target = MemoryStore()
     target.commit([PutEvent(EventRecord("a", 1, b"here", None, 1.0))], target.own())
@@ -67,25 +67,25 @@ def test_signals_that_were_kept_for_an_id_before_its_tree_came_are_not_overwritt
 
 
 def test_what_an_undo_and_a_step_behind_one_without_a_record_remembered_comes_along() -> None:
-    stage = Stage(1, rollback_supported=True)
-    stage.submit(stage.new("a", unit=""))
-    stage.handle(NoteMade(stage.inbox["a"].token, "old", b"second", request=1, step=2))
-    stage.answer("a", boom())
-    stage.handle(NoteMade(stage.inbox["a"].token, "rollback()\nold", b"undo", request=2))
+    harness = CoreHarness(1, rollback_supported=True)
+    harness.submit(harness.new("a", unit=""))
+    harness.handle(NoteMade(harness.inbox["a"].token, "old", b"second", request=1, step=2))
+    harness.answer("a", boom())
+    harness.handle(NoteMade(harness.inbox["a"].token, "rollback()\nold", b"undo", request=2))
     target = MemoryStore()
 
-    _moved(_store_of(stage), "a", target)
+    _moved(_store_of(harness), "a", target)
 
     assert {note.key: note.value for note in target.notes("a")} == {"old": b"second", "rollback()\nold": b"undo"}
     assert target.notes("a", 1) == []
 
 
 def test_those_who_wait_for_a_key_stand_in_the_same_order_in_the_other_store() -> None:
-    stage = Stage(3)
-    stage.submit(stage.new("p", locks=(KEY,)))
-    children = (stage.new("one", locks=(KEY,)), stage.new("two"), stage.new("three", locks=(KEY,)))
-    stage.answer("p", Suspended(state=b"", children=children))
-    source = _store_of(stage)
+    harness = CoreHarness(3)
+    harness.submit(harness.new("p", locks=(KEY,)))
+    children = (harness.new("one", locks=(KEY,)), harness.new("two"), harness.new("three", locks=(KEY,)))
+    harness.answer("p", Suspended(state=b"", children=children))
+    source = _store_of(harness)
     tree = take_out(source, "p")
     for row in tree["procedures"]:  # as if the second had asked when the third stood in line already
         row["ticket"] = {"p": 1, "one": 2, "two": 4, "three": 3}[row["id"]]

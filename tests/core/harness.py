@@ -1,4 +1,4 @@
-"""A stage for one coordinator: submit, answer what was handed out, look at what was decided."""
+"""A harness for one coordinator: it submits, answers what was handed out, and keeps what was decided."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.messages.outcomes import Failed, Finished, Outcome
 from actorproc.model.policies import TypeMeta
-from actorproc.model.rows.records import ErrorInfo, NewProcedure
+from actorproc.model.rows.records import ErrorInfo, NewProcedure, ProcedureRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
-from actorproc.model.rows.writes import Write
+from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image, compare_with_restored
 
-__all__ = ["Stage", "boom", "difference", "image_of", "later", "restarted"]
+__all__ = ["CoreHarness", "boom", "difference", "heads_of", "image_of", "later", "restarted"]
 
 
 def boom(message: str = "boom", *, retryable: bool = False, after: float | None = None) -> Failed:
@@ -35,7 +35,7 @@ def later(message: str = "busy", after: float | None = None) -> Failed:
     return boom(message, retryable=True, after=after)
 
 
-class Stage:
+class CoreHarness:
     """One coordinator with `workers` ready workers and the type ``T`` (traits as given)."""
 
     def __init__(self, workers: int = 1, **traits: object) -> None:
@@ -57,7 +57,7 @@ class Stage:
         return self._noted(self.core.handle(event, self.now))
 
     def answer_all(self, events: Iterable[StepEnded]) -> Decision:
-        """Answers that come together, as the ring has them decided; what was decided last."""
+        """Answers that come together, as the commit pipeline has them decided; what was decided last."""
         decision, is_open = Decision([], []), False
         for event in events:
             is_open = self.core.take(event, self.now)
@@ -108,22 +108,27 @@ class Stage:
         return [command for command in self.commands if isinstance(command, KillWorker)]
 
 
-def restarted(stage: Stage, *types: TypeMeta, after: float = 0.0, **options: object) -> Stage:
+def restarted(harness: CoreHarness, *types: TypeMeta, after: float = 0.0, **options: object) -> CoreHarness:
     """A manager that starts on what this one has stored, `after` seconds later; it has no workers yet."""
-    again = Stage(0)
-    again.now = stage.now + after
-    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), again.now, types=types, **options)  # type: ignore[arg-type]
-    again.writes = [*stage.writes, *decision.writes]
+    again = CoreHarness(0)
+    again.now = harness.now + after
+    again.core, decision = Coordinator.restore(image_of(harness).snapshot(), again.now, types=types, **options)  # type: ignore[arg-type]
+    again.writes = [*harness.writes, *decision.writes]
     return again
 
 
-def image_of(stage: Stage) -> Image:
+def image_of(harness: CoreHarness) -> Image:
     """What the store would hold."""
     image = Image(RecoverySnapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
+    image.apply(harness.writes)
     return image
 
 
-def difference(stage: Stage) -> str | None:
+def heads_of(harness: CoreHarness) -> dict[str, ProcedureRecord]:
+    """The head of each procedure, as written last."""
+    return {write.record.id: write.record for write in harness.writes if isinstance(write, PutProcedure)}
+
+
+def difference(harness: CoreHarness) -> str | None:
     """How memory differs from what a restart would give."""
-    return compare_with_restored(stage.core, image_of(stage))
+    return compare_with_restored(harness.core, image_of(harness))
