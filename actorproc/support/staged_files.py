@@ -104,7 +104,7 @@ def _check(found: os.stat_result, size: int) -> None:
         raise ValueError(msg)
 
 
-def mapped(path: str, size: int) -> memoryview | None:
+def mapped(path: bytes, size: int) -> memoryview | None:
     """In a worker: the first bytes of a file of the store, mapped; None when it is not there, or has fewer."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

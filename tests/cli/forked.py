@@ -68,9 +68,10 @@ class ForkedCommands:
 
 def _import_all() -> None:
     for package in ("actorproc.cli", "actorproc.report.schema"):
-        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            importlib.import_module(f"{package}.{module.name}")
-    for name in ("client", "reader", "stopped", "why", "store.lmdb"):
+        path = importlib.import_module(package).__path__
+        for module in pkgutil.walk_packages(path, f"{package}."):
+            importlib.import_module(module.name)
+    for name in ("api.client", "api.reader", "api.stopped", "report.why", "store.lmdb.store"):
         importlib.import_module(f"actorproc.{name}")
 
 

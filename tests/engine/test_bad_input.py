@@ -499,7 +499,8 @@ def test_files_of_others_in_the_directory_are_left_alone(tmp_path, open_manager)
 
 WITHOUT_RIGHTS = """
 import os, sys
-from actorproc import EngineError, ProcedureManager, assembly  # its files may be out of reach as well, afterwards
+from actorproc import EngineError, ProcedureManager
+from actorproc.api.home import assembly  # its files may be out of reach as well, afterwards
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)

@@ -38,8 +38,8 @@ class ShortMessages:
 
 
 def dispatcher_of(**given: Any) -> CommandExecutor:
-    names = ("pool", "store", "replies", "waiters", "clock", "hire", "staff")
-    own = {"ledger": InFlightTable(), "types": TypeTable(), "recent_ends": ResultCache()}
+    names = ("pool", "store", "replies", "waiters", "clock", "hire", "worker_table")
+    own = {"in_flight": InFlightTable(), "types": TypeTable(), "recent_ends": ResultCache()}
     parts: dict[str, Any] = dict.fromkeys(names) | own | given
     return CommandExecutor(**parts)
 

@@ -236,7 +236,7 @@ def test_the_step_log_tells_paths_times_workers_and_sizes(open_manager):
     assert (last.outcome, last.output_bytes) == ("done", len(last.output))
     plain = json.loads(json.dumps(last.to_dict()))
     assert plain["kind"] == "commit"
-    assert list(plain)[:4] == ["path", "procedure", "number", "kind"]
+    assert list(plain)[:4] == ["path", "procedure", "number", "generation"]
     assert "state" not in plain
 
 

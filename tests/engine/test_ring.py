@@ -61,8 +61,8 @@ def _pipeline(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
     unused: Any = None
     given: dict[str, Any] = {
         "store": unused,
-        "persister": unused,
-        "ledger": unused,
+        "store_port": unused,
+        "in_flight": unused,
         "act": unused,
         "send_ahead": lambda _batch: None,
         "stored": lambda _batch, _seconds: None,

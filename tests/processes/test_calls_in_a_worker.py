@@ -65,8 +65,8 @@ give(desk, 1, 100)
 roster.serve()
 give(desk, 101, 100 + STEPS)
 # By the clock something more is looked at once a millisecond: a step takes as long as it takes.
-import actorproc.workers.child.process_state.process_state as surroundings
-surroundings._LOOK_EVERY = guard._surroundings._filling_takes = float("inf")
+import actorproc.workers.child.process_state.process_state as process_state
+process_state._LOOK_EVERY = guard._process_state._filling_takes = float("inf")
 calls, _ = calls_of(roster.serve)
 assert outlet.answers == 100 + STEPS
 print(calls / STEPS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 
@@ -297,13 +298,13 @@ class CommandExecutor:
         if definition is None:
             self._refuse(token, f"no class or loader is registered for {type_name!r}")
             return
-        payload, codec, version, is_own, file, size = None, "", 0, False, "", 0
+        payload, codec, version, is_own, file, size = None, "", 0, False, b"", 0
         is_ahead = bool(self._ahead) and token in self._ahead
         if state is not None:
             payload, codec, version = state.state, state.codec, state.version
             is_own = len(payload) >= LARGE and OWN_STATES.take(token.procedure, payload)
             if len(payload) >= IN_FILES and may_map and not state.output:
-                file = self._store.place_of(token.procedure, state.number) or ""
+                file = os.fsencode(self._store.place_of(token.procedure, state.number) or "")
                 if file:
                     is_ahead, size = True, len(payload)
             room = 0 if is_ahead else len(payload)

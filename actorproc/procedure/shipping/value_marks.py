@@ -6,7 +6,6 @@ by the identity of its code, and by its defaults, attributes and closure.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import itertools
 import os
@@ -77,7 +76,11 @@ def _mark(value: Any, marking: _Marking) -> bytes | None:
 
 
 def _short(mark: bytes) -> bytes:
-    return mark if len(mark) <= _LONGEST else b"d" + hashlib.blake2b(mark, digest_size=_LONGEST - 1).digest()
+    if len(mark) <= _LONGEST:
+        return mark
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which a worker does without
+
+    return b"d" + hashlib.blake2b(mark, digest_size=_LONGEST - 1).digest()
 
 
 def _numbered(*parts: Any) -> None:
@@ -95,6 +98,8 @@ class _Marking(pickle.Pickler):
 
     def digest(self, value: Any) -> bytes | None:
         """The mark of a value that consists of parts."""
+        import hashlib  # noqa: PLC0415 - as above
+
         try:
             self.dump(value)
             found = hashlib.blake2b(self._file.getbuffer(), digest_size=_LONGEST - 1)

@@ -180,7 +180,7 @@ class _Worker:
         take_over(prepare.program)
         permit_size(prepare.max_state)
         permit_calls(prepare.max_call)
-        self._worker_runtime.room = prepare.room
+        self._worker_runtime.room = os.fsdecode(prepare.room)
         channel.limiter.process_limit.room = prepare.process_room
         self._worker_runtime.log_level = log_channel.install(
             channel, prepare.log_level, prepare.program, self._worker_runtime.current_here

@@ -124,7 +124,7 @@ class LocalPool:
                 process_room="" if self._rooms.pids is None else str(self._rooms.pids.folder),
                 max_state=self._max_state,
                 max_call=self._max_call,
-                room=self._room,
+                room=os.fsencode(self._room),
                 program=host_program(),
             )
             recipe = Recipe(

@@ -102,8 +102,8 @@ class Prepare(_Frame, frozen=True, array_like=True, tag="prepare", gc=False):
     """Bytes that a state, an output or another value may have if they are more than by default."""
     max_call: int = 0
     """Bytes that arguments or a result of an executor's call may have if they are more than by default."""
-    room: str = ""
-    """Directory for files with long outputs; "": there is none."""
+    room: bytes = b""
+    """Directory for files with long outputs, as the system has its name; empty: there is none."""
     program: HostProgram = HostProgram()
     """Settings of the host program."""
 
@@ -158,7 +158,7 @@ class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     generation: int = 1
     begun: int = 0
     """Steps of earlier generations: what the step sees as its number counts from there."""
-    file: str = ""
+    file: bytes = b""
     """Its state `is_ahead`: it stands at the beginning of this file of the store, and the worker maps it."""
     size: int = 0
     """Bytes of that state."""
