@@ -81,6 +81,7 @@ from actorproc.errors import (
     StoreFormat,
     StoreInUse,
     UnknownProcedure,
+    UnknownStep,
     UnknownType,
     UsageError,
     ValueNotDecodable,
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
         SlotHealth,
     )
     from actorproc.report.metrics import Metrics
+    from actorproc.report.states import StateInfo
     from actorproc.report.step_log import StepInfo
     from actorproc.workers.base import WorkerInfo
     from actorproc.workers.os.frozen import freeze_support
@@ -199,6 +201,7 @@ __all__ = [
     "StateTooLarge",
     "Status",
     "StepFailure",
+    "StateInfo",
     "StepInfo",
     "StepTimeout",
     "StorageUnavailable",
@@ -207,6 +210,7 @@ __all__ = [
     "StoreInUse",
     "StoreReader",
     "UnknownProcedure",
+    "UnknownStep",
     "UnknownType",
     "UsageError",
     "ValueAdapter",
@@ -267,6 +271,7 @@ _LAZY = {
     "SlotHealth": "actorproc.report.info",
     "StateMachineProcedure": "actorproc.procedure.authoring.machine",
     "Status": "actorproc.procedure.authoring.status",
+    "StateInfo": "actorproc.report.states",
     "StepInfo": "actorproc.report.step_log",
     "ProcedureClient": "actorproc.api.client",
     "StoreReader": "actorproc.api.reader",

@@ -10,6 +10,7 @@
     │   ├── DuplicateType           another class or loader has this name already
     │   ├── DuplicateProcedure      this id exists with another type or another initial state
     │   ├── UnknownProcedure        no procedure has this id
+    │   ├── UnknownStep             a step log has no such record
     │   ├── StateNotEncodable       a field cannot be stored so that it comes back as it was
     │   ├── StateTooLarge           a state or an output exceeds the configured limit
     │   ├── ValueNotDecodable       a stored output or payload does not fit the classes of today
@@ -79,6 +80,7 @@ __all__ = [
     "StoreFormat",
     "StoreInUse",
     "UnknownProcedure",
+    "UnknownStep",
     "UnknownType",
     "UsageError",
     "ValueNotDecodable",
@@ -119,6 +121,10 @@ class DuplicateProcedure(UsageError):
 
 class UnknownProcedure(UsageError, LookupError):
     """No procedure in this store has this id."""
+
+
+class UnknownStep(UsageError, LookupError):
+    """The step log of a procedure has no such record: it was trimmed, was not needed, or never was."""
 
 
 class StateNotEncodable(UsageError, TypeError):

@@ -15,7 +15,7 @@ from actorproc.engine.messages import Described, Ending, ManagerMetrics, Manager
 from actorproc.errors import ActorprocError, EngineError, InternalError, StoreDamaged, UnknownProcedure
 from actorproc.model.ids import StepToken, WorkerId, check_id
 from actorproc.model.policies import LockMode
-from actorproc.model.rows.records import LockRecord, ProcedureRecord
+from actorproc.model.rows.records import LockRecord, NoteRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import Phase
 from actorproc.report.info import (
     AuditInfo,
@@ -213,12 +213,20 @@ class StoredQueries:
 
     def steps(self, id: str) -> list[StepInfo]:
         """The step log."""
+        return step_infos_of(*self.log(id))
+
+    def log(self, id: str) -> tuple[ProcedureRecord, list[StepRecord]]:
+        """The head and all records of one generation."""
         head = self.head(id)
         while True:
             records = self._store.steps(id)
             before, head = head, self.head(id)
             if head.generation == before.generation:
-                return step_infos_of(head, records)
+                return head, records
+
+    def notes(self, id: str, step: int) -> list[NoteRecord]:
+        """Notes that the step of this number has written so far."""
+        return self._store.notes(id, step)
 
     def locks(self, now: float) -> list[LockInfo]:
         """The lock table at `now`, with the live queues."""

@@ -16,6 +16,7 @@ from actorproc.report.listing import ListFilter
 from actorproc.report.step_log import StepInfo
 
 if TYPE_CHECKING:
+    from actorproc.report.states import StateInfo
     from actorproc.report.why import Cause, EngineFacts
 
 __all__ = ["ReadVerbs"]
@@ -168,6 +169,46 @@ class ReadVerbs(ABC):
         """
         with self._asking() as queries:
             return queries.steps(id)
+
+    def states(self, id: str) -> _List[StateInfo]:
+        """The states of a procedure over time, decoded without its class and with secrets masked.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            One `StateInfo` for each record that is left, in order; record 1 has the input.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+        """
+        from actorproc.report.states import state_infos_of  # noqa: PLC0415 - a list need not wait for it
+
+        with self._asking() as queries:
+            return state_infos_of(*queries.log(id))
+
+    def state(self, id: str, step: int | None = None) -> StateInfo:
+        """One state of a procedure, decoded without its class and with secrets masked, with the notes of its step.
+
+        Args:
+            id: The procedure.
+            step: Number of the record: the state from which the step of this number runs. Default: None, the newest
+                state.
+
+        Returns:
+            A `StateInfo`.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            UnknownStep: There is no such record; the message says whether it was trimmed.
+            InvalidId: The id is no id.
+        """
+        from actorproc.report.states import state_of  # noqa: PLC0415 - a list need not wait for it
+
+        with self._asking() as queries:
+            head, records = queries.log(id)
+            return state_of(head, records, step, queries.notes)
 
     def locks(self) -> _List[LockInfo]:
         """The lock table: every granted lock with its holder, its age, and its queue of waiters in order."""

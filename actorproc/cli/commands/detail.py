@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.commands.inspect import what_of
+from actorproc.cli.commands.states import value_lines
 from actorproc.cli.output.output import Column, Output, complain
 from actorproc.cli.output.text import ago, clipped, duration, plain_line, size_of
 from actorproc.cli.select.common import (
@@ -26,7 +27,9 @@ from actorproc.cli.select.common import (
 
 if TYPE_CHECKING:
     from actorproc.model.rows.records import ErrorInfo
+    from actorproc.procedure.values.viewing import ShownValue
     from actorproc.report.info import AuditInfo, LockInfo, ProcedureInfo, ProcedureTree
+    from actorproc.report.states import StateInfo
     from actorproc.report.step_log import StepInfo
     from actorproc.report.why import Cause
 
@@ -56,15 +59,28 @@ def _show(options: argparse.Namespace) -> int:
             if lock.holder == name or any(waiter.procedure == name for waiter in lock.waiters)
         ]
         audit = reader.audit(name)
+        states = reader.states(name)
+    values = _values_of(states)
     detail = {
         **info.to_dict(),
         "last_steps": [step.to_dict() for step in steps[-_LAST:]],
         "held": [lock.to_dict() for lock in locks if lock.holder == name],
         "waits_for": [lock.to_dict() for lock in locks if lock.holder != name],
         "audit": [row.to_dict() for row in audit],
+        **{title: None if shown is None else shown.plain() for title, shown in values.items()},
     }
-    output.one("procedure-detail", detail, lambda: _show_lines(options, info, steps, locks, audit), name=name)
+    output.one("procedure-detail", detail, lambda: _show_lines(options, info, steps, locks, audit, values), name=name)
     return OK
+
+
+def _values_of(states: list[StateInfo]) -> dict[str, ShownValue | None]:
+    """The first state, the newest one, and the output."""
+    known = [info.state for info in states if info.state is not None]
+    return {
+        "input": states[0].state if states and states[0].number == 1 else None,
+        "fields": known[-1] if known else None,
+        "output": next((info.output for info in reversed(states) if info.output is not None), None),
+    }
 
 
 def _show_lines(
@@ -73,9 +89,11 @@ def _show_lines(
     steps: list[StepInfo],
     locks: list[LockInfo],
     audit: list[AuditInfo],
+    values: dict[str, ShownValue | None],
 ) -> Iterator[str]:
     now = time.time()
     yield from _fields(_head_of(info, now))
+    yield from _values_lines(values)
     for title, error in (("error", info.error), ("its undo fails", info.undo_error)):
         if error is not None:
             yield ""
@@ -108,6 +126,16 @@ def _show_lines(
     if info.finished_at is None:
         yield ""
         yield f"what it waits for: {typed(options, 'why', info.id)}"
+
+
+def _values_lines(values: dict[str, ShownValue | None]) -> Iterator[str]:
+    output, fields, first = values["output"], values["fields"], values["input"]
+    if output is not None:
+        yield from value_lines(output, "output")
+    if fields is not None:
+        yield from value_lines(fields, "fields" if output is None else "last fields", _LAST)
+    if first is not None and first != fields:
+        yield from value_lines(first, "input", _LAST)
 
 
 def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  # noqa: C901 - a list of fields

@@ -22,6 +22,7 @@ from actorproc.errors import (
     StoreDamaged,
     StoreInUse,
     UnknownProcedure,
+    UnknownStep,
     UsageError,
 )
 
@@ -73,7 +74,7 @@ def code_of(error: BaseException) -> int:
         return TIMED_OUT
     if isinstance(error, ProcedureFailed):
         return FAILED
-    if isinstance(error, UnknownProcedure):
+    if isinstance(error, UnknownProcedure | UnknownStep):
         return NOT_FOUND
     if isinstance(error, NotAllowed | ManagerBusy | KeyPoisoned | DuplicateProcedure | StoreInUse):
         return REFUSED

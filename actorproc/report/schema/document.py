@@ -14,6 +14,7 @@ from actorproc.report.deploy_report import DeployReport
 from actorproc.report.info import AuditInfo, Health, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.report.metrics import Metrics
 from actorproc.report.schema.shape import TIMES, VERSION
+from actorproc.report.states import Difference
 from actorproc.report.step_log import StepInfo
 from actorproc.report.why import Cause
 from actorproc.workers.base import WorkerInfo
@@ -29,9 +30,30 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "held": list[LockInfo],
         "waits_for": list[LockInfo],
         "audit": list[AuditInfo],
+        "input": Any,
+        "fields": Any,
+        "output": Any,
     },
     "tree": ProcedureTree,
     "step": StepInfo,
+    "state": {
+        "procedure": str,
+        "number": int,
+        "kind": Literal["step", "commit", "rollback"],
+        "at": float,
+        "outcome": str,
+        "position": str,
+        "type_name": str,
+        "version": int,
+        "codec": str,
+        "size": int,
+        "state": Any,
+        "output": Any,
+        "notes": dict[str, Any],
+        "changed": list[str],
+        "missing": str,
+    },
+    "diff": {"procedure": str, "first": int, "second": int, "changes": list[Difference]},
     "lock": LockInfo,
     "poison": PoisonInfo,
     "signal": SignalInfo,

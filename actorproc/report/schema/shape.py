@@ -33,12 +33,20 @@ TIMES = frozenset(
 """Fields that hold moments: epoch seconds in Python, text in JSON."""
 
 
+_USERS = {
+    "outcome": ("result",),
+    "procedure-detail": ("input", "fields", "output"),
+    "state": ("state", "output", "notes"),
+}
+"""Fields that hold values of user's code, whatever is in them."""
+
+
 def shaped(kind: str, value: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
     """A struct as the JSON object of its kind: ``{"schema": 1, "object": "procedure", "id": …}``."""
     fields = value if isinstance(value, dict) else plain_dict(value)
     shown = {"schema": VERSION, "object": kind, **_timed(fields)}
-    if kind == "outcome":  # what came of a procedure is the user's own: a number under "at" is no moment of ours
-        shown["result"] = _finite(fields["result"])
+    for name in _USERS.get(kind, ()):  # the user's own: a number under "at" is no moment of ours
+        shown[name] = _finite(fields[name])
     return shown
 
 
