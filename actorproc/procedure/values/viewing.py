@@ -364,8 +364,8 @@ def _element(described: Any) -> str:
     kind, size, unit = match.groups()
     if kind in _KINDS:
         return _KINDS[kind] + (str(int(size) * 8) if size and kind not in "b?" else "")
-    names: dict[str, str] = {"S": "bytes", "U": "text", "M": "datetime64", "m": "timedelta64", "V": "raw bytes"}
-    return names[kind] + (unit or "")
+    words: dict[str, str] = {"S": "bytes", "U": "text", "M": "datetime64", "m": "timedelta64", "V": "raw bytes"}
+    return words[kind] + (unit or "")
 
 
 def _shape(shape: Any) -> str:
