@@ -14,7 +14,7 @@ from actorproc.procedure.values.viewing import ShownValue, differences, viewed, 
 
 __all__ = [
     "POSITION",
-    "Difference",
+    "StateChange",
     "StateInfo",
     "changes_between",
     "missing_record",
@@ -28,7 +28,7 @@ POSITION = "(position)"
 """Stands for the place of a saga or a machine among the paths of its fields."""
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class StateChange(msgspec.Struct, frozen=True, kw_only=True):
     """One place where two states differ."""
 
     path: str
@@ -146,17 +146,17 @@ def state_of(
     return state_info_of(head, records[place], before=before, notes=notes(head.id, number))
 
 
-def changes_between(before: StateInfo, after: StateInfo) -> list[Difference]:
+def changes_between(before: StateInfo, after: StateInfo) -> list[StateChange]:
     """The places where two states of one procedure differ."""
     return list(_changes_between(before, after))
 
 
-def _changes_between(before: StateInfo, after: StateInfo) -> Iterator[Difference]:
+def _changes_between(before: StateInfo, after: StateInfo) -> Iterator[StateChange]:
     if before.position != after.position:
-        yield Difference(path=POSITION, before=before.position or None, after=after.position or None)
+        yield StateChange(path=POSITION, before=before.position or None, after=after.position or None)
     if before.state is not None and after.state is not None:
         for path, old, new in differences(before.state, after.state):
-            yield Difference(path=path, before=old, after=new)
+            yield StateChange(path=path, before=old, after=new)
 
 
 def missing_record(head: ProcedureRecord, number: int, records: Sequence[StepRecord]) -> str:

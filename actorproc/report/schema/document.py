@@ -14,7 +14,7 @@ from actorproc.report.deploy_report import DeployReport
 from actorproc.report.info import AuditInfo, Health, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.report.metrics import Metrics
 from actorproc.report.schema.shape import TIMES, VERSION
-from actorproc.report.states import Difference
+from actorproc.report.states import StateChange
 from actorproc.report.step_log import StepInfo
 from actorproc.report.why import Cause
 from actorproc.workers.base import WorkerInfo
@@ -53,7 +53,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "changed": list[str],
         "missing": str,
     },
-    "diff": {"procedure": str, "first": int, "second": int, "changes": list[Difference]},
+    "diff": {"procedure": str, "first": int, "second": int, "changes": list[StateChange]},
     "lock": LockInfo,
     "poison": PoisonInfo,
     "signal": SignalInfo,
