@@ -160,6 +160,7 @@ class StepFailure(ActorprocError):
 
     ``traceback_text`` is the remote traceback, or the crash report, as text ("" when there is none). ``procedure`` and
     ``step`` say where it failed: the id of the procedure itself, or of the member of its tree ("" and 0: not known).
+    ``step_name`` is the name of that step; None: it has a number only.
     ``original`` is the exception that user code raised, rebuilt from data, where the procedure class names its class in
     `uses`; else None.
     """
@@ -169,6 +170,7 @@ class StepFailure(ActorprocError):
         self.traceback_text = traceback_text
         self.procedure = ""
         self.step = 0
+        self.step_name: str | None = None
         self.original: BaseException | None = None
 
 
@@ -240,8 +242,9 @@ class DeadlockDetected(StepFailure):
 class ProcedureFailed(ActorprocError):
     """The procedure ended `FAILED` or `ROLLEDBACK`.
 
-    ``id``, ``state`` ("FAILED" or "ROLLEDBACK") and ``step`` say where; ``cause`` is a `StepFailure`;
-    ``traceback_text`` is the remote traceback. ``leftovers`` says, one sentence each, what the rollback did not undo.
+    ``id``, ``state`` ("FAILED" or "ROLLEDBACK"), ``step`` and ``step_name`` (None: it has a number only) say where;
+    ``cause`` is a `StepFailure`; ``traceback_text`` is the remote traceback.
+    ``leftovers`` says, one sentence each, what the rollback did not undo.
     """
 
     def __init__(
@@ -251,6 +254,7 @@ class ProcedureFailed(ActorprocError):
         id: str = "",
         state: str = "",
         step: int = 0,
+        step_name: str | None = None,
         cause: StepFailure | None = None,
         leftovers: tuple[str, ...] = (),
     ) -> None:
@@ -259,6 +263,7 @@ class ProcedureFailed(ActorprocError):
         self.id = id
         self.state = state
         self.step = step
+        self.step_name = step_name
         self.cause = cause
 
     @property
@@ -370,7 +375,8 @@ class InternalError(ActorprocError):
 class ResultTimeout(TimeoutError):
     """The time limit of a wait passed before the procedure ended; the procedure goes on.
 
-    ``id`` names it. ``phase`` (None: not known), ``step`` and ``reason`` ("": none is known) say how it stood then.
+    ``id`` names it. ``phase`` (None: not known), ``step``, ``step_name`` (None: it has a number only) and ``reason``
+    ("": none is known) say how it stood then.
     """
 
     def __init__(
@@ -380,12 +386,14 @@ class ResultTimeout(TimeoutError):
         id: str = "",
         phase: str | None = None,
         step: int = 0,
+        step_name: str | None = None,
         reason: str = "",
     ) -> None:
         super().__init__(message)
         self.id = id
         self.phase = phase
         self.step = step
+        self.step_name = step_name
         self.reason = reason
 
 

@@ -16,6 +16,7 @@ from actorproc.engine.messages import Described, Ending, Patience
 from actorproc.engine.reply_router import take_back
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ProcedureFailed, ProcedureParked, ResultTimeout
+from actorproc.model.names import step_in_words
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
 from actorproc.report.failures import failure_of
@@ -378,8 +379,9 @@ def late(id: str, timeout: float | timedelta | None, seen: Described | None) -> 
     if seen is None:
         return ResultTimeout(f"{msg}; how it stands is not known now", id=id)
     step, reason = seen.record.step, seen.reason or ""
-    words = f"{msg}: it is {seen.phase} at step {step}" + (f" ({reason})" if reason else "")
-    return ResultTimeout(words, id=id, phase=str(seen.phase), step=step, reason=reason)
+    name = seen.record.current_name
+    words = f"{msg}: it is {seen.phase} at {step_in_words(step, name)}" + (f" ({reason})" if reason else "")
+    return ResultTimeout(words, id=id, phase=str(seen.phase), step=step, step_name=name, reason=reason)
 
 
 def _result_of(future: Future[Ending], timeout: float | None) -> Ending:

@@ -13,6 +13,7 @@ from typing import NoReturn, Self
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.engine.runtime.subscription import FeedMark, Subscription
 from actorproc.errors import ManagerStopped, ResultTimeout
+from actorproc.model.names import step_in_words
 from actorproc.report.changes import Change, Overflow
 
 __all__ = ["Watch"]
@@ -77,8 +78,15 @@ class Watch:
         if last is None:
             return ResultTimeout(says, id=self.id or "")
         reason = f" ({last.reason})" if last.reason else ""
-        words = f"{says}: {last.id} is {last.phase} at step {last.step}{reason}"
-        return ResultTimeout(words, id=last.id, phase=str(last.phase), step=last.step, reason=last.reason or "")
+        words = f"{says}: {last.id} is {last.phase} at {step_in_words(last.step, last.step_name)}{reason}"
+        return ResultTimeout(
+            words,
+            id=last.id,
+            phase=str(last.phase),
+            step=last.step,
+            step_name=last.step_name,
+            reason=last.reason or "",
+        )
 
     def close(self) -> None:
         """Watch no more. Idempotent; may be called from any thread, also while another one waits in it."""

@@ -144,6 +144,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     step_age: float | None
     progress: float | None
     message: str | None
+    step_name: str | None = None
 
 
 class ManagerStatus(msgspec.Struct, frozen=True):
@@ -177,6 +178,7 @@ class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     uptime: float
     procedures: dict[str, ProcedureCounts]
     steps: dict[str, StepCounts]
+    named_steps: dict[str, dict[str, StepCounts]]
     histograms: dict[str, Histogram]
     replayed: int
     stale_results: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-__all__ = ["READ_LATER", "no_class_registered"]
+__all__ = ["READ_LATER", "no_class_registered", "step_in_words"]
 
 READ_LATER = "it cannot be read now, and is tried again"
 """How the reason begins of a step that is put off for an I/O error, or for files that are being replaced."""
@@ -21,6 +21,16 @@ def no_class_registered(type_name: str, known: Iterable[str]) -> str:
         known: the names that are registered.
     """
     return _in_words(type_name, tuple(known))
+
+
+def step_in_words(step: int, name: str | None) -> str:
+    """A step as people read it: "step 3", or "step 3 (ship)" where steps of its class have names.
+
+    Args:
+        step: its number.
+        name: its name; None or "": it has none.
+    """
+    return f"step {step} ({name})" if name else f"step {step}"
 
 
 @functools.lru_cache(maxsize=256)

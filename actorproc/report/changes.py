@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from actorproc.model.lines import plain_line
+from actorproc.model.names import step_in_words
 from actorproc.model.plain import plain_dict
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
@@ -69,6 +70,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The state before; INITIALIZING for a procedure that is new."""
     step: int
     attempt: int
+    step_name: str | None = None
+    """Name of the step, or the label of what is being undone; None: it has a number only."""
     error: ErrorInfo | None = None
     reason: str | None = None
     """Reason for this phase, in words."""
@@ -113,6 +116,8 @@ class ProcedureEvent(msgspec.Struct, frozen=True, kw_only=True):
     state: ProcedureState
     step: int
     attempt: int
+    step_name: str | None = None
+    """Name of the step, or the label of what is being undone; None: it has a number only."""
     error: ErrorInfo | None = None
     reason: str | None = None
     key: str | None = None
@@ -128,7 +133,7 @@ class ProcedureEvent(msgspec.Struct, frozen=True, kw_only=True):
         if self.key is not None:
             line += f" key {self.key!r}"
         elif self.attempt:
-            line += f" step {self.step} attempt {self.attempt}"
+            line += f" {step_in_words(self.step, self.step_name)} attempt {self.attempt}"
         if self.error is not None:
             line = f"{line}: {self.error.type_name}: {self.error.message}"
         elif self.reason:
@@ -160,6 +165,7 @@ class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
     type_name: str | None = None
     step: int | None = None
     attempt: int | None = None
+    step_name: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold, in this order of fields."""
@@ -171,7 +177,8 @@ class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
         if self.pid is not None:
             line += f" pid {self.pid}"
         if self.id is not None:
-            line += f" in {self.type_name} {self.id} step {self.step} attempt {self.attempt}"
+            line += f" in {self.type_name} {self.id} {step_in_words(self.step or 0, self.step_name)}"
+            line += f" attempt {self.attempt}"
         return plain_line(f"{line}: {self.reason}" if self.reason else line)
 
 

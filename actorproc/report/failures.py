@@ -16,6 +16,7 @@ from actorproc.errors import (
     WorkerCrashed,
     WorkerEnded,
 )
+from actorproc.model.names import step_in_words
 from actorproc.model.rows.records import ErrorInfo, Leftover, ProcedureRecord
 
 __all__ = ["cause_of", "failure_of"]
@@ -39,7 +40,7 @@ def cause_of(error: ErrorInfo) -> StepFailure:
     An error that a child brought to its root is of the child's class, and has its crash report.
     """
     cause = _cause_of(error)
-    cause.procedure, cause.step = error.procedure, error.step
+    cause.procedure, cause.step, cause.step_name = error.procedure, error.step, error.step_name or None
     return cause
 
 
@@ -83,15 +84,17 @@ def failure_of(record: ProcedureRecord) -> ProcedureFailed:
     error = record.error
     kind = ProcedureAborted if error is not None and error.kind == "aborted" else ProcedureFailed
     step = error.step if error is not None and error.step else record.step
+    name = (error.step_name if error is not None and error.step else record.step_name) or None
     cause = cause_of(error) if error is not None else None
     where = f" in {error.procedure}" if error is not None and error.procedure not in {"", record.id} else ""
     why = f": {cause}" if cause is not None else ""
     left = f"; left behind: {_listed(record.leftovers)}" if record.leftovers else ""
     return kind(
-        f"{record.type_name} {record.id} ended {record.state} at step {step}{where}{why}{left}",
+        f"{record.type_name} {record.id} ended {record.state} at {step_in_words(step, name)}{where}{why}{left}",
         id=record.id,
         state=str(record.state),
         step=step,
+        step_name=name,
         cause=cause,
         leftovers=tuple(map(str, record.leftovers)),
     )

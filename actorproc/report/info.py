@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from actorproc.model.ids import name_of_event
+from actorproc.model.names import step_in_words
 from actorproc.model.plain import plain_dict
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.reports import KeptSignal
@@ -87,6 +88,14 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Number of its beginnings: `Status.again`, and a submit that restarts what has ended, begin a new one."""
     trimmed: int = 0
     """Steps whose records were removed from its step log: records 2 to ``trimmed + 1``."""
+    step_name: str | None = None
+    """Name of the step: that of a `Saga`, the state of a `StateMachineProcedure`, the label of what is being undone.
+    None: it has a number only, or has ended well."""
+
+    @property
+    def step_in_words(self) -> str:
+        """The step by name and number: "step 3 (ship)"; by number alone where it has no name."""
+        return step_in_words(self.step, self.step_name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""
@@ -375,6 +384,7 @@ def info_of(
         root_id=record.root,
         run=record.run,
         step=record.step,
+        step_name=record.current_name,
         attempt=record.attempt,
         errors=record.errors,
         crashes=record.crashes,

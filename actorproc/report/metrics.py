@@ -71,6 +71,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """By type."""
     steps: dict[str, StepCounts]
     """By type."""
+    named_steps: dict[str, dict[str, StepCounts]]
+    """By type and name of the step ("undo reserve": its undo), of classes whose steps have names; 200 at most."""
     replayed: int
     """Steps handed out a second time because their first answer never came."""
     stale_results: int
@@ -131,6 +133,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         yield from _head("step_seconds", "histogram", "Seconds of steps in their workers.")
         for name, steps in sorted(self.steps.items()):
             yield from _buckets("step_seconds", steps.seconds, type=name)
+        yield from _head("step_duration_seconds", "histogram", "Seconds of steps in their workers, by name.")
+        for name, named in self.named_steps.items():
+            for step, steps in named.items():
+                yield from _buckets("step_duration_seconds", steps.seconds, type=name, step=step)
         for name, value, help_text in (
             ("steps_replayed_total", self.replayed, "Steps handed out again because no answer came."),
             ("stale_results_total", self.stale_results, "Answers dropped because their step was given to another."),

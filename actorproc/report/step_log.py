@@ -40,6 +40,10 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds it took in its worker: its state was loaded, if the worker did not have it, and it ran."""
     outcome: str
     """Result of the step: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
+    step_name: str | None
+    """Name of the step that ended with this record, or the label of what was undone; None: it has a number only."""
+    next_name: str | None
+    """Name of the step that runs from this record; None: it has a number only, or none follows."""
     label: str | None
     """The undo unit that was undone, or that the next step belongs to."""
     attempts: int
@@ -82,14 +86,16 @@ def step_infos_of(head: ProcedureRecord, records: Sequence[StepRecord]) -> list[
     """The public view of a step log, in order; `head` was stored with the newest of the records."""
     found = []
     generation = head.generation
+    names = {record.number: record.step_name for record in records}
     for record in reversed(records):
         # Records between the first one and those that are left may be trimmed, and beginnings of generations with them.
-        found.append(_step_info_of(record, head.first_generation if record.number == 1 else generation))
+        step = record.label if record.kind is StepKind.ROLLBACK else names.get(record.number - 1)
+        found.append(_step_info_of(record, head.first_generation if record.number == 1 else generation, step or None))
         generation -= record.outcome == "again"
     return found[::-1]
 
 
-def _step_info_of(record: StepRecord, generation: int) -> StepInfo:
+def _step_info_of(record: StepRecord, generation: int, step_name: str | None) -> StepInfo:
     """The public view of a record of the step log."""
     is_run = record.slot >= 0
     return StepInfo(
@@ -103,6 +109,8 @@ def _step_info_of(record: StepRecord, generation: int) -> StepInfo:
         finished_at=record.at if is_run else None,
         elapsed=record.elapsed if is_run else None,
         outcome=record.outcome,
+        step_name=step_name,
+        next_name=record.step_name,
         label=record.label,
         attempts=record.attempts,
         slot=record.slot,

@@ -136,7 +136,7 @@ class _Inquiry:
         where = f" on worker {step.slot} (pid {step.pid})" if step is not None else ""
         again = f", attempt {info.attempt}" if info.attempt > 1 else ""
         said = f": {step.message}" if step is not None and step.message else ""
-        says = f"runs step {info.step}{again} for {span(age)}{where}{said}"
+        says = f"runs {info.step_in_words}{again} for {span(age)}{where}{said}"
         if info.error is not None and (info.errors or info.crashes):
             says += f" (it failed before: {_error(info)})"
         return self._cause(
@@ -154,10 +154,10 @@ class _Inquiry:
             f"{count} {name}" for count, name in ((info.errors, "errors"), (info.crashes, "crashes")) if count
         )
         if (info.reason or "").startswith(READ_LATER):
-            return self._timed(info, f"has step {info.step} to do; {info.reason}; next try", (), kind="retrying")
-        says = f"fails at step {info.step} and is retried ({counts or 'once'}): {_error(info)}"
+            return self._timed(info, f"has {info.step_in_words} to do; {info.reason}; next try", (), kind="retrying")
+        says = f"fails at {info.step_in_words} and is retried ({counts or 'once'}): {_error(info)}"
         if stuck:
-            says = f"cannot go back and fails at step {info.step}, again and again ({counts}): {_error(info)}"
+            says = f"cannot go back and fails at {info.step_in_words}, again and again ({counts}): {_error(info)}"
         repairs = (
             (f"{command('bypass', info.id)} --force",)
             if stuck
@@ -228,7 +228,7 @@ class _Inquiry:
             return self._outstaying(info, says, step)
         if step is not None:
             age = f" for {span(step.age)}" if step.age is not None else ""
-            says += f"; its undo runs{age} on worker {step.slot} (pid {step.pid})"
+            says += f"; its undo{_named(info)} runs{age} on worker {step.slot} (pid {step.pid})"
             if info.undo_error is not None:
                 says += f" (it failed before: {_words(info.undo_error)})"
             return self._cause(info, "rolling-back", says, command("stack", info.id))
@@ -236,7 +236,8 @@ class _Inquiry:
             return self._timed(info, f"{says}; {info.reason}; next try", (), kind="rolling-back")
         if info.undo_error is not None:
             count = info.errors + info.crashes
-            says += f"; its undo failed {count} time{'' if count == 1 else 's'}: {_words(info.undo_error)}; next try"
+            times = f"{count} time{'' if count == 1 else 's'}"
+            says += f"; its undo{_named(info)} failed {times}: {_words(info.undo_error)}; next try"
             bypass = f"{command('bypass', info.root_id)} --children"
             return self._timed(info, says, (command("steps", info.id), bypass), kind="rolling-back")
         others = [
@@ -265,7 +266,7 @@ class _Inquiry:
         said = f": {step.message}" if step.message else ""
         told = span(self._now - info.cancelled_at)
         says += (
-            f"; its step {info.step} still runs on worker {step.slot} (pid {step.pid}){age}{said}. It was told "
+            f"; its {info.step_in_words} still runs on worker {step.slot} (pid {step.pid}){age}{said}. It was told "
             f"(ctx.aborting) {told} ago, and its undo waits for it"
         )
         force = f"{command('abort', info.id)} --force"
@@ -276,11 +277,11 @@ class _Inquiry:
             return self._cause(info, "timer", f"starts {self._in(info.due_at)}")
         holds = self._engine_holds(info)
         if holds is not None:
-            return self._cause(info, "manager", f"is ready for step {info.step}", causes=(holds,))
+            return self._cause(info, "manager", f"is ready for {info.step_in_words}", causes=(holds,))
         if info.reason:
-            return self._cause(info, "worker", f"is ready for step {info.step}: {info.reason}")
+            return self._cause(info, "worker", f"is ready for {info.step_in_words}: {info.reason}")
         busy = [name for name in (self._facts.steps or {}) if name not in chain]
-        says = f"is ready for step {info.step} and waits for a free worker"
+        says = f"is ready for {info.step_in_words} and waits for a free worker"
         return self._cause(info, "worker", says, causes=self._branches(busy, chain))
 
     # ------------------------------------------------------------ parts
@@ -371,6 +372,11 @@ _ORDER = {
     Phase.WAITING: 2,
     Phase.RUNNING: 3,
 }
+
+
+def _named(info: ProcedureInfo) -> str:
+    """Label of the unit that is being undone, to be said behind "its undo"."""
+    return f" of {info.step_name}" if info.step_name else ""
 
 
 def _error(info: ProcedureInfo) -> str:

@@ -67,6 +67,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     type_name: str | None = None
     step: int | None = None
     attempt: int | None = None
+    step_name: str | None = None
+    """Name of the step, or the label of what is being undone; None: it has a number only."""
     queued: int = 0
     """Steps handed to this worker and not begun."""
     step_age: float | None = None

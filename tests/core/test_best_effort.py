@@ -58,7 +58,7 @@ def test_a_skipped_undo_is_in_the_step_log_with_its_error_and_poisons_nothing() 
 
     skipped = _log(harness, "p")[-1]
     assert (skipped.kind, skipped.outcome, skipped.label) == (StepKind.ROLLBACK, "skipped", "c")
-    assert skipped.error == ErrorInfo("error", "ValueError", "no")
+    assert skipped.error == ErrorInfo("error", "ValueError", "no", step_name="c")
     assert not any(isinstance(write, PutPoison) for write in harness.writes)
 
 

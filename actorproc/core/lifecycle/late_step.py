@@ -40,4 +40,10 @@ def note_interrupted(state: EngineState, record: ProcedureRecord, outcome: Outco
 def last_step(record: ProcedureRecord) -> Interrupted:
     """The step that is about to end too late to count; where it was `on_timeout`, the wait before it."""
     waiting = ProcedureState.SUCCESS if record.event is None else ProcedureState.WAITING
-    return Interrupted(waiting, record.event, step=record.step, record=record.state_at or record.records)
+    return Interrupted(
+        waiting,
+        record.event,
+        step=record.step,
+        record=record.state_at or record.records,
+        step_name=record.step_name,
+    )

@@ -55,6 +55,7 @@ def commit_step(
                 item.pid,
                 crash,
                 outcome.steps,
+                outcome.step_name,
             )
         )
     )
@@ -62,6 +63,7 @@ def commit_step(
         record.version = version
         record.digest = b""  # of the state it began with, as another version of the class dumped it
     record.unit = outcome.unit
+    record.step_name = outcome.step_name
     record.unit_no_return = outcome.no_return
     # A step that may follow without a record may have begun in an attempt before this one: it is a repetition.
     record.attempt = int(attempts > 1 and may_have_gone_on(outcome))
@@ -129,7 +131,7 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
     record.records += outcome.steps
     record.state_at = 0
     record.attempt = record.errors = record.crashes = 0
-    record.error = None
+    record.error = record.step_name = None
     worker = item.token.worker
     # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
     state.writes.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from actorproc.core.lifecycle import restart
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.worker_table import BULKY
@@ -202,6 +204,7 @@ def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     record.id = new.id
     record.version = new.version
     record.unit = new.unit
+    record.step_name = new.step_name
     record.unit_no_return = new.no_return
     record.poisons = new.poisons
     record.tags = new.tags
@@ -216,7 +219,8 @@ def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
 
 def _first_step(state: EngineState, new: NewProcedure) -> PutStep:
     # By position: half the time.
-    return PutStep(StepRecord(new.id, 1, _STEP, state.now, new.state, new.codec, new.version, "submitted", new.unit))
+    record = StepRecord(new.id, 1, _STEP, state.now, new.state, new.codec, new.version, "submitted", new.unit)
+    return PutStep(record if new.step_name is None else replace(record, step_name=new.step_name))
 
 
 def _blank(state: EngineState, type_name: str) -> ProcedureRecord:

@@ -183,6 +183,7 @@ def _take_up_undoing(state: EngineState, tree: Tree, root: ProcedureRecord, unit
     member = state.procs[unit.procedure]
     if member.state not in TERMINAL:
         member.undoing = unit.seq
+        member.undo_name = unit.label
         tree.undoing = member.id
         if member.tried != unit.seq:  # it gave up before it began
             member.tried = unit.seq
@@ -222,6 +223,7 @@ def _take_up(state: EngineState, member: ProcedureRecord, stopped: Interrupted) 
     if stopped.step:
         # Its last step ended too late to count: it runs again.
         member.step, member.state_at = stopped.step, stopped.record
+        member.step_name = stopped.step_name
     if stopped.event is not None:
         payload = take_buffered(state, member, stopped.event)
         if payload is not None:
@@ -259,7 +261,18 @@ def request_rollback(state: EngineState, event: RollbackRequested) -> None:
         state.audit(root, "rollback", event.reason)
     if is_to_end and not root.rolling:
         message = f"rolled back on request{f': {event.reason}' if event.reason else ''}"
-        fail(state, root, ErrorInfo("aborted", "ProcedureAborted", message, procedure=root.id, step=root.step))
+        fail(
+            state,
+            root,
+            ErrorInfo(
+                "aborted",
+                "ProcedureAborted",
+                message,
+                procedure=root.id,
+                step=root.step,
+                step_name=root.step_name or "",
+            ),
+        )
     state.command(Reply(event.reply, value=is_to_end))
 
 

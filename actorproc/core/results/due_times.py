@@ -69,7 +69,14 @@ def end_forced(state: EngineState, record: ProcedureRecord, item: InHand) -> Non
 
 def deadline_error(record: ProcedureRecord) -> ErrorInfo:
     """Error with which a procedure past its deadline fails."""
-    return ErrorInfo("deadline", "DeadlineExceeded", "the deadline passed", procedure=record.id, step=record.step)
+    return ErrorInfo(
+        "deadline",
+        "DeadlineExceeded",
+        "the deadline passed",
+        procedure=record.id,
+        step=record.step,
+        step_name=record.step_name or "",
+    )
 
 
 def _end_wait(state: EngineState, record: ProcedureRecord) -> None:
@@ -85,7 +92,9 @@ def _end_wait(state: EngineState, record: ProcedureRecord) -> None:
         wake(state, record)
         return
     message = f"no signal for {record.event!r} came in time"
-    error = ErrorInfo("wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step)
+    error = ErrorInfo(
+        "wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step, step_name=record.step_name or ""
+    )
     if state.has_no_return(record):
         # No way back: it goes on waiting, and says what it waits for in vain.
         record.error = error

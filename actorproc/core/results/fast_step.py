@@ -78,6 +78,7 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
             limits.grace,
             generation=record.generation,
             begun=record.begun,
+            step_name=record.step_name,
         )
     )
     return state.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from actorproc.core.lifecycle import renewal
 from actorproc.core.lifecycle.children import problem_with, suspend
 from actorproc.core.lifecycle.finish import end, settle_bypass
@@ -187,7 +189,9 @@ def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, 
     elif isinstance(outcome, Renewed):
         _begin_again(state, record, item, outcome)
     elif (problem := problem_with(state, record, outcome)) is not None:
-        error = ErrorInfo("usage", "UsageError", problem, procedure=record.id, step=record.step)
+        error = ErrorInfo(
+            "usage", "UsageError", problem, procedure=record.id, step=record.step, step_name=record.step_name or ""
+        )
         on_step_error(state, record, error, retryable=False)
     else:
         commit_step(state, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
@@ -227,10 +231,11 @@ def _end_poisoned(state: EngineState, record: ProcedureRecord, item: InHand, out
         on_step_error(state, record, outcome.error, retryable=False)
         return
     event, awaiting, payload = record.event, record.awaiting, record.payload
-    commit_step(state, record, item, outcome, "poisoned", outcome.error)
+    error = _named(record, outcome.error)
+    commit_step(state, record, item, outcome, "poisoned", error)
     for path in outcome.keys:
         poison(state, path, record, outcome.error.message)
-    fail(state, record, outcome.error)
+    fail(state, record, error)
     # Should its root be retried, it runs again and sees what it saw; where it was `on_timeout`, it waits again.
     record.awaiting, record.payload = awaiting, payload
     if event is not None:
@@ -309,7 +314,14 @@ def _begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outc
     if record.rolling:
         _finish(state, record, item, outcome.as_last_step())
     elif (problem := renewal.problem_with(state, record)) is not None:
-        error = ErrorInfo("invalid-status", "InvalidStatus", problem, procedure=record.id, step=record.step)
+        error = ErrorInfo(
+            "invalid-status",
+            "InvalidStatus",
+            problem,
+            procedure=record.id,
+            step=record.step,
+            step_name=record.step_name or "",
+        )
         on_step_error(state, record, error, retryable=False)
     else:
         renewal.begin_again(state, record, item, outcome)
@@ -328,6 +340,7 @@ def on_step_error(
 ) -> None:
     """A forward step failed: try it again by the policy of its submit or class, or fail the procedure."""
     policy = backoff_of(state, record)
+    error = _named(record, error)
     record.errors += 1
     if record.first_error_at is None:
         record.first_error_at = state.now
@@ -353,6 +366,13 @@ def on_step_error(
             _wait_on(state, record, record.event, pause)
     else:
         fail(state, record, error)
+
+
+def _named(record: ProcedureRecord, error: ErrorInfo) -> ErrorInfo:
+    """The error with the name of its step, unless that is a later one than the engine knows of."""
+    if error.step_name or not record.step_name or error.step != record.step:
+        return error
+    return replace(error, step_name=record.step_name)
 
 
 def _retry(state: EngineState, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:

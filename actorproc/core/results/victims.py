@@ -41,7 +41,18 @@ def _abort_orphans(state: EngineState) -> None:
                 state.touch(child)
             else:
                 message = f"its parent {parent} has ended without it"
-                fail(state, child, ErrorInfo("aborted", "ProcedureAborted", message, procedure=name, step=child.step))
+                fail(
+                    state,
+                    child,
+                    ErrorInfo(
+                        "aborted",
+                        "ProcedureAborted",
+                        message,
+                        procedure=name,
+                        step=child.step,
+                        step_name=child.step_name or "",
+                    ),
+                )
 
 
 def _fail_victims(state: EngineState) -> None:
@@ -84,7 +95,9 @@ def _break(state: EngineState, root: str, cycle: list[str]) -> None:
 def _deadlock(member: ProcedureRecord, root: str, cycle: list[str]) -> ErrorInfo:
     names = " -> ".join([*cycle, cycle[0]])
     message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"
-    return ErrorInfo("deadlock", "DeadlockDetected", message, procedure=member.id, step=member.step)
+    return ErrorInfo(
+        "deadlock", "DeadlockDetected", message, procedure=member.id, step=member.step, step_name=member.step_name or ""
+    )
 
 
 def _fail_refused(state: EngineState) -> None:
@@ -98,4 +111,10 @@ def _fail_refused(state: EngineState) -> None:
             # A relative was handed the step in the same moment as the key was poisoned: it waits on, and gets it.
             continue
         message = f"it needs a poisoned key: {state.poison_notice(path)}"
-        fail(state, record, ErrorInfo("usage", "KeyPoisoned", message, procedure=name, step=record.step))
+        fail(
+            state,
+            record,
+            ErrorInfo(
+                "usage", "KeyPoisoned", message, procedure=name, step=record.step, step_name=record.step_name or ""
+            ),
+        )

@@ -22,6 +22,7 @@ from actorproc.core.state.step_limits import limits_of, retries_overtime
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode
 from actorproc.model.messages.events import WorkerLost, WorkerReady
+from actorproc.model.names import step_in_words
 from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL
 
@@ -110,7 +111,16 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
     elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:
         end_forced(state, record, item)
     elif report.kind in _OVERTIME:
-        error = ErrorInfo("timeout", "StepTimeout", report.message, details, record.id, item.token.step, crash=report)
+        error = ErrorInfo(
+            "timeout",
+            "StepTimeout",
+            report.message,
+            details,
+            record.id,
+            item.token.step,
+            crash=report,
+            step_name=record.current_name or "",
+        )
         if item.token.mode is Mode.ROLLBACK:
             on_rollback_error(state, record, error, retryable=True)
         else:
@@ -124,9 +134,19 @@ def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, repo
     state.touch(record)
     limit = limits_of(state, record).crashes
     in_words = (
-        f"its worker crashed: {report.message}, for the {_ordinal(record.crashes)} time in step {item.token.step}"
+        f"its worker crashed: {report.message}, for the {_ordinal(record.crashes)} time in "
+        f"{step_in_words(item.token.step, record.current_name)}"
     )
-    error = ErrorInfo("crash", "WorkerCrashed", in_words, details, record.id, item.token.step, crash=report)
+    error = ErrorInfo(
+        "crash",
+        "WorkerCrashed",
+        in_words,
+        details,
+        record.id,
+        item.token.step,
+        crash=report,
+        step_name=record.current_name or "",
+    )
     if record.crashes < limit:
         if item.token.mode is Mode.ROLLBACK:
             record.undo_error = error

@@ -56,7 +56,14 @@ def fail(state: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
 
 def aborted_error(record: ProcedureRecord) -> ErrorInfo:
     """Error with which an aborted procedure fails."""
-    return ErrorInfo("aborted", "ProcedureAborted", "aborted on request", procedure=record.id, step=record.step)
+    return ErrorInfo(
+        "aborted",
+        "ProcedureAborted",
+        "aborted on request",
+        procedure=record.id,
+        step=record.step,
+        step_name=record.step_name or "",
+    )
 
 
 def _top_of(state: EngineState, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
@@ -75,7 +82,7 @@ def _top_of(state: EngineState, tree: Tree, record: ProcedureRecord) -> Procedur
 def _begin(state: EngineState, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecord, error: ErrorInfo) -> None:
     top.failing = True
     if top is not culprit:
-        message = f"{culprit.id} ({culprit.type_name}) failed in step {error.step}: {error.message}"
+        message = f"{culprit.id} ({culprit.type_name}) failed in {error.step_in_words}: {error.message}"
         # All but kind and words stay: its class, its crash report and the exception itself are told at the root, too.
         top.error = replace(error, kind="child", message=message)
     state.touch(top)
@@ -100,7 +107,12 @@ def _stop(state: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: 
     if not is_named and not member.rolling:
         # An error it was still retrying is not why it ends.
         member.error = ErrorInfo(
-            "cancelled", "Cancelled", "stopped because its tree failed", procedure=member.id, step=member.step
+            "cancelled",
+            "Cancelled",
+            "stopped because its tree failed",
+            procedure=member.id,
+            step=member.step,
+            step_name=member.step_name or "",
         )
     if not member.rolling:
         member.interrupted = _interrupted(member)
@@ -268,6 +280,7 @@ def _end_undoing(state: EngineState, tree: Tree, member: ProcedureRecord) -> Non
 def _undo(state: EngineState, member: ProcedureRecord, unit: UndoRecord) -> None:
     if member.undoing != unit.seq:
         member.undoing = unit.seq
+        member.undo_name = unit.label
         state.tree_of(member).undoing = member.id
         if member.tried != unit.seq:  # else it was set aside, or is retried, and may have half run
             member.tried = unit.seq

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues import backoff
 from actorproc.core.queues.worker_table import InHand
@@ -82,6 +84,7 @@ def _others_run(state: EngineState, record: ProcedureRecord) -> bool:
 
 def on_rollback_error(state: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
     """A rollback step failed: again with backoff, or give the whole scope up."""
+    error = replace(error, step_name=error.step_name or record.undo_name or "")
     policy = state.types[record.type_name].rollback_retry
     record.errors += 1
     if record.first_error_at is None:

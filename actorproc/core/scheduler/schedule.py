@@ -316,6 +316,7 @@ def _send(state: EngineState, worker: Worker, record: ProcedureRecord, mode: Mod
             recovered=record.epoch != state.epoch,
             generation=record.generation,
             begun=record.begun,
+            step_name=record.current_name,
         )
     )
 

@@ -210,6 +210,7 @@ class ChangeFeed:
                 previous=ProcedureState.RUNNABLE,
                 step=token.step,
                 attempt=token.attempt,
+                step_name=command.step_name,
                 progress=progress,
                 message=message,
             )
@@ -313,6 +314,7 @@ class ChangeFeed:
             previous=previous,
             step=record.step,
             attempt=record.attempt,
+            step_name=record.current_name,
             error=as_text(record.error),
             reason=reason,
         )
@@ -339,6 +341,7 @@ class ChangeFeed:
                 state=record.state,
                 step=record.step,
                 attempt=record.attempt,
+                step_name=record.current_name,
                 error=as_text(record.error) if kind not in {"submitted", "started", "recovered", "succeeded"} else None,
                 reason=reason,
             )
@@ -358,6 +361,7 @@ class ChangeFeed:
                 state=ProcedureState.RUNNABLE if record is None else record.state,
                 step=0 if record is None else record.step,
                 attempt=0 if record is None else record.attempt,
+                step_name=None if record is None else record.current_name,
                 error=ErrorInfo("poisoned", "Poisoned", poison.reason, procedure=poison.by),
                 reason=poison.reason,
                 key=poison.path,

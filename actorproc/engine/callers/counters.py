@@ -12,13 +12,17 @@ from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.report.metrics import Histogram, ProcedureCounts, StepCounts
 
-__all__ = ["Counters"]
+__all__ = ["STEP_NAMES", "Counters"]
 
 _SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+
+
+STEP_NAMES = 200
+"""Pairs of type and step that are counted apart; further steps count for their type alone."""
 
 
 class _Buckets:
@@ -35,6 +39,10 @@ class _Buckets:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def add_all(self, other: _Buckets) -> None:
+        self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
     def copy(self) -> Histogram:
         return Histogram(bounds=self.bounds, counts=tuple(self.counts), sum=self.sum)
 
@@ -45,6 +53,13 @@ class _Steps:
     def __init__(self) -> None:
         self.run = self.failed = self.retried = self.crashed = 0
         self.seconds = _Buckets(_SECONDS)
+
+    def add(self, other: _Steps) -> None:
+        self.run += other.run
+        self.failed += other.failed
+        self.retried += other.retried
+        self.crashed += other.crashed
+        self.seconds.add_all(other.seconds)
 
     def copy(self) -> StepCounts:
         return StepCounts(
@@ -62,7 +77,8 @@ class Counters:
     def __init__(self) -> None:
         self._submitted: defaultdict[str, int] = defaultdict(int)
         self._ended: defaultdict[tuple[str, ProcedureState], int] = defaultdict(int)
-        self._steps: defaultdict[str, _Steps] = defaultdict(_Steps)
+        self._steps: dict[tuple[str, str | None], _Steps] = {}
+        """By type and name of the step; None: it has none, or there are too many."""
         self._commit_seconds = _Buckets(_SECONDS)
         self._batch_events = _Buckets(_SIZES)
         self._batch_writes = _Buckets(_SIZES)
@@ -74,7 +90,10 @@ class Counters:
 
     def step_ended(self, command: RunStep, outcome: Outcome) -> None:
         """A worker answered a step it had in hand."""
-        steps = self._steps[command.type_name]
+        name = command.step_name
+        if command.unit is not None:
+            name = f"undo {name}" if name else "undo"
+        steps = self._steps.get((command.type_name, name)) or self._new(command.type_name, name)
         steps.run += outcome.steps
         steps.seconds.add(outcome.elapsed)
         if command.token.attempt > 1:
@@ -84,7 +103,14 @@ class Counters:
 
     def step_crashed(self, command: RunStep) -> None:
         """A worker died in a step."""
-        self._steps[command.type_name].crashed += 1
+        name = command.step_name
+        (self._steps.get((command.type_name, name)) or self._new(command.type_name, name)).crashed += 1
+
+    def _new(self, type_name: str, name: str | None) -> _Steps:
+        """Counters of one more step; beyond `STEP_NAMES` of them, those of the type."""
+        if len(self._steps) >= STEP_NAMES:
+            name = None
+        return self._steps.setdefault((type_name, name), _Steps())
 
     def committed(self, batch: CommitBatch, seconds: float | None) -> None:
         """A batch is durable; `seconds` is what its commit took, None when it had nothing to store."""
@@ -126,7 +152,18 @@ class Counters:
 
     def steps(self) -> dict[str, StepCounts]:
         """Counts and durations by type."""
-        return {name: steps.copy() for name, steps in sorted(self._steps.items())}
+        sums: dict[str, _Steps] = {}
+        for (type_name, _), steps in self._steps.items():
+            sums.setdefault(type_name, _Steps()).add(steps)
+        return {name: steps.copy() for name, steps in sorted(sums.items())}
+
+    def named_steps(self) -> dict[str, dict[str, StepCounts]]:
+        """The same by type and name of the step, of those that have names."""
+        found: dict[str, dict[str, StepCounts]] = {}
+        for (type_name, name), steps in self._steps.items():
+            if name is not None:
+                found.setdefault(type_name, {})[name] = steps.copy()
+        return {type_name: dict(sorted(found[type_name].items())) for type_name in sorted(found)}
 
     def histograms(self) -> dict[str, Histogram]:
         """The histograms of commits and of waits for locks, by the names they have in `Metrics`."""

@@ -16,7 +16,9 @@ import msgspec
 
 from actorproc.engine.runtime.bounded_queue import BoundedQueue
 from actorproc.errors import RemoteError
+from actorproc.model.ids import WorkerId
 from actorproc.model.lines import plain_text
+from actorproc.model.messages.commands import RunStep
 from actorproc.procedure.encoding.log_records import EXCEPTION, STANDARD
 from actorproc.workers.protocol.frames import LogLine
 
@@ -35,13 +37,21 @@ class LogForwarder:
         self._queue = BoundedQueue(self._deliver, post, bound=bound)
         self._told = 0
 
-    def put(self, line: LogLine, type_name: str = "") -> None:
-        """Deliver a line soon; `type_name` is that of the procedure whose step logged it."""
-        self._queue.put((line, type_name))
+    def put(self, line: LogLine, worker: WorkerId, command: RunStep | None, pid: int = 0) -> None:
+        """Deliver a line soon.
 
-    def _deliver(self, item: tuple[LogLine, str]) -> None:
+        Args:
+            line: what was logged.
+            worker: the worker it came from.
+            command: the step that logged it; None: no step that this worker still has in hand.
+            pid: process of the worker; 0: not known.
+        """
+        self._queue.put((line, worker, command, pid))
+
+    def _deliver(self, item: tuple[LogLine, WorkerId, RunStep | None, int]) -> None:
+        line, worker, command, pid = item
         try:
-            _emit(*item)
+            _emit(line, _facts(line, worker, command, pid))
         finally:
             dropped = self._queue.lost - self._told
             if dropped and not self._queue:
@@ -50,10 +60,25 @@ class LogForwarder:
                 logging.getLogger("actorproc").warning("%d log lines of workers were dropped: %s", dropped, slow)
 
 
-def _emit(line: LogLine, type_name: str) -> None:
+def _emit(line: LogLine, facts: dict[str, Any]) -> None:
     logger = _logger_of(line.name)
     if logger.isEnabledFor(line.level):
-        logger.handle(_record(line, type_name))
+        logger.handle(_record(line, facts))
+
+
+def _facts(line: LogLine, worker: WorkerId, command: RunStep | None, pid: int) -> dict[str, Any]:
+    """Attributes that say which step logged it, and where."""
+    token = line.token
+    return {
+        "procedure": token.procedure if token is not None else "",
+        "root": command.root if command is not None else "",
+        "type_name": command.type_name if command is not None else "",
+        "step": token.step if token is not None else 0,
+        "step_name": command.step_name if command is not None else None,
+        "attempt": token.attempt if token is not None else 0,
+        "slot": worker.slot,
+        "worker_pid": pid or None,
+    }
 
 
 def _logger_of(name: str) -> logging.Logger:
@@ -67,8 +92,8 @@ def _logger_of(name: str) -> logging.Logger:
     return logging.getLogger()
 
 
-def _record(line: LogLine, type_name: str) -> logging.LogRecord:
-    origin, token = line.origin, line.token
+def _record(line: LogLine, facts: dict[str, Any]) -> logging.LogRecord:
+    origin = line.origin
     record = logging.makeLogRecord({})
     record.name, record.levelno, record.levelname = line.name, line.level, logging.getLevelName(line.level)
     record.msg, record.args = plain_text(line.text), None
@@ -81,10 +106,7 @@ def _record(line: LogLine, type_name: str) -> logging.LogRecord:
         record.relativeCreated += (origin.created - record.created) * 1000
         record.created, record.msecs = origin.created, origin.created % 1 * 1000 // 1
     given = vars(record)
-    given["procedure"] = token.procedure if token is not None else ""
-    given["type_name"] = type_name
-    given["step"] = token.step if token is not None else 0
-    given["attempt"] = token.attempt if token is not None else 0
+    given.update(facts)
     extra = _extra_of(line)
     trace = plain_text(line.trace) if line.trace else ""
     match extra.get(EXCEPTION):

@@ -160,6 +160,7 @@ class RequestHandler:
             uptime=self._clock.monotonic() - self._started,
             procedures=counters.procedures(),
             steps=counters.steps(),
+            named_steps=counters.named_steps(),
             histograms=counters.histograms(),
             replayed=counters.replayed,
             stale_results=core.stale_results,

@@ -277,6 +277,7 @@ class InFlightTable:
             type_name=first.type_name if first else None,
             step=first.token.step if first else None,
             attempt=first.token.attempt if first else None,
+            step_name=first.step_name if first else None,
             queued=max(0, len(line.queue) - 1),
             step_age=now - line.since if first else None,
             progress=progress,

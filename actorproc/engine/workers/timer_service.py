@@ -86,7 +86,7 @@ class TimerService:
             # stood still as well. Who is late for its time limit by this gets a second chance.
             self._in_flight.forgive(now - armed + _SECOND_CHANCE)
         for line, command in self._in_flight.overdue(now):
-            why = f"step {command.token.step} ran longer than its wall time of {command.wall_time:g} s"
+            why = f"{command.step_in_words} ran longer than its wall time of {command.wall_time:g} s"
             self._end_step(line, command, "timeout", why, command.grace)
         self._dedicated.retry(now, self._pipeline.core.wants_worker_for)
         sample_at = self._sampler.due(now)

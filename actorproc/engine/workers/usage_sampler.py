@@ -79,7 +79,7 @@ class UsageSampler:
         count = self._pool.processes(line.ready.worker)
         if count is None or count <= most:
             return None
-        why = f"killed in step {command.token.step} because it had started {count} processes that lived, "
+        why = f"killed in {command.step_in_words} because it had started {count} processes that lived, "
         return Excess(line, command, "process-limit", f"{why}more than its limit of {most}")
 
     def _guard(self, wanted: dict[WorkerId, int | None]) -> None:
@@ -96,14 +96,14 @@ class UsageSampler:
 def _judge(line: WorkerEntry, command: RunStep, cpu: float, rss: int) -> Excess | None:
     limits = command.limits
     assert limits is not None
-    step = command.token.step
+    step = command.step_in_words
     if limits.memory_hard is not None and rss > limits.memory_hard:
         why = (
-            f"killed in step {step} because it and the processes below it held {rss / 1e6:.0f} MB of memory, "
+            f"killed in {step} because it and the processes below it held {rss / 1e6:.0f} MB of memory, "
             f"more than its memory_hard of {limits.memory_hard / 1e6:.0f} MB"
         )
         return Excess(line, command, "memory-limit", why)
     if limits.cpu_time is not None and cpu > limits.cpu_time:
-        why = f"step {step} used {cpu:.1f} s of CPU time, more than its cpu_time of {limits.cpu_time:g} s"
+        why = f"{step} used {cpu:.1f} s of CPU time, more than its cpu_time of {limits.cpu_time:g} s"
         return Excess(line, command, "cpu-limit", why)
     return None

@@ -69,5 +69,6 @@ class WorkerEvents:
                 type_name=died_in.type_name if died_in is not None else None,
                 step=died_in.token.step if died_in is not None else None,
                 attempt=died_in.token.attempt if died_in is not None else None,
+                step_name=died_in.step_name if died_in is not None else None,
             )
         )

@@ -130,7 +130,7 @@ class WorkerMessageHandler:
         elif isinstance(message, LogLine):
             line = self._in_flight.lines.get(worker)
             command = line.queue.get(message.token) if line is not None and message.token is not None else None
-            self._log_lines.put(message, command.type_name if command is not None else "")
+            self._log_lines.put(message, worker, command, line.ready.pid if line is not None else 0)
 
     def ended(self, message: Ended) -> None:
         """Take the answer of a step; the ring is to `decide` when all that came with it is heard."""

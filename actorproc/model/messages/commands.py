@@ -6,6 +6,7 @@ import msgspec
 
 from actorproc.errors import ActorprocError
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.names import step_in_words
 from actorproc.model.policies import StepLimits
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
@@ -58,6 +59,13 @@ class RunStep(msgspec.Struct, frozen=True, gc=False):
     generation: int = 1
     begun: int = 0
     """Steps of earlier generations, as in the head."""
+    step_name: str | None = None
+    """Name of the step, or label of the undo; None: it has a number only."""
+
+    @property
+    def step_in_words(self) -> str:
+        """The step by name, or by number."""
+        return step_in_words(self.token.step, self.step_name)
 
 
 class StartWorker(msgspec.Struct, frozen=True, gc=False):

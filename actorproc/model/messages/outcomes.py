@@ -41,6 +41,8 @@ class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False
     """Version of the class that dumped `state`; 0: the registered one."""
     codec: str = ""
     """Codec of `state`; "": that of the registered class."""
+    step_name: str | None = None
+    """Name of the next step; None: steps of its class have numbers only."""
 
 
 class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv", gc=False):

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from actorproc.model.crash_report import CrashReport
+from actorproc.model.names import step_in_words
 from actorproc.model.policies import LockKey
 from actorproc.model.states import ProcedureState
 
@@ -61,6 +62,13 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     decoded by the engine."""
     crash: CrashReport | None = None
     """End of the worker, when the step took it along or was killed for a limit."""
+    step_name: str = ""
+    """Name of the step in which it happened, or the label of the undo; "": it has a number only."""
+
+    @property
+    def step_in_words(self) -> str:
+        """The step by name, or by number."""
+        return step_in_words(self.step, self.step_name)
 
 
 class Admitted(IntFlag):
@@ -108,6 +116,8 @@ class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     record: int = 0
     keys: tuple[LockKey, ...] = ()
     """Locks it was still waiting for, with those it held; empty: those it has are all."""
+    step_name: str | None = None
+    """Name of its last step."""
 
 
 class IdReuse(msgspec.Struct, frozen=True, array_like=True, gc=False):

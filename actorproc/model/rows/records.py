@@ -95,6 +95,8 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     """The submitter has compared it with the stored state of its id, field by field: it is the same submit."""
     reuse: IdReuse | None = None
     """What becomes of it when its id exists; None: the same submit is the same procedure, another one is refused."""
+    step_name: str | None = None
+    """Name of its first step; None: steps of its class have numbers only."""
 
 
 class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
@@ -255,6 +257,15 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """Steps of the generations before this one: step n of this one has the number ``begun + n`` here."""
     past: Past | None = None
     """Marks of its past: what was removed of it, or is to be, and the submits that began it; None: none, as of most."""
+    step_name: str | None = None
+    """Name of the step `step`; None: steps of its class have numbers only, or an earlier version wrote the head."""
+    undo_name: str | None = None
+    """Label of the undo unit `undoing`; "" is the whole procedure. It stays until the next undo begins."""
+
+    @property
+    def current_name(self) -> str | None:
+        """Name of what runs now, or runs next: the step, or the unit that is being undone; None: it has a number."""
+        return (self.undo_name or None) if self.undoing else self.step_name
 
     @property
     def trimmed(self) -> int:
@@ -325,6 +336,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     steps: int = 1
     """For how many steps it stands: more than one when those before needed no record. That many lower is the number of
     the record before it."""
+    step_name: str | None = None
+    """Of a ``.step``: the name of the step that runs from it; None: it has a number only, or none follows."""
 
 
 class UndoRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

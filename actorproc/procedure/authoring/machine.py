@@ -202,6 +202,10 @@ class StateMachineProcedure(Procedure):
             return None
         return str(state.name) if hook(type(self), "is_rollback_supported")(self, state) else None
 
+    def _engine_next_name(self) -> str | None:
+        state = self.__state()
+        return None if state is None else str(state.name)
+
     def _engine_next_no_return(self) -> bool:
         state = self.__state()
         return state is not None and bool(hook(type(self), "is_no_return")(self, state))

@@ -256,9 +256,17 @@ class Procedure(Submittable):
         """Undo label of the next step."""
         return "" if self._engine_supports_rollback() else None
 
+    def _engine_next_name(self) -> str | None:
+        """Name of the next step; None: steps have numbers only."""
+        return None
+
     def _engine_next_no_return(self) -> bool:
         """The next step is declared the point of no return."""
         return False
+
+    def _engine_next(self) -> tuple[str | None, bool, str | None]:
+        """The three of the next step."""
+        return self._engine_next_unit(), self._engine_next_no_return(), self._engine_next_name()
 
     def _engine_on_timeout(self, ctx: Context) -> Status | None:
         """`on_timeout` with all that it asks for."""

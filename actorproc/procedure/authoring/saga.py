@@ -177,6 +177,13 @@ class Saga(Procedure):
         detour: Detour | None = getattr(self, "_Saga__detour", None)
         return stage.unit if detour is None else detour.names[self.__index()]
 
+    def _engine_next_name(self) -> str | None:
+        stage = self.__stage()
+        if stage is None:
+            return None
+        detour: Detour | None = getattr(self, "_Saga__detour", None)
+        return stage.name if detour is None else detour.names[self.__index()]
+
     def _engine_next_no_return(self) -> bool:
         stage = self.__stage()
         return stage is not None and stage.no_return

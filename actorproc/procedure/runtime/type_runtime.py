@@ -164,8 +164,7 @@ class TypeRuntime:
             locks=lock_keys_of(procedure, own.type_name) if own._locks else (),
             poisons=poison_keys_of(procedure, own.type_name) if own._poisons else (),
             limit_keys=limit_keys_of(procedure, own.type_name) if own._limit_keyed else (),
-            unit=procedure._engine_next_unit() if own._has_position else own._plain_unit,
-            no_return=procedure._engine_next_no_return() if own._has_position else False,
+            **own._next_facts(procedure),
             owner=owner,
             priority=priority,
             due_at=due_at,
@@ -301,8 +300,13 @@ class TypeRuntime:
 
     def _placed(self, live: Procedure, ctx: Context) -> Outcome:
         """Nothing was run: the engine hears first which step comes next, and what undoes it."""
-        unit, no_return = live._engine_next_unit(), live._engine_next_no_return()
-        return Advanced(state=self.dump_state(live, ctx.id), unit=unit, no_return=no_return, placed=True)
+        return Advanced(state=self.dump_state(live, ctx.id), placed=True, **self._next_facts(live))
+
+    def _next_facts(self, live: Procedure) -> dict[str, Any]:
+        """Facts of the step that comes next, as outcomes have them."""
+        if not self._has_position:
+            return {"unit": self._plain_unit}
+        return dict(zip(("unit", "no_return", "step_name"), live._engine_next(), strict=True))
 
     def _recovering(self, live: Procedure, ctx: Context, call: Callable[[Any, Context], R]) -> R:
         """Call user code, between the recovery hooks when it may have half run or comes from the log."""
@@ -349,10 +353,8 @@ class TypeRuntime:
         if type(status) is Done:
             return self._finished(live, ctx, status), ()
         state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live) if self._poisons else None
-        unit, no_return = self._plain_unit, False
-        if self._has_position:
-            unit, no_return = live._engine_next_unit(), live._engine_next_no_return()
         if type(status) is Executing:
+            unit, no_return, name = live._engine_next() if self._has_position else (self._plain_unit, False, None)
             advanced = Advanced(
                 state=state,
                 unit=unit,
@@ -362,9 +364,10 @@ class TypeRuntime:
                 yield_=status.yield_,
                 after=status.after,
                 acquire=status.acquire,
+                step_name=name,
             )
             return advanced, ()
-        common: dict[str, Any] = {"state": state, "unit": unit, "no_return": no_return, "poisons": poisons}
+        common = {"state": state, "poisons": poisons, **self._next_facts(live)}
         if isinstance(status, Suspending):
             return self._suspended(ctx, status, common)
         if isinstance(status, Sleeping):
@@ -375,7 +378,7 @@ class TypeRuntime:
             return self._renewed(live, ctx, status, state), ()
         if isinstance(status, Poisoning):
             error = error_info(status.error, procedure=ctx.id, step=ctx.step, kind="poisoned")
-            return Poisoned(state=state, poisons=poisons, keys=status.keys, error=error), ()
+            return Poisoned(**common, keys=status.keys, error=error), ()
         problem = dropped_work(status) or (
             f"returned {status!r:.120} where a Status is due; "
             "end with 'return Status.done(output)' or 'return Status.executing()'"
@@ -400,8 +403,7 @@ class TypeRuntime:
         return Renewed(
             state=state,
             fresh=self.dump_state(fresh, ctx.id),
-            unit=fresh._engine_next_unit() if self._has_position else self._plain_unit,
-            no_return=fresh._engine_next_no_return() if self._has_position else False,
+            **self._next_facts(fresh),
             poisons=poison_keys_of(fresh, self.type_name) if self._poisons else None,
             locks=lock_keys_of(fresh, self.type_name) if self._locks else (),
         )

@@ -264,6 +264,8 @@ class _Reader:
             if head.seq == int.from_bytes(key[-8:]):
                 if self.ticket < head.ticket <= LARGEST:
                     self.ticket = head.ticket
+                if head.root == head.id:
+                    head.root = head.id  # one text in memory and not two
                 return head
             self._disagree(table, key, f"the procedure it points to has the number {head.seq}")
         return None
