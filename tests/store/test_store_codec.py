@@ -123,7 +123,9 @@ LONG_STEP = StepRecord(
 def test_bytes_of_a_long_pickled_state_still_decode_to_the_same_record():
     value = bytes.fromhex(GOLDEN_BY_DIGEST)
 
-    assert codec.decode(Table.STEPS, b"golden", bytes(codec.encode_long(Table.STEPS, b"golden", LONG_STEP))) == LONG_STEP
+    assert (
+        codec.decode(Table.STEPS, b"golden", bytes(codec.encode_long(Table.STEPS, b"golden", LONG_STEP))) == LONG_STEP
+    )
     assert codec.decode(Table.STEPS, b"golden", value) == LONG_STEP
 
 
