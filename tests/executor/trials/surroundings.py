@@ -16,6 +16,8 @@ import warnings
 
 from trial import play, row
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shells have what runs behind them ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["TRIAL_MODE"] = "early"
 warnings.filterwarnings("error", "old", FutureWarning)
 
