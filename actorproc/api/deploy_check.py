@@ -258,7 +258,7 @@ class _NoChannel:
         """No step runs."""
         return False
 
-    def keeping(self) -> contextlib.AbstractContextManager[None]:
+    def keep_changes(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is put back."""
         return contextlib.nullcontext()
 

@@ -331,12 +331,12 @@ class ProcedureManager(
             max_frame=config.longest_frame,
             max_state=config.max_state,
             max_call=config.max_call,
-            room=os.fspath(directory.absolute() / BLOBS) if directory is not None else "",
+            staging=os.fspath(directory.absolute() / BLOBS) if directory is not None else "",
             warm_limit=config.warm_limit,
             recycle_steps=config.recycle_steps,
             recycle_age=config.recycle_age,
             recycle_memory=config.recycle_memory,
-            logbook=assembly.LogBook(
+            log_buffer=assembly.LogBuffer(
                 config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes
             ),
         )

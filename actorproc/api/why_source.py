@@ -8,13 +8,13 @@ from actorproc.report.info import Health, LockInfo, PoisonInfo, ProcedureInfo
 from actorproc.report.listing import ListFilter
 from actorproc.report.why import EngineFacts, RunningStep
 
-__all__ = ["QueryLooks", "facts_of"]
+__all__ = ["QuerySource", "facts_of"]
 
 _LIVE = tuple(state for state in ProcedureState if state not in TERMINAL)
 
 
-class QueryLooks:
-    """The `Looks` of a store or an engine at one moment."""
+class QuerySource:
+    """The `WhySource` of a store or an engine at one moment."""
 
     def __init__(self, queries: StoredQueries, facts: EngineFacts, now: float) -> None:
         self._queries = queries

@@ -45,7 +45,7 @@ __all__ = ["Connection"]
 
 logger = engine_logger("actorproc")
 
-_BACKLOG_BYTES = 64 * 1024 * 1024
+_UNSENT_BYTES = 64 * 1024 * 1024
 """Bytes that may wait for one client before its connection is given up."""
 _SLOW = frozenset({"backup", "compact", "reload", "stack"})
 _CALLS = 1000
@@ -131,7 +131,7 @@ class Connection:
             if self._closed:
                 return
             self._waiting += len(frame)
-            too_much = self._waiting > max(_BACKLOG_BYTES, 2 * len(frame))
+            too_much = self._waiting > max(_UNSENT_BYTES, 2 * len(frame))
         self._outbox.put(frame)
         if too_much:
             logger.warning("a client of the control socket reads too slowly; its connection is closed")

@@ -120,7 +120,7 @@ class RemotePool:
 
 
 class RemoteEngine:
-    """Remote face of `EngineTree`, for the facade of a client."""
+    """Remote face of `EngineTree`, for the verbs of a client."""
 
     def __init__(
         self,

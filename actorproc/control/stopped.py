@@ -152,9 +152,9 @@ class StoppedEngine:
         msg = f"no manager runs on {self._directory}, and only a running one has {name!r}: start one"
         raise ManagerStopped(msg)
 
-    # ------------------------------------------------------------ the ring's hands
+    # ------------------------------------------------------------ callbacks of the commit pipeline
     def commit(self, batch: int, writes: list[Write]) -> None:
-        """Commit at once; the ring is told of it when it has done its own part."""
+        """Commit at once; the pipeline is told of it when it has done its own part."""
         try:
             try:
                 self.store.commit(writes, self._epoch, batch)

@@ -118,7 +118,7 @@ class Coordinator:
     def missing(self, event: Event, now: float) -> tuple[str, ...]:
         """Procedures this event is about that are not in memory: load their trees first.
 
-        Those of the backlog need not be loaded: they become resident here.
+        Those of the cold run queue need not be loaded: they become resident here.
         """
         state = self._state
         if type(event) is StepEnded and type(event.outcome) is not Suspended:
@@ -326,7 +326,7 @@ class Coordinator:
         return id in self._state.hired
 
     def view(self, id: str) -> ProcedureRecord | None:
-        """The head of one in memory, the backlog included; not to be changed, and only valid until the next event."""
+        """The head of one in memory or in the cold run queue; not to be changed, and only valid until the next event."""
         return self._state.procs.get(id) or self._state.cold_queue.get(id)
 
     def phase(self, record: ProcedureRecord) -> tuple[Phase, str | None]:
@@ -349,7 +349,7 @@ class Coordinator:
             return phase, why_waiting(state.locks, record.id)
         if phase is Phase.PARKED:
             return phase, record.parked or still
-        if state.hindered and phase in {Phase.QUEUED, Phase.ROLLING_BACK} and (again := why_put_off(state, record)):
+        if state.postponed and phase in {Phase.QUEUED, Phase.ROLLING_BACK} and (again := why_put_off(state, record)):
             return (Phase.RETRYING if phase is Phase.QUEUED else phase), again
         if phase is Phase.QUEUED:
             return phase, why_queued(state, record)
@@ -403,5 +403,5 @@ class Coordinator:
         return self._state.locks.holders()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Equal for books with the same durable facts; trees that may leave memory are left out."""
+        """Equal for engine states with the same durable facts; trees that may leave memory are left out."""
         return fingerprint(self._state)

@@ -39,11 +39,11 @@ def rebuild(
     scheduling: Scheduling = DEFAULT_SCHEDULING,
     types: Iterable[TypeMeta] = (),
 ) -> tuple[EngineState, list[Tree]]:
-    """A book equal to the one that wrote this snapshot, before anything new is decided.
+    """An engine state equal to the one that wrote this snapshot, before anything new is decided.
 
     Beside it the trees that have more under way than one procedure with its next step, for `resume` and `take_up`:
     of the others there may be a hundred thousand, and the first step would wait for each look at them.
-    Most of these go to the backlog.
+    Most of these go to the cold run queue.
     """
     state = EngineState(snapshot.epoch, scheduling)
     state.now = now
@@ -96,7 +96,7 @@ def _is_plain(record: ProcedureRecord) -> bool:
 
 
 def _admit_all(state: EngineState, snapshot: RecoverySnapshot, ordinary: Container[str]) -> list[ProcedureRecord]:
-    """All heads, those of the ordinary types that need only a worker to the backlog; who has more under way."""
+    """Put those of ordinary types that need only a worker into the cold run queue; the heads of all others."""
     later, others = [], []
     # Who has anything else in the store is no plain one, whatever its head says: what is amiss is to be seen.
     named = {lock.holder for lock in snapshot.locks}
@@ -115,7 +115,7 @@ def _admit_all(state: EngineState, snapshot: RecoverySnapshot, ordinary: Contain
 
 
 def _ordinary_types(state: EngineState, snapshot: RecoverySnapshot) -> set[str]:
-    """Classes whose procedures may wait in the backlog: nothing is counted, shared out or hired before their turn."""
+    """Classes whose procedures may wait in the cold run queue: nothing is counted or hired before their turn."""
     if snapshot.damage or not state.leaves_outside:
         return set()
     return {name for name, meta in state.types.items() if not meta.dedicated}

@@ -59,7 +59,10 @@ def settle(state: EngineState) -> Decision:
 
 
 def follow_up(state: EngineState) -> None:
-    """Carry out all that an event set off without a worker: grants, victims, failing scopes. Empties the agenda."""
+    """Carry out all that an event set off without a worker: grants, victims, failing scopes.
+
+    Empties the pending decision.
+    """
     while True:
         if state.locks.has_news:
             for record in acquire.note_grants(state):

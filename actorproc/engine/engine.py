@@ -60,7 +60,7 @@ __all__ = ["EngineTree"]
 logger = engine_logger("actorproc")
 
 _THREADS = 8
-"""Threads of an engine: manager, supervisor, store, pool, alarm, courier, control socket, and one to spare."""
+"""Threads of an engine: manager, supervisor, store, pool, alarm, callbacks, control socket, and one to spare."""
 _SLICE = 1.0
 """Seconds of one wait for an end that may have come just before it."""
 _FOR_STEPS = 0.8
@@ -160,7 +160,7 @@ class EngineTree(Gateway):
                     definitions=registered,
                     scheduling=self._config.scheduling(self._slots, self._max_slots),
                     on_gone=self._to_supervisor,
-                    on_staff=self._to_supervisor,
+                    to_supervisor=self._to_supervisor,
                     on_broken=self._broken,
                     on_stopped=self._stopped_by_host,
                     on_event=self._on_event,

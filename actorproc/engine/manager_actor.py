@@ -125,10 +125,10 @@ class ManagerActor(QuickActor):
             events=events,
         )
         self._change_feed.recovered(parts.snapshot, parts.store)
-        boots_within = BOOT_PATIENCE * parts.config.boot_timeout
-        self._dedicated = DedicatedWorkers(parts.pool, parts.clock, boots_within=boots_within)
+        boot_limit = BOOT_PATIENCE * parts.config.boot_timeout
+        self._dedicated = DedicatedWorkers(parts.pool, parts.clock, boot_limit=boot_limit)
         self._dispatcher = CommandExecutor(
-            worker_table=parts.on_staff,
+            worker_table=parts.to_supervisor,
             hire=self._dedicated.want,
             pool=parts.pool,
             store=parts.store,
@@ -214,7 +214,7 @@ class ManagerActor(QuickActor):
             dedicated=self._dedicated,
             parked_waits=self._parked_waits,
             pool=parts.pool,
-            ring_me=self._ring_me,
+            on_alarm=self._on_alarm,
         )
         self._stopping = Shutdown(
             pipeline=self._pipeline,
@@ -410,7 +410,7 @@ class ManagerActor(QuickActor):
             self._pipeline.handle(TypeRegistered(message.definition.meta))
 
     # ------------------------------------------------------------ time
-    def _ring_me(self) -> None:
+    def _on_alarm(self) -> None:
         _tell(self.actor_ref, Wake())
 
     def _sweep_in(self, seconds: float) -> None:

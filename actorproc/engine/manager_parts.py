@@ -45,13 +45,13 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Order, limits and shares of work, and how many workers there are."""
     on_gone: Callable[[Gone], None]
     """Tells the supervisor that a worker is dead."""
-    on_staff: Callable[[AddSlot | RetireSlot], None]
+    to_supervisor: Callable[[AddSlot | RetireSlot], None]
     """Tells the supervisor that a worker is to be added, or to be retired."""
     on_broken: Callable[[InternalError], None]
     """Called once, on the thread that has the manager's turn, when a bug stopped it. Must return at once."""
     on_stopped: Callable[[], None]
     """Called when the host stopped this actor (`ActorRegistry.stop_all`)."""
     on_event: Callable[[LifecycleEvent], object] | None = None
-    """The host's hook for lifecycle events; called on the courier's thread."""
+    """The host's hook for lifecycle events; called on the callback thread."""
     gated: bool = False
     """Nothing is handed out until `OpenGate`."""

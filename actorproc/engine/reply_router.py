@@ -160,9 +160,9 @@ class ReplyTable:
         """As `close`, but for those who wait for an end, which are returned and not told."""
         self._closed.append(error)
         futures = ends.taken()
-        spared = {id(future) for _, _, future in futures}
+        excepted = {id(future) for _, _, future in futures}
         for number, future in list(self._waiting.copy().items()):
-            if id(future) in spared:
+            if id(future) in excepted:
                 self._waiting.pop(number, None)
         listeners, self._listening = self._listening, {}
         self.close(error)

@@ -272,9 +272,9 @@ class SupervisorActor(QuickActor):
     def _arm(self) -> None:
         whens = (self._boot_deadlines.next(), *(slot.restart_at for slot in self._slots.values()))
         times = [at for at in whens if at is not None]
-        self._parts.alarm.set("supervisor", min(times, default=None), self._ring_me)
+        self._parts.alarm.set("supervisor", min(times, default=None), self._on_alarm)
 
-    def _ring_me(self) -> None:
+    def _on_alarm(self) -> None:
         with contextlib.suppress(pykka.ActorDeadError):  # stopped by the host, maybe in this moment
             self.actor_ref.tell(Wake())
 

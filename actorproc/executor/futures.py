@@ -17,7 +17,7 @@ from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import IdReuse
 from actorproc.procedure.authoring.call import PickledCall
 
-__all__ = ["CallBatch", "CallDesk", "DurableFuture", "is_called_back_by"]
+__all__ = ["CallBatch", "DurableFuture", "FutureOwner", "is_called_back_by"]
 
 logger = logging.getLogger("actorproc")
 
@@ -27,18 +27,18 @@ _OVER = frozenset({"FINISHED", "CANCELLED_AND_NOTIFIED"})
 _here = threading.local()
 
 
-def is_called_back_by(desk: CallDesk) -> bool:
+def is_called_back_by(owner: FutureOwner) -> bool:
     """True if this thread is inside a callback of a future of this executor.
 
     The future has not ended for the executor yet then.
 
     Args:
-        desk: The executor's side of the future.
+        owner: The executor's side of the future.
 
     Returns:
         True or False.
     """
-    return getattr(_here, "desk", None) is desk
+    return getattr(_here, "owner", None) is owner
 
 
 class CallBatch:
@@ -54,7 +54,7 @@ class CallBatch:
         self.durable: Future[None] = Future()
 
 
-class CallDesk(Protocol):
+class FutureOwner(Protocol):
     """Executor's side of a future: the requests that it makes."""
 
     def cancel(self, future: DurableFuture[object]) -> bool:
@@ -105,17 +105,17 @@ class DurableFuture(Future[T], Generic[T]):
 
     Args:
         id: The procedure's id.
-        desk: The executor's side.
+        owner: The executor's side.
         batch: The commit that will store the call; None: it is stored.
     """
 
     reuse: IdReuse | None = None
     """What the submit says of a call that has the id already; None: that one it is."""
 
-    def __init__(self, id: str, desk: CallDesk, batch: CallBatch | None) -> None:
+    def __init__(self, id: str, owner: FutureOwner, batch: CallBatch | None) -> None:
         super().__init__()
         self._id = id
-        self._desk = desk
+        self._owner = owner
         self._batch = batch
         self._refusal: BaseException | None = None
         self._claims = [None]
@@ -165,7 +165,7 @@ class DurableFuture(Future[T], Generic[T]):
         except TimeoutError:
             if self.done():  # meanwhile, or the function raised it
                 return super().result(0)
-            raise self._desk.late(self._id, seconds) from None
+            raise self._owner.late(self._id, seconds) from None
         finally:
             if self.is_kept_until_taken and self._state in _OVER:
                 self._take()
@@ -189,7 +189,7 @@ class DurableFuture(Future[T], Generic[T]):
         except TimeoutError:
             if self.done():
                 return super().exception(0)
-            raise self._desk.late(self._id, seconds) from None
+            raise self._owner.late(self._id, seconds) from None
         finally:
             if self.is_kept_until_taken and self._state in _OVER:
                 self._take()
@@ -197,7 +197,7 @@ class DurableFuture(Future[T], Generic[T]):
     def _take(self) -> None:
         """The program has the outcome: nothing need be kept of the call."""
         self.is_kept_until_taken = False
-        self._desk.took(self._id)
+        self._owner.took(self._id)
 
     def durable(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the call is on disk. From then on it is made whatever happens to this program.
@@ -249,7 +249,7 @@ class DurableFuture(Future[T], Generic[T]):
         """
         if self.done():
             return self.cancelled()
-        return self._desk.cancel(self)  # type: ignore[arg-type]
+        return self._owner.cancel(self)  # type: ignore[arg-type]
 
     def cancel_now(self) -> None:
         """Become cancelled, without a question; called once, by the executor."""
@@ -260,7 +260,7 @@ class DurableFuture(Future[T], Generic[T]):
 
     def running(self) -> bool:
         """True if a worker has the call at the moment."""
-        return not self.done() and self._desk.is_running(self._id)
+        return not self.done() and self._owner.is_running(self._id)
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Have a function called when the call has ended; at once when it has ended already.
@@ -270,7 +270,7 @@ class DurableFuture(Future[T], Generic[T]):
         Args:
             fn: Called as ``fn(future)``.
         """
-        super().add_done_callback(fn if self.done() else functools.partial(_call_back, fn, self._desk))
+        super().add_done_callback(fn if self.done() else functools.partial(_call_back, fn, self._owner))
 
     def _raise_if_refused(self) -> None:
         if self._refusal is not None:
@@ -279,10 +279,10 @@ class DurableFuture(Future[T], Generic[T]):
             raise CancelledError
 
 
-def _call_back(fn: Callable[[Future[T]], object], desk: CallDesk, future: Future[T]) -> None:
+def _call_back(fn: Callable[[Future[T]], object], owner: FutureOwner, future: Future[T]) -> None:
     # Without the future: it keeps its callbacks, and with one that keeps it, its result would wait for the collector.
-    before = getattr(_here, "desk", None)
-    _here.desk = desk
+    before = getattr(_here, "owner", None)
+    _here.owner = owner
     try:
         fn(future)
     except Exception:
@@ -291,4 +291,4 @@ def _call_back(fn: Callable[[Future[T]], object], desk: CallDesk, future: Future
         # An exit, which it would let through: the others who wait have done nothing to deserve it.
         logger.exception("a callback of call %s raised", getattr(future, "id", "?"))
     finally:
-        _here.desk = before
+        _here.owner = before

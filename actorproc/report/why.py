@@ -1,8 +1,9 @@
 """Reasons for a procedure's standstill: the chain of its waits, down to the one that an operator can act on.
 
-Pure: it asks a `Looks` (a manager, a client, or the mere store) and concludes. The chain branches where several are in
-the way, and stops at what has no further cause inside the engine: a running step, a timer, an event from outside, an
-operator's pause, a failure. Each such end names the command that would repair it.
+Pure: it asks a `WhySource` (a manager, a client, or the mere store) and concludes.
+The chain branches where several are in the way, and stops at what has no further cause inside the engine: a running
+step, a timer, an event from outside, an operator's pause, a failure. Each such end names the command that would repair
+it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from actorproc.model.names import READ_LATER
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.info import LockInfo, ProcedureInfo
-from actorproc.report.why_terms import Cause, CauseKind, EngineFacts, Looks, RunningStep, command, span, word
+from actorproc.report.why_terms import Cause, CauseKind, EngineFacts, RunningStep, WhySource, command, span, word
 
-__all__ = ["Cause", "CauseKind", "EngineFacts", "Looks", "RunningStep", "explain"]
+__all__ = ["Cause", "CauseKind", "EngineFacts", "RunningStep", "WhySource", "explain"]
 
 _BRANCHES = 5
 _DEPTH = 40
@@ -27,18 +28,18 @@ _LATE = 1.0
 """Seconds after which something that is due and was not done is not just about to be done."""
 
 
-def explain(looks: Looks, id: str, now: float) -> Cause:
+def explain(source: WhySource, id: str, now: float) -> Cause:
     """Reasons for this procedure's standstill at `now` (epoch seconds). Raises `UnknownProcedure`."""
-    return _Inquiry(looks, now).of(looks.info(id), ())
+    return _Inquiry(source, now).of(source.info(id), ())
 
 
 class _Inquiry:
-    """One question: what was asked of `looks` once is remembered."""
+    """One question: what was asked of `source` once is remembered."""
 
-    def __init__(self, looks: Looks, now: float) -> None:
-        self._looks = looks
+    def __init__(self, source: WhySource, now: float) -> None:
+        self._source = source
         self._now = now
-        self._facts = looks.facts()
+        self._facts = source.facts()
         self._locks: list[LockInfo] | None = None
         self._told: set[str] = set()
 
@@ -46,9 +47,9 @@ class _Inquiry:
         """The cause for one procedure; `chain` are those whose causes lead here."""
         name = info.id
         if name in chain:
-            ring = " → ".join((*chain[chain.index(name) :], name))
+            circle = " → ".join((*chain[chain.index(name) :], name))
             return self._cause(
-                info, "cycle", f"is waited for by itself: {ring}", command("abort", name), command("abort", chain[-1])
+                info, "cycle", f"is waited for by itself: {circle}", command("abort", name), command("abort", chain[-1])
             )
         if name in self._told:
             return Cause(kind="more", procedure=name, says=f"{word(info)}: see above")
@@ -99,7 +100,7 @@ class _Inquiry:
         if info.state is not ProcedureState.FAILED:
             why = f": {_error(info)}" if info.error is not None else ""
             return self._cause(info, "done", f"ended {info.state}{when}{why}")
-        keys = [poison.path for poison in self._looks.poisons() if info.id in (poison.by, poison.root, *poison.others)]
+        keys = [poison.path for poison in self._source.poisons() if info.id in (poison.by, poison.root, *poison.others)]
         left = f", and left {_and(map(repr, keys[:_BRANCHES]))} poisoned" if keys else ""
         undone = f"; not undone: {'; '.join(map(str, info.leftovers[:3]))}" if info.leftovers else ""
         repairs = [command("retry", info.root_id)] if info.parent_id is None or keys else []
@@ -123,7 +124,7 @@ class _Inquiry:
         parent = info.parent_id
         while parent is not None and parent not in seen:
             seen.add(parent)
-            above = self._looks.info(parent)
+            above = self._source.info(parent)
             if above.paused is not None:
                 says = f"is paused with its ancestor {above.id}: {above.paused or 'no reason given'}"
                 return self._cause(info, "paused", says, command("resume", above.id))
@@ -193,7 +194,7 @@ class _Inquiry:
     def _obstacles(self, info: ProcedureInfo, lineage: set[str]) -> tuple[list[tuple[str, LockInfo]], list[str]]:
         """Locks against one of its keys, each with the key, and who stands before it in a queue."""
         if self._locks is None:
-            self._locks = self._looks.locks()
+            self._locks = self._source.locks()
         against: list[tuple[str, LockInfo]] = []
         ahead: list[str] = []
         for lock in self._locks:
@@ -209,7 +210,7 @@ class _Inquiry:
         return against, list(dict.fromkeys(ahead))
 
     def _suspended(self, info: ProcedureInfo, chain: tuple[str, ...]) -> Cause:
-        children = self._looks.unfinished(parent=info.id, limit=_NODES)
+        children = self._source.unfinished(parent=info.id, limit=_NODES)
         count = sum(number for state, number in info.children.items() if state not in _ENDED)
         if not children:
             holds = self._engine_holds(info)
@@ -242,7 +243,7 @@ class _Inquiry:
             return self._timed(info, says, (command("steps", info.id), bypass), kind="rolling-back")
         others = [
             other
-            for other in self._looks.unfinished(root=info.root_id, limit=_NODES)
+            for other in self._source.unfinished(root=info.root_id, limit=_NODES)
             if other.id not in chain and (other.phase is Phase.RUNNING or other.phase is Phase.ROLLING_BACK)
         ]
         busy = [other for other in others if other.id in (self._facts.steps or {}) or other.due_at is not None]
@@ -322,8 +323,8 @@ class _Inquiry:
 
     def _blocker(self, name: str) -> ProcedureInfo:
         """Procedure that must end before what this one holds is free: itself, or its root when it has ended."""
-        info = self._looks.info(name)
-        return self._looks.info(info.root_id) if info.phase is Phase.DONE and info.root_id != name else info
+        info = self._source.info(name)
+        return self._source.info(info.root_id) if info.phase is Phase.DONE and info.root_id != name else info
 
     def _more(self, info: ProcedureInfo, count: int) -> tuple[Cause, ...]:
         if count <= 0:
@@ -336,7 +337,7 @@ class _Inquiry:
         while parent is not None and parent not in seen:
             seen.add(parent)
             yield parent
-            parent = self._looks.info(parent).parent_id
+            parent = self._source.info(parent).parent_id
 
     def _in(self, at: float | None) -> str:
         return "now" if at is None or at <= self._now else f"in {span(at - self._now)}"

@@ -12,7 +12,7 @@ import msgspec
 from actorproc.model.plain import plain_dict
 from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo
 
-__all__ = ["Cause", "CauseKind", "EngineFacts", "Looks", "RunningStep", "command", "span", "word"]
+__all__ = ["Cause", "CauseKind", "EngineFacts", "RunningStep", "WhySource", "command", "span", "word"]
 
 CauseKind = Literal[
     "lock",  # waits for a lock that another one holds, or stands in line behind another request
@@ -60,7 +60,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Running steps by procedure; None: not known, because only the store is seen."""
 
 
-class Looks(Protocol):
+class WhySource(Protocol):
     """Source of facts for `explain`."""
 
     def info(self, id: str) -> ProcedureInfo:

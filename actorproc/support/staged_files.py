@@ -16,7 +16,7 @@ import re
 import stat
 from collections.abc import Iterator
 
-__all__ = ["BLOBS", "LONG", "STAGED", "StagedFile", "drop_staged_by", "in_file", "mapped", "stage", "taken"]
+__all__ = ["BLOBS", "LONG", "STAGED", "StagedFile", "drop_staged_by", "in_file", "mapped", "taken", "write_staged"]
 
 BLOBS = "blobs"
 """The directory of such files, in that of the store."""
@@ -48,14 +48,14 @@ def in_file(content: object) -> StagedFile | None:
     return None
 
 
-def stage(room: str, content: bytes) -> str:
-    """In a worker: write these bytes into a new file of the directory `room`, and return its name.
+def write_staged(staging: str, content: bytes) -> str:
+    """In a worker: write these bytes into a new file of the directory `staging`, and return its name.
 
     Raises:
         OSError: there is no such directory, or no space; nothing is left then.
     """
     name = f"{os.getpid()}-{next(_numbers)}.new"
-    path = os.path.join(room, name)  # noqa: PTH118 - `pathlib` takes as long as a small step
+    path = os.path.join(staging, name)  # noqa: PTH118 - `pathlib` takes as long as a small step
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.fchmod(fd, 0o600)
@@ -71,18 +71,18 @@ def stage(room: str, content: bytes) -> str:
     return name
 
 
-def taken(room: str, name: str, size: int) -> memoryview:
+def taken(staging: str, name: str, size: int) -> memoryview:
     """In the host: the content of a file that a worker staged, which has this length, mapped.
 
     Raises:
         OSError: it is not there.
         ValueError: it is not what a worker stages.
     """
-    if not room or not _BY_WORKER.fullmatch(name) or size <= 0:
+    if not staging or not _BY_WORKER.fullmatch(name) or size <= 0:
         msg = f"spoke of {name!r:.80}, which is no file of a worker"
         raise ValueError(msg)
-    path = os.path.join(room, f"{os.urandom(8).hex()}.taken")  # noqa: PTH118
-    os.rename(os.path.join(room, name), path)  # noqa: PTH104, PTH118 - what is left of the worker is removed by its name
+    path = os.path.join(staging, f"{os.urandom(8).hex()}.taken")  # noqa: PTH118
+    os.rename(os.path.join(staging, name), path)  # noqa: PTH104, PTH118 - what is left of the worker is removed by its name
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         found = os.fstat(fd)
@@ -118,14 +118,14 @@ def mapped(path: bytes, size: int) -> memoryview | None:
         os.close(fd)
 
 
-def drop_staged_by(room: str, pid: int) -> None:
+def drop_staged_by(staging: str, pid: int) -> None:
     """Remove what a worker that is dead has staged and not told of."""
     with contextlib.suppress(OSError):
-        for name in _left_by(room, pid):
+        for name in _left_by(staging, pid):
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(room, name))  # noqa: PTH108, PTH118
+                os.unlink(os.path.join(staging, name))  # noqa: PTH108, PTH118
 
 
-def _left_by(room: str, pid: int) -> Iterator[str]:
-    if room:
-        yield from (name for name in os.listdir(room) if name.startswith(f"{pid}-") and _BY_WORKER.fullmatch(name))  # noqa: PTH208
+def _left_by(staging: str, pid: int) -> Iterator[str]:
+    if staging:
+        yield from (name for name in os.listdir(staging) if name.startswith(f"{pid}-") and _BY_WORKER.fullmatch(name))  # noqa: PTH208

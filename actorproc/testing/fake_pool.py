@@ -224,9 +224,9 @@ class _FakeWorker(threading.Thread):
         """Restore nothing: what a step does to this process stays done."""
         return ""
 
-    def keeping(self) -> contextlib.AbstractContextManager[None]:
+    def keep_changes(self) -> contextlib.AbstractContextManager[None]:
         """Everything stays, in any case."""
         return contextlib.nullcontext()
 
-    def remember_surroundings(self) -> None:
+    def remember_process_state(self) -> None:
         """It is not to be restored."""

@@ -39,7 +39,7 @@ __all__ = ["CrashingStore", "InlineManager", "InlinePool", "VirtualClock"]
 
 FAST = Config(spares=0, commit_backoff=0.005, commit_backoff_cap=0.02)
 _LOOK = 0.005
-"""Seconds between looks at an idle engine."""
+"""Seconds between two looks at an idle engine."""
 
 
 class VirtualClock:
@@ -288,17 +288,17 @@ class InlineManager(ProcedureManager):
         What goes on passes from one part of the engine to another, and each is looked at by itself: so all are looked
         at twice, and none may have changed.
         """
-        looks = []
+        seen = []
         for _ in range(2):
             try:
                 if not tree.is_settled():
                     return False
             except ManagerStopped:
                 return False
-            looks.append(tree.slots())
+            seen.append(tree.slots())
             if not self.pool.is_idle:
                 return False
-        return looks[0] == looks[1]
+        return seen[0] == seen[1]
 
 
 def _next_at(tree: EngineTree) -> float | None:

@@ -216,7 +216,7 @@ class Bench:
             if store is not None and store.dead.is_set():
                 return False
             if time.monotonic() > deadline:
-                raise TimeoutError(_standing(manager, handle))
+                raise TimeoutError(_unfinished_text(manager, handle))
             manager.skip()
         return store is None or not store.dead.is_set()
 
@@ -242,7 +242,7 @@ def _lacks_arguments(given: Any) -> bool:
     return isinstance(given, ProcedureFunction) or (isinstance(given, type) and bool(declared_fields(given)))
 
 
-def _standing(manager: InlineManager, handle: ProcedureHandle) -> str:
+def _unfinished_text(manager: InlineManager, handle: ProcedureHandle) -> str:
     """Wait of the procedure, and the members below it that cannot go on."""
     info = handle.info()
     parked = [

@@ -485,7 +485,7 @@ def test_calls_that_do_not_exist_or_do_not_fit_are_refused_by_name(manager, conn
 
 
 def test_a_client_that_does_not_read_loses_its_connection_and_holds_up_nobody(manager, connect, monkeypatch):
-    monkeypatch.setattr("actorproc.control.connection._BACKLOG_BYTES", 100_000)
+    monkeypatch.setattr("actorproc.control.connection._UNSENT_BYTES", 100_000)
     sock = connect()
     big = ["x" * 10_000]
     for number in range(2_000):

@@ -27,7 +27,7 @@ ASLEEP = 240
 LISTENING = 330
 """Bytes of who waits for an event of its own: the event, the id, one entry of a dictionary."""
 UNTOUCHED = 950
-"""Bytes of who waits for its next step since the start: the head, and a place in the backlog."""
+"""Bytes of who waits for its next step since the start: the head, and a place in the cold run queue."""
 QUEUED = 2200
 """Bytes of who waits for its first step: the whole head, and its place in the queue."""
 

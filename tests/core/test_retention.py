@@ -360,7 +360,7 @@ def test_a_tree_whose_removal_is_not_stored_yet_is_not_brought_back_for_its_othe
 
 
 def submit_again(harness: Kept, id: str) -> None:
-    """As the ring does: who uses an id of a half removed tree has the rest of it removed first."""
+    """As the commit pipeline does: who uses an id of a half removed tree has the rest of it removed first."""
     again = Submitted((msgspec.structs.replace(harness.new(id), fresh=False),), 8)
     for name in harness.core.missing(again, harness.now):
         root = harness.store.procedure(name, removed=True).root

@@ -57,7 +57,7 @@ def cannot_boot(dedicated: DedicatedWorkers, pool: Launches) -> None:
 
 def test_a_worker_that_never_boots_is_ended_and_tried_again():
     pool, clock = Launches(), VirtualClock()
-    dedicated = DedicatedWorkers(pool, clock, boots_within=60.0)
+    dedicated = DedicatedWorkers(pool, clock, boot_limit=60.0)
     dedicated.want("p")
     clock.advance(1000.0)  # that the clock is moved is not held against it
     dedicated.retry(clock.monotonic(), lambda _: True)

@@ -26,7 +26,7 @@ WORKER = WorkerId(0, 1)
 
 
 class Site:
-    """A floor and its intake with a real ledger; the ring only writes down what it is told."""
+    """A worker message handler and its intake with a real in-flight table; the pipeline only notes what it is told."""
 
     def __init__(self) -> None:
         self.now = 0.0

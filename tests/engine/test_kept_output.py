@@ -15,7 +15,7 @@ import pytest
 import actorproc
 from actorproc import Config, Procedure, Status
 from actorproc.errors import UnknownProcedure
-from actorproc.workers.output.logbook import LogBook
+from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.output.spool import NEWER, OLDER, LogSpool, spooled
 from actorproc.workers.protocol.log_entry import LogEntry
 
@@ -138,7 +138,7 @@ def test_a_torn_line_costs_itself_alone(tmp_path):
 
 
 def test_a_directory_that_is_gone_costs_the_files_and_nothing_else(tmp_path):
-    state = LogBook(directory=tmp_path / "nowhere", spool=1000)
+    state = LogBuffer(directory=tmp_path / "nowhere", spool=1000)
 
     state.add("p", "stdout", "kept in memory")
 
@@ -147,7 +147,7 @@ def test_a_directory_that_is_gone_costs_the_files_and_nothing_else(tmp_path):
 
 
 def test_what_left_memory_is_found_in_the_files_within_the_share_of_a_procedure(tmp_path):
-    state = LogBook(per_procedure=1000, total=1000, directory=tmp_path, spool=100_000)
+    state = LogBuffer(per_procedure=1000, total=1000, directory=tmp_path, spool=100_000)
     for number in range(5):
         state.add("a", "stdout", f"a{number}")
     for number in range(9):

@@ -43,7 +43,7 @@ class MemoryChannel:
     def aborting(self) -> bool:
         return self.abort_asked
 
-    def keeping(self) -> AbstractContextManager[None]:
+    def keep_changes(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 

@@ -11,7 +11,7 @@ import pytest
 from pool_listener import Listener
 from steps_under_test import Count, Do
 
-from actorproc.workers.output.logbook import LINE_LENGTH, LogBook
+from actorproc.workers.output.log_buffer import LINE_LENGTH, LogBuffer
 from actorproc.workers.output.pipe import OutputPipe
 from actorproc.workers.protocol.frames import Ended
 from actorproc.workers.protocol.markers import MarkReader, mark
@@ -99,11 +99,11 @@ def test_of_a_long_line_the_beginning_is_kept_however_it_was_printed() -> None:
             pipe.read()
     pipe.read_rest()
     os.close(read)
-    logbook = LogBook()
+    log_buffer = LogBuffer()
     for line in lines:
-        logbook.add("p", "stdout", line)
+        log_buffer.add("p", "stdout", line)
 
-    kept = [entry.text for entry in logbook.lines("p")]
+    kept = [entry.text for entry in log_buffer.lines("p")]
     assert [(text[:5], text[-6:], len(text)) for text in kept[:2]] == [
         ("HEADa", " [...]", LINE_LENGTH),
         ("HEADc", " [...]", LINE_LENGTH),
@@ -112,7 +112,7 @@ def test_of_a_long_line_the_beginning_is_kept_however_it_was_printed() -> None:
 
 
 def test_a_flood_is_kept_within_its_share(listen: Callable[..., Listener]) -> None:
-    host = listen(logbook=LogBook(per_procedure=10_000))
+    host = listen(log_buffer=LogBuffer(per_procedure=10_000))
     worker = host.boot()
 
     host.finish(worker, Do("print", "10"))
@@ -125,27 +125,27 @@ def test_a_flood_is_kept_within_its_share(listen: Callable[..., Listener]) -> No
 
 
 def test_procedures_that_were_silent_longest_give_way() -> None:
-    logbook = LogBook(per_procedure=1000, total=2500)
+    log_buffer = LogBuffer(per_procedure=1000, total=2500)
     for name in ("a", "b", "c"):
         for number in range(10):
-            logbook.add(name, "stdout", f"line {number} of {name}")
+            log_buffer.add(name, "stdout", f"line {number} of {name}")
 
-    assert logbook.lines("a") == []
-    assert [entry.text for entry in logbook.lines("c")][-1] == "line 9 of c"
+    assert log_buffer.lines("a") == []
+    assert [entry.text for entry in log_buffer.lines("c")][-1] == "line 9 of c"
 
 
 def test_many_procedures_that_print_a_line_each_take_no_more_memory_than_the_total() -> None:
     total = 1_000_000
     tracemalloc.start()
     try:
-        logbook = LogBook(total=total)
+        log_buffer = LogBuffer(total=total)
         for number in range(5000):
-            logbook.add(f"procedure-{number}", "stdout", f"line of {number}")
+            log_buffer.add(f"procedure-{number}", "stdout", f"line of {number}")
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert logbook.lines("procedure-4999")
+    assert log_buffer.lines("procedure-4999")
     assert used < 1.2 * total
 
 

@@ -380,7 +380,7 @@ class Filled(Procedure):
         return Status.done(len(self.text))
 
 
-# ---------------------------------------------------------------------- S16: a worker's surroundings
+# ---------------------------------------------------------------------- S16: a worker's process state
 class Surroundings(Procedure):
     def execute(self, ctx):
         found = []

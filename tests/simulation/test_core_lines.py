@@ -60,7 +60,7 @@ def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.Monkey
 
 
 def test_the_command_tries_other_passages_with_each_seed_and_says_how_many(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(core_lines, "_CORE", f"{core_lines._CORE}/st")  # a few modules: the steps, the staff
+    monkeypatch.setattr(core_lines, "_CORE", f"{core_lines._CORE}/st")  # a few modules: the steps, the worker table
     struck = []
     honest = core_lines._LineDriver.__init__
 

@@ -20,11 +20,11 @@ from tests.simulator.core_sim.histories import History
 from tests.simulator.core_sim.simulation import main, run_campaign, simulate
 from tests.simulator.core_sim.world import World
 from tests.simulator.generators import editions
-from tests.simulator.generators.drawing import MIN_PROCEDURES, MIN_STEPS
 from tests.simulator.generators.groups import FIRST_SEED
+from tests.simulator.generators.programs import MIN_PROCEDURES, MIN_STEPS
 from tests.simulator.generators.requests import FIRST_RESTARTS
 from tests.simulator.rules.invariants import Violation
-from tests.simulator.rules.sometimes import Sight, sights_of
+from tests.simulator.rules.sometimes import Goal, goals_in
 
 HISTORIES = int(os.environ.get("ACTORPROC_HISTORIES", "20000"))
 PIECE = 200
@@ -207,12 +207,12 @@ def test_histories_with_all_features_that_once_broke_a_promise_keep_it(seed: int
 
 
 def test_everything_worth_seeing_happens_in_random_histories() -> None:
-    seen: Counter[Sight] = Counter()
+    seen: Counter[Goal] = Counter()
     firsts = (FIRST_SEED, editions.FIRST_SEED, FIRST_RESTARTS)
     for seed in (*range(1, 601), *(first + number for first in firsts for number in range(60))):
-        seen += sights_of(simulate(seed, check_every=1000).journal)
+        seen += goals_in(simulate(seed, check_every=1000).journal)
 
-    assert [sight.value for sight in Sight if not seen[sight]] == []
+    assert [sight.value for sight in Goal if not seen[sight]] == []
 
 
 def test_an_old_history_of_a_seed_has_nothing_that_came_later() -> None:

@@ -42,10 +42,10 @@ from tests.simulator.generators.editions import FIRST_SEED
 BUDGET = 400
 """Seeds a planted bug may survive."""
 
-Plant = Callable[[pytest.MonkeyPatch], None]
+SeededBug = Callable[[pytest.MonkeyPatch], None]
 
 
-def _without(kind: type[Write]) -> Plant:
+def _without(kind: type[Write]) -> SeededBug:
     def plant(patch: pytest.MonkeyPatch) -> None:
         honest = EngineState.write
         patch.setattr(EngineState, "write", lambda self, write: None if type(write) is kind else honest(self, write))
@@ -86,8 +86,8 @@ def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def _units_are_undone_oldest_first(patch: pytest.MonkeyPatch) -> None:
-    def oldest(tree, top_id, is_spared=None):
-        del is_spared
+    def oldest(tree, top_id, is_skipped=None):
+        del is_skipped
         return next((unit for unit in tree.units.values() if tree.is_below(unit.procedure, top_id)), None)
 
     patch.setattr(Tree, "newest_unit", oldest)
@@ -331,7 +331,7 @@ def _results_that_were_taken_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(HANDLERS, ResultsTaken, lambda state, event: state.command(Reply(event.reply, value=())))
 
 
-NEW_CODE_BUGS: dict[str, Plant] = {
+NEW_CODE_BUGS: dict[str, SeededBug] = {
     "old code gets what new code has run": _old_code_gets_what_new_code_has_run,
     "a failed commit forgets the reload": _a_failed_commit_forgets_the_reload,
     "an attempt that was refused unbegun is undone": _an_attempt_that_was_refused_unbegun_is_undone,
@@ -342,7 +342,7 @@ NEW_CODE_BUGS: dict[str, Plant] = {
 }
 """Found only where code changes, or results are taken: in histories from `editions.FIRST_SEED` on."""
 
-BUGS: dict[str, Plant] = {
+BUGS: dict[str, SeededBug] = {
     "running steps are not told of their undo": _running_steps_are_not_told,
     "a kill for an abort is charged": _a_kill_for_an_abort_is_charged,
     "force kills undos": _force_kills_undos,

@@ -2,7 +2,7 @@
 
     python -m tests.simulator.tiers nightly --seed 7
 
-A tier is a row of stages; the parts of a stage run side by side. `--scale` stretches or shortens all of it.
+A tier is a row of groups; the parts of a group run side by side. `--scale` stretches or shortens all of it.
 A part that cannot be run on this machine says why, and counts as skipped.
 """
 
@@ -24,18 +24,18 @@ __all__ = ["TIERS", "Part", "main"]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One command of a stage."""
+    """One command of a group."""
 
     name: str
     arguments: tuple[str, ...]
     """After ``python -m``."""
 
 
-Stage = Callable[[int, float], tuple[Part, ...]]
+Group = Callable[[int, float], tuple[Part, ...]]
 """Made of the seed and of the scale."""
 
 
-def _torture(minutes: float) -> Stage:
+def _torture(minutes: float) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         length = f"{minutes * scale:.3f}"
         arguments = ("actorproc", "torture", "--minutes", length, "--seed", str(seed), "--jobs", "2")
@@ -44,7 +44,7 @@ def _torture(minutes: float) -> Stage:
     return parts
 
 
-def _simulation(minutes: float) -> Stage:
+def _simulation(minutes: float) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         # Far apart, so that the two series of histories never meet, nor those of the next seeds.
         # Only the second is sure to have all that is drawn from a certain seed on.
@@ -61,7 +61,7 @@ def _simulation(minutes: float) -> Stage:
     return parts
 
 
-def _torn_writes(states: int) -> Stage:
+def _torn_writes(states: int) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         each = str(max(100, int(states * scale / 2)))
         return tuple(
@@ -74,7 +74,7 @@ def _torn_writes(states: int) -> Stage:
     return parts
 
 
-def _damage(mutations: int) -> Stage:
+def _damage(mutations: int) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         each = str(max(100, int(mutations * scale / 2)))
         return tuple(
@@ -87,7 +87,7 @@ def _damage(mutations: int) -> Stage:
     return parts
 
 
-def _power_cuts(cuts: int) -> Stage:
+def _power_cuts(cuts: int) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         each = str(max(10, int(cuts * scale)))
         return (Part("power cuts", ("tests.simulator.disk.power_cuts", "--cuts", each, "--seed", str(seed))),)
@@ -95,7 +95,7 @@ def _power_cuts(cuts: int) -> Stage:
     return parts
 
 
-def _core_lines(passages: int) -> Stage:
+def _core_lines(passages: int) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         each = str(max(1, int(passages * scale)))
         arguments = ("tests.simulator.scenarios.core_lines", "--passages", each, "--seed", str(seed))
@@ -104,7 +104,7 @@ def _core_lines(passages: int) -> Stage:
     return parts
 
 
-def _stage(minutes: float) -> Stage:
+def _actor_simulation(minutes: float) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         first, seconds = str(seed * 100_000_000), f"{60 * minutes * scale:.1f}"
         arguments = ("tests.simulator.actor_sim", "--seconds", seconds, "--seed", first)
@@ -113,23 +113,25 @@ def _stage(minutes: float) -> Stage:
     return parts
 
 
-def _together(*stages: Stage) -> Stage:
+def _together(*groups: Group) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
-        return tuple(part for stage in stages for part in stage(seed, scale))
+        return tuple(part for group in groups for part in group(seed, scale))
 
     return parts
 
 
-TIERS: dict[str, tuple[Stage, ...]] = {
+TIERS: dict[str, tuple[Group, ...]] = {
     "nightly": (
         _torture(44),
         _simulation(29),
-        _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1), _stage(3)),
+        _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1), _actor_simulation(3)),
     ),
     "soak": (
         _torture(480),
         _simulation(150),
-        _together(_power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000), _core_lines(20), _stage(30)),
+        _together(
+            _power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000), _core_lines(20), _actor_simulation(30)
+        ),
     ),
 }
 """90 minutes and about eleven hours on two cores. The tier below them, ``push``, is the test suite itself.
@@ -148,8 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     verdicts: list[str] = []
     failed = False
-    for stage in TIERS[chosen.tier]:
-        parts = stage(chosen.seed, chosen.scale)
+    for group in TIERS[chosen.tier]:
+        parts = group(chosen.seed, chosen.scale)
         began = time.monotonic()
         codes = _run(parts)
         minutes = (time.monotonic() - began) / 60

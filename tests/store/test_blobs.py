@@ -30,7 +30,7 @@ from actorproc.store.tools import isolated_check
 from actorproc.store.tools.isolated_check import examine
 from actorproc.store.tools.salvage import SalvageReader
 from actorproc.store.tools.transfer import bring_in, take_out
-from actorproc.support.staged_files import LONG as REALLY_LONG, stage, taken
+from actorproc.support.staged_files import LONG as REALLY_LONG, taken, write_staged
 from tests.kit.stores import opened
 
 LONG = 5000
@@ -472,10 +472,10 @@ def test_a_file_that_a_worker_staged_is_given_a_name_and_not_written_again(owned
     put(owned, make, record("a"))
     room = os.fspath(owned.path / "blobs")
     content = os.urandom(LONG)
-    name = stage(room, content)
+    name = write_staged(room, content)
     inode = (owned.path / "blobs" / name).stat().st_ino
     view = taken(room, name, LONG)
-    lost = taken(room, stage(room, content), LONG)
+    lost = taken(room, write_staged(room, content), LONG)
     Path(lost.obj.path).unlink()  # its mapping has it still
     put_one = record("a", 2, state=view)
     owned.commit([PutStep(put_one), PutStep(record("a", 3, state=lost))], 1)

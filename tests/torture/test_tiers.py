@@ -39,8 +39,8 @@ def test_what_cannot_be_tried_on_this_machine_is_told_and_is_no_failure(monkeypa
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
-    parts = [part for stage in TIERS[tier] for part in stage(1, 1.0)]
-    others = [part for stage in TIERS[tier] for part in stage(2, 1.0)]
+    parts = [part for period in TIERS[tier] for part in period(1, 1.0)]
+    others = [part for period in TIERS[tier] for part in period(2, 1.0)]
 
     assert not set(parts) & set(others)
     assert {part.arguments[0] for part in parts} == {

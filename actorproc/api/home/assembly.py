@@ -9,7 +9,7 @@ from __future__ import annotations
 from actorproc.control.server import ControlServer
 from actorproc.engine.engine import EngineTree
 from actorproc.store.lmdb.store import LmdbStore
-from actorproc.workers.output.logbook import LogBook
+from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.pool.local_pool import LocalPool
 
-__all__ = ["ControlServer", "EngineTree", "LmdbStore", "LocalPool", "LogBook"]
+__all__ = ["ControlServer", "EngineTree", "LmdbStore", "LocalPool", "LogBuffer"]

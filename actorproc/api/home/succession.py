@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, cast
 
-from actorproc.api.verbs.base import Facade, RunningEngine
+from actorproc.api.verbs.base import EngineVerbs, RunningEngine
 from actorproc.errors import ManagerStopped
 from actorproc.model.messages.definitions import Definition
 from actorproc.store.base import ProcedureStore
@@ -49,7 +49,7 @@ def statement_here() -> weakref.ref[CodeType] | None:
     return None
 
 
-class Succession(Facade):
+class Succession(EngineVerbs):
     """Managers before and after a manager of an interactive session."""
 
     _given_store: ProcedureStore | None

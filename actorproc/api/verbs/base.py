@@ -1,4 +1,4 @@
-"""Base of every part of the facade: the running engine, and a clear error when there is none."""
+"""Base of all verbs: the running engine, and a clear error when there is none."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from actorproc.model.messages.events import Event
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
 
-__all__ = ["Facade", "RunningEngine"]
+__all__ = ["EngineVerbs", "RunningEngine"]
 
 
 class RunningEngine(Engine, Protocol):
-    """Engine as the facade needs it, in this process or in another one."""
+    """Engine as the verbs need it, in this process or in another one."""
 
     failure: ActorprocError | None
 
@@ -85,7 +85,7 @@ class RunningEngine(Engine, Protocol):
         ...
 
 
-class Facade:
+class EngineVerbs:
     """A manager's common ground. Its parts add methods, `ProcedureManager` adds the life."""
 
     _engine_stays_here = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.queries import Queries, StoredQueries
-from actorproc.api.verbs.base import Facade
+from actorproc.api.verbs.base import EngineVerbs
 from actorproc.api.verbs.read import ReadVerbs
 from actorproc.api.watch import Watch
 from actorproc.api.why_source import facts_of
@@ -31,7 +31,7 @@ _List = list
 """`list` hides the builtin inside the class."""
 
 
-class InspectVerbs(Facade, ReadVerbs):
+class InspectVerbs(EngineVerbs, ReadVerbs):
     """Views of present, past and coming events, for people and programs; and what handles need (`HandleSource`)."""
 
     def _asking(self) -> AbstractContextManager[StoredQueries]:

@@ -1,11 +1,11 @@
-"""Keeping and removing: how long results stay, and the file they are in."""
+"""Maintenance verbs: how long results stay, and the file they are in."""
 
 from __future__ import annotations
 
 import logging
 import os
 
-from actorproc.api.verbs.base import Facade
+from actorproc.api.verbs.base import EngineVerbs
 from actorproc.api.verbs.repair import checked_reason
 from actorproc.engine.arguments import check_flag
 from actorproc.model.ids import check_id
@@ -17,7 +17,7 @@ __all__ = ["MaintenanceVerbs"]
 logger = logging.getLogger("actorproc")
 
 
-class MaintenanceVerbs(Facade):
+class MaintenanceVerbs(EngineVerbs):
     """`acknowledge`, `delete`, `compact`, `backup`."""
 
     def acknowledge(self, id: str, reason: str | None = None) -> bool:

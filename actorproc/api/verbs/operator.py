@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from actorproc.api.queries import Queries
-from actorproc.api.verbs.base import Facade
+from actorproc.api.verbs.base import EngineVerbs
 from actorproc.api.verbs.repair import checked_reason
 from actorproc.engine.arguments import check_flag
 from actorproc.model.ids import check_id
@@ -17,7 +17,7 @@ __all__ = ["OperatorVerbs"]
 logger = logging.getLogger("actorproc")
 
 
-class OperatorVerbs(Facade):
+class OperatorVerbs(EngineVerbs):
     """`abort`, `clear_poison`."""
 
     def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:

@@ -274,10 +274,10 @@ class ReadVerbs(ABC):
             UnknownProcedure: No procedure has this id.
             InvalidId: The id is no id.
         """
-        from actorproc.api.why_source import QueryLooks  # noqa: PLC0415 - a list need not wait for it
+        from actorproc.api.why_source import QuerySource  # noqa: PLC0415 - a list need not wait for it
         from actorproc.report.why import explain  # noqa: PLC0415
 
         now = self._now()
         facts = self._engine_facts()
         with self._asking() as queries:
-            return explain(QueryLooks(queries, facts, now), id, now)
+            return explain(QuerySource(queries, facts, now), id, now)

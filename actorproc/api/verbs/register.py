@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from actorproc.api.verbs.base import Facade
+from actorproc.api.verbs.base import EngineVerbs
 from actorproc.errors import NotAllowed
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.authoring.procedure import Procedure
@@ -16,7 +16,7 @@ __all__ = ["Registering"]
 _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 
 
-class Registering(Facade):
+class Registering(EngineVerbs):
     """`register`, `register_loader`, and the conditions of `reload`."""
 
     _is_service: bool

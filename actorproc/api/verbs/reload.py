@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from actorproc.api.verbs.base import Facade
+from actorproc.api.verbs.base import EngineVerbs
 from actorproc.support.durations import in_seconds
 
 __all__ = ["ReloadVerbs"]
 
 
-class ReloadVerbs(Facade):
+class ReloadVerbs(EngineVerbs):
     """`reload`."""
 
     def reload(self, timeout: float | timedelta = 300.0) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from actorproc.api.verbs.base import Facade
+from actorproc.api.verbs.base import EngineVerbs
 from actorproc.engine.arguments import check_workers, checked_max_workers
 from actorproc.model.messages.events import Resized
 
 __all__ = ["ScaleVerbs"]
 
 
-class ScaleVerbs(Facade):
+class ScaleVerbs(EngineVerbs):
     """`resize`."""
 
     _slots: int

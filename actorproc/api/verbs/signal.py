@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actorproc.api.verbs.base import Facade
+from actorproc.api.verbs.base import EngineVerbs
 from actorproc.api.verbs.repair import checked_reason
 from actorproc.engine.arguments import checked_event, checked_receiver, checked_text, kept_target
 from actorproc.errors import EngineError, StateTooLarge, UsageError
@@ -14,7 +14,7 @@ from actorproc.procedure.runtime.engine_side import encode_payload, plain_payloa
 __all__ = ["SignalVerbs"]
 
 
-class SignalVerbs(Facade):
+class SignalVerbs(EngineVerbs):
     """`signal`, `publish`, `withdraw`."""
 
     def signal(

@@ -150,7 +150,7 @@ def _log_chunks(client: ProcedureClient, name: str, *, follow: bool) -> Iterator
 
 
 def _overlap(old: list[LogEntry], new: list[LogEntry]) -> int:
-    """Number of entries at the beginning of `new` that were the end of `old`: the ring drops from the front only."""
+    """Number of entries at the beginning of `new` that were the end of `old`: only the front is dropped."""
     if not old:
         return 0
     for place in range(len(new) - 1, -1, -1):

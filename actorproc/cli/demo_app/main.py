@@ -180,7 +180,7 @@ class Demo:
             managers = sum(kill.manager for kill in kills)
             self._display.say(f"killed: {len(kills) - managers} workers, and {managers} times the manager")
         for kill in kills:
-            self._display.say(f"  {_aftermath(kill, journal)}")
+            self._display.say(f"  {_after_kill(kill, journal)}")
         self._display.say(
             f"{journal.steps_run} steps ran; {len(journal.handed_out_again)} were handed out again (attempt > 1), "
             f"{len(again)} had begun before and were replayed"
@@ -200,7 +200,7 @@ class Demo:
         return "Consistent"
 
 
-def _aftermath(kill: Kill, journal: DemoJournal) -> str:
+def _after_kill(kill: Kill, journal: DemoJournal) -> str:
     """Repair of one kill, from the journal's times."""
     whom = f"manager {kill.pid}" if kill.manager else f"worker {kill.pid}"
     told = []

@@ -1,4 +1,4 @@
-"""Findings of ``doctor``: the store, read in a process of its own, and its surroundings."""
+"""Findings of ``doctor``: the store, read in a process of its own, and the host around it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def diagnose(path: str) -> dict[str, Any]:
     }
     findings = report["findings"]
     path = shlex.quote(path)  # from here on it is only part of commands to type
-    _surroundings(place, report)
+    _host_findings(place, report)
     try:
         (place / "data.mdb").stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -150,7 +150,7 @@ def _owner(place: Path) -> Owner | None:
         return None
 
 
-def _surroundings(place: Path, report: dict[str, Any]) -> None:
+def _host_findings(place: Path, report: dict[str, Any]) -> None:
     facts, findings = report["facts"], report["findings"]
     now = time.time()
     report["checked_at"] = now

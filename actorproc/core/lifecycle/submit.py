@@ -86,7 +86,7 @@ def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
 
 
 def _stored_only(state: EngineState, new: NewProcedure) -> ProcedureRecord:
-    """The head of a new root that is nowhere but in the store and the backlog. There may be a hundred thousand."""
+    """The head of a new root that is nowhere but in the store and the cold run queue. There may be 100,000."""
     record = _head_of(state, new)
     record.state = _RUNNABLE
     record.root = new.id

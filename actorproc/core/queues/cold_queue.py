@@ -17,7 +17,7 @@ from actorproc.model.rows.records import ProcedureRecord
 __all__ = ["ColdQueue", "is_new_root"]
 
 _AHEAD = 0.001
-"""Seconds by which who goes before others of the backlog came earlier. They decide between those of one moment."""
+"""Seconds by which procedures that go before the others count as come earlier. They decide within one moment."""
 _MOST_GONE = 64
 """So many more may have left than wait in a lane before they are forgotten."""
 

@@ -47,16 +47,16 @@ first procedure, and an OrderedDict of those behind it (None: none). A list, as 
 
 
 class _Lane:
-    """Trees that take turns. `ring` is in the order of `since`."""
+    """Trees that take turns, in the order of `since`."""
 
-    __slots__ = ("handicap", "is_listed", "key", "ring")
+    __slots__ = ("handicap", "is_listed", "key", "turns")
 
     def __init__(self, key: tuple[str, int, bool], handicap: float) -> None:
         self.key = key
         self.handicap = handicap
         self.is_listed = False
         """It stands in the heap of its class."""
-        self.ring: OrderedDict[str, _Turn] = OrderedDict()
+        self.turns: OrderedDict[str, _Turn] = OrderedDict()
 
 
 class RunQueue:
@@ -116,9 +116,9 @@ class RunQueue:
         if lane is None or not lane.is_listed:
             lane = self._list((work_class, priority, is_new_root), now)
         live[procedure] = (lane, root)
-        turn = lane.ring.get(root)
+        turn = lane.turns.get(root)
         if turn is None:
-            lane.ring[root] = [self._time if now == self.told else self.clock(now), procedure, None]
+            lane.turns[root] = [self._time if now == self.told else self.clock(now), procedure, None]
         elif turn[2] is None:
             turn[2] = OrderedDict(((procedure, None),))
         else:
@@ -145,22 +145,22 @@ class RunQueue:
         if lane is None or not lane.is_listed:
             lane = self._list((work_class, priority, is_new_root), now)
         self.live[procedure] = (lane, root)
-        if lane.ring:
-            first = next(iter(lane.ring.values()))[0]
+        if lane.turns:
+            first = next(iter(lane.turns.values()))[0]
             since = first if since is None else min(first, since)
         elif since is None:
             since = self.clock(now)
         self._lower(lane, since + lane.handicap)
-        turn = lane.ring.get(root)
+        turn = lane.turns.get(root)
         if turn is None:
-            lane.ring[root] = [since, procedure, None]
+            lane.turns[root] = [since, procedure, None]
         else:
             if turn[2] is None:
                 turn[2] = OrderedDict()
             turn[2][turn[1]] = None
             turn[2].move_to_end(turn[1], last=False)
             turn[0], turn[1] = since, procedure
-        lane.ring.move_to_end(root, last=False)
+        lane.turns.move_to_end(root, last=False)
 
     def discard(self, procedure: str) -> None:
         """Take a procedure out, if it is in, here or in one of the `rooms`."""
@@ -170,13 +170,13 @@ class RunQueue:
                 room.discard(procedure)
             return
         lane, root = place
-        turn = lane.ring[root]
+        turn = lane.turns[root]
         if turn[1] != procedure:
             del turn[2][procedure]
         elif turn[2]:
             turn[1] = turn[2].popitem(last=False)[0]
         else:
-            del lane.ring[root]
+            del lane.turns[root]
 
     def peek(self, work_class: str = DEFAULT_CLASS) -> tuple[float, str] | None:
         """The next procedure of a class of work with its virtual deadline, None when there is none."""
@@ -188,9 +188,9 @@ class RunQueue:
         best = None
         earliest = math.inf
         for _, _, lane in heap:
-            ring = lane.ring
-            if ring:
-                turn = ring[next(iter(ring))]
+            turns = lane.turns
+            if turns:
+                turn = turns[next(iter(turns))]
                 order = turn[0] + lane.handicap
                 if order < earliest:
                     earliest, best = order, turn[1]
@@ -199,13 +199,13 @@ class RunQueue:
     def _peek_heap(self, heap: list[tuple[float, int, _Lane]]) -> tuple[float, str] | None:
         while heap:
             bound, number, lane = heap[0]
-            if not lane.ring:
+            if not lane.turns:
                 heapq.heappop(heap)
                 lane.is_listed = False
                 if len(self._lanes) > _SPARE_LANES:
                     del self._lanes[lane.key]
                 continue
-            turn = next(iter(lane.ring.values()))
+            turn = next(iter(lane.turns.values()))
             order = turn[0] + lane.handicap
             if order <= bound:
                 return order, turn[1]
@@ -218,18 +218,18 @@ class RunQueue:
         if place is None:
             return False
         lane, root = place
-        ring = lane.ring
-        turn = ring[root]
+        turns = lane.turns
+        turn = turns[root]
         if turn[2]:
             turn[0], turn[1] = self.clock(now), turn[2].popitem(last=False)[0]
-            ring.move_to_end(root)
+            turns.move_to_end(root)
         else:
-            del ring[root]
+            del turns[root]
         return True
 
     def classes(self) -> list[str]:
         """Classes of work of which something may be queued."""
-        return [name for name, heap in self._heaps.items() if any(lane.ring for _, _, lane in heap)]
+        return [name for name, heap in self._heaps.items() if any(lane.turns for _, _, lane in heap)]
 
     def members(self) -> set[str]:
         """All queued procedures."""

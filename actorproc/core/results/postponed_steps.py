@@ -29,7 +29,7 @@ def put_off_or_park(state: EngineState, record: ProcedureRecord, mode: Mode, out
     with a time limit has another use for its due time.
     """
     step = record.step, record.records
-    known = state.hindered.pop(record.id, None)
+    known = state.postponed.pop(record.id, None)
     tried = known.tried if known is not None and known.step == step else 0
     is_step = mode is Mode.EXECUTE and not record.rolling and record.event is None and not record.aborting
     is_undo = mode is Mode.ROLLBACK and bool(record.undoing)
@@ -38,7 +38,7 @@ def put_off_or_park(state: EngineState, record: ProcedureRecord, mode: Mode, out
         return
     if is_step:
         note_unbegun(state, record)
-    state.hindered[record.id] = PostponedStep(step, tried + 1, outcome.reason)
+    state.postponed[record.id] = PostponedStep(step, tried + 1, outcome.reason)
     record.due_at = state.now + _PAUSES[tried]
     state.touch(record)
     wake(state, record)
@@ -46,7 +46,7 @@ def put_off_or_park(state: EngineState, record: ProcedureRecord, mode: Mode, out
 
 def why_put_off(state: EngineState, record: ProcedureRecord) -> str | None:
     """Reason why a step that waits for its next attempt was put off; None when it was not."""
-    known = state.hindered.get(record.id)
+    known = state.postponed.get(record.id)
     if known is None or record.due_at is None or known.step != (record.step, record.records):
         return None
     return f"{READ_LATER}: {known.reason}"

@@ -191,8 +191,8 @@ def advance(state: EngineState, top_id: str) -> None:
     if tree.undoing is not None and tree.undoing in tree.waiting:
         return
     # The units of poisoned members of a root stay: should it be retried, a later failure undoes them.
-    is_spared = is_poisoned if top_id == tree.root else None
-    while (unit := tree.newest_unit(top_id, is_spared)) is not None:
+    is_skipped = is_poisoned if top_id == tree.root else None
+    while (unit := tree.newest_unit(top_id, is_skipped)) is not None:
         member = state.procs[unit.procedure]
         if not is_left_alone(state, member, top_id):
             if not acquire.has_retaken(state, tree):

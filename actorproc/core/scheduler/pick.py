@@ -45,7 +45,7 @@ def next_up(state: EngineState, barred: set[str]) -> str | None:
             return None
         best = state.run_queue.peek()
         if state.cold_queue:
-            best = _or_of_the_backlog(state, best)
+            best = _or_cold(state, best)
         if len(state.key_limits):
             best = _earlier(best, state.key_limits.peek(DEFAULT_CLASS, state.now))
     else:
@@ -54,12 +54,12 @@ def next_up(state: EngineState, barred: set[str]) -> str | None:
             best = _earlier(best, state.run_queue.peek(work_class))
             best = _earlier(best, state.key_limits.peek(work_class, state.now))
         if state.cold_queue and DEFAULT_CLASS not in barred:
-            best = _or_of_the_backlog(state, best)
+            best = _or_cold(state, best)
     return None if best is None else best[1]
 
 
-def _or_of_the_backlog(state: EngineState, best: tuple[float, str] | None) -> tuple[float, str]:
-    """The first of the backlog if its turn comes before that of `best`: then it is resident."""
+def _or_cold(state: EngineState, best: tuple[float, str] | None) -> tuple[float, str]:
+    """The first of the cold run queue if its turn comes before that of `best`: then it is resident."""
     order, record = state.cold_queue.first()
     if best is not None and (best[0], _place_of(state, best[1])) < (order, record.seq):
         return best

@@ -73,7 +73,7 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
         self._stored[record.id] = _WAS_RUNNABLE
 
     def make_resident(self, record: ProcedureRecord) -> None:
-        """Have one of the backlog in memory. It keeps its place there, and nothing is decided."""
+        """Have one of the cold run queue in memory. It keeps its place there, and nothing is decided."""
         if record.id not in self.procs:
             self.admit_alone(copied(record))  # that one may be about to be stored
 
@@ -88,8 +88,8 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
         del self.procs[procedure]
         self._stored.pop(procedure, None)
         self.warm.pop(procedure, None)
-        if self.hindered:
-            self.hindered.pop(procedure, None)
+        if self.postponed:
+            self.postponed.pop(procedure, None)
         self.worker_table.forget_size(procedure)
 
     def is_late(self, record: ProcedureRecord) -> bool:

@@ -1,4 +1,4 @@
-"""The durable facts that a book holds in memory, in a form that can be compared."""
+"""The durable facts that an engine state holds in memory, in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def fingerprint(state: EngineState) -> dict[str, Any]:
-    """Equal for books with the same durable facts; trees that may leave memory are left out. Stays as it is."""
+    """Equal for engine states with the same durable facts; trees that may leave memory are left out. Stays as it is."""
     return copy.deepcopy(facts_of(state))
 
 
 def facts_of(state: EngineState) -> dict[str, Any]:
-    """The same to be compared at once and not to be changed: much of it is the book's own, not a copy."""
+    """The same to be compared at once and not to be changed: much of it is the state's own, not a copy."""
     # A question about an abort is not asked again of one that has ended: what only waits for its answer knows no more
     # than a tree that has left memory.
     hot = {root: tree for root, tree in state.trees.items() if not (tree.is_finished or tree.is_cold_when_answered)}

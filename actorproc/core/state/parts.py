@@ -158,14 +158,14 @@ class WorkQueues:
         """While workers are reloaded: those with old code."""
         self.renewed: set[str] = set()
         """Procedures that a worker with new code was handed meanwhile."""
-        self.hindered: dict[str, PostponedStep] = {}
+        self.postponed: dict[str, PostponedStep] = {}
         """Steps that could not be begun for a reason that may pass, by procedure."""
         self.warm: dict[str, WorkerId] = {}
         """Worker that holds the live object of a procedure, by procedure."""
 
     @property
     def leaves_outside(self) -> bool:
-        """Procedures that need nothing but a worker may wait in the backlog: nothing is counted before their turn."""
+        """Procedures that need only a worker may wait in the cold run queue: nothing is counted before their turn."""
         return self.worker_shares is None and self.admission.capacity is None
 
 

@@ -133,16 +133,16 @@ class Tree:
             del self.units_of[unit.procedure]
         return not left
 
-    def newest_unit(self, top: str, is_spared: Callable[[ProcedureRecord], bool] | None = None) -> UndoRecord | None:
-        """The unit of `top` or its descendants to be undone first, without those of members that are spared."""
+    def newest_unit(self, top: str, is_skipped: Callable[[ProcedureRecord], bool] | None = None) -> UndoRecord | None:
+        """The unit of `top` or its descendants to be undone first, without those of members that are skipped."""
         if top not in self.children:
             units = self.units_of.get(top, ())
-            return units[-1] if units and not (is_spared and is_spared(self.members[top])) else None
+            return units[-1] if units and not (is_skipped and is_skipped(self.members[top])) else None
         return next(
             (
                 unit
                 for unit in reversed(self.units.values())
-                if self.is_below(unit.procedure, top) and not (is_spared and is_spared(self.members[unit.procedure]))
+                if self.is_below(unit.procedure, top) and not (is_skipped and is_skipped(self.members[unit.procedure]))
             ),
             None,
         )

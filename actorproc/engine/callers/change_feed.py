@@ -1,4 +1,4 @@
-"""Telling watchers, logs and hooks what a commit changed: the differences between the heads it stored.
+"""Change feed for watchers, logs and hooks: what a commit changed, as the differences between the heads it stored.
 
 A batch holds one head per decision, in order, so every transition is there exactly once, also those that follow each
 other inside one commit. Nothing is kept about a procedure that is not watched, and without watchers a commit
@@ -192,8 +192,8 @@ class ChangeFeed:
         """The running step told how far it is; not durable, told to those who asked for it."""
         if not any(subscription.progress for subscription in self._subscriptions):
             return
-        line = self._in_flight.lines.get(token.worker)
-        command = line.queue.get(token) if line is not None else None
+        entry = self._in_flight.entries.get(token.worker)
+        command = entry.queue.get(token) if entry is not None else None
         if command is None:
             return
         self._seq += 1
@@ -298,7 +298,7 @@ class ChangeFeed:
             elif isinstance(write, PutPoison):
                 self._emit_poison(write.record, batch)
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ notices
     def _change(
         self, kind: ChangeKind, record: ProcedureRecord, phase: Phase, previous: ProcedureState, reason: str | None
     ) -> Change:
@@ -383,7 +383,7 @@ class _InHand:
             return False
         if self._tokens is None:
             handed = (command.token for command in self._commands if type(command) is RunStep)
-            held = (token for line in self._in_flight.lines.values() for token in line.held)
+            held = (token for entry in self._in_flight.entries.values() for token in entry.held)
             self._tokens = {(token.procedure, token.step, token.attempt) for token in chain(handed, held)}
         return (record.id, record.step, record.attempt) in self._tokens
 

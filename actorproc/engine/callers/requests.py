@@ -155,7 +155,7 @@ class RequestHandler:
     def metrics(self, message: TakeMetrics) -> None:
         """Copy the counters."""
         core, counters = self._pipeline.core, self._counters
-        lines = [line for line in self._in_flight.lines.values() if not line.dead]
+        entries = [entry for entry in self._in_flight.entries.values() if not entry.dead]
         found = ManagerMetrics(
             uptime=self._clock.monotonic() - self._started,
             procedures=counters.procedures(),
@@ -168,8 +168,8 @@ class RequestHandler:
             queued=core.queued,
             in_hand=core.in_hand,
             lock_waiting=len(core.lock_waiters()),
-            workers=len(lines),
-            workers_busy=sum(bool(line.queue) for line in lines),
+            workers=len(entries),
+            workers_busy=sum(bool(entry.queue) for entry in entries),
             watchers=self._change_feed.watchers,
             events_lost=self._change_feed.events_lost,
             retention=self._retention(),

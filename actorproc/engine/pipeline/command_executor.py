@@ -192,7 +192,7 @@ class CommandExecutor:
                     self._pool.send(worker, (message,))
                 except FrameError as error:
                     missing[name] = f"the class cannot be sent to a worker: {error}"
-                    self._in_flight.lines[worker].types.pop(name, None)
+                    self._in_flight.entries[worker].types.pop(name, None)
             else:
                 self.post(worker, message)
 
@@ -201,15 +201,15 @@ class CommandExecutor:
         if not self.hands_out:  # it was decided before
             self._events.append(StepReturned(command.token))
             return
-        line = self._in_flight.hand_out(command, self._clock.monotonic())
-        if line is None:
+        entry = self._in_flight.hand_out(command, self._clock.monotonic())
+        if entry is None:
             return
         if command.warm:
-            self._post_run(line, command, None)
+            self._post_run(entry, command, None)
             return
         state = self._read_state(command, batch)
         if state is not None:
-            self._post_run(line, command, state)
+            self._post_run(entry, command, state)
 
     def _send_again(self, again: SendAgain, batch: CommitBatch) -> None:
         command = self._in_flight.delayed(again.token, self._clock.monotonic())
@@ -219,10 +219,10 @@ class CommandExecutor:
             self._in_flight.answered(again.token, self._clock.monotonic())
             self._events.append(StepReturned(again.token))
             return
-        line = self._in_flight.lines[again.token.worker]
-        state = None if line.dead else self._read_state(command, batch)
+        entry = self._in_flight.entries[again.token.worker]
+        state = None if entry.dead else self._read_state(command, batch)
         if state is not None:  # in the frame: it may be a file that the worker could not map
-            self._post_run(line, replace(command, aborting=again.aborting), state, may_map=False)
+            self._post_run(entry, replace(command, aborting=again.aborting), state, may_map=False)
 
     def _reply(self, command: Reply, _batch: CommitBatch) -> None:
         if command.error is not None:
@@ -266,12 +266,12 @@ class CommandExecutor:
         self._put(command.token.worker, AbortAsked(command.token))
 
     def _kill_worker(self, command: KillWorker, _batch: CommitBatch) -> None:
-        line = self._in_flight.lines.get(command.worker)
-        if line is None or line.dead or command.token not in line.queue:
+        entry = self._in_flight.entries.get(command.worker)
+        if entry is None or entry.dead or command.token not in entry.queue:
             return  # it is dead already, or its answer came first: the answer wins
         self._flush()
-        line.killed = command.token
-        grace = line.queue[command.token].grace
+        entry.killed = command.token
+        grace = entry.queue[command.token].grace
         self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason)
 
     def _start_worker(self, command: StartWorker, _batch: CommitBatch) -> None:
@@ -286,13 +286,15 @@ class CommandExecutor:
 
     def _retire_worker(self, command: RetireWorker, _batch: CommitBatch) -> None:
         self._flush()
-        line = self._in_flight.lines.get(command.worker)
-        if line is not None:
-            line.retired = True
+        entry = self._in_flight.entries.get(command.worker)
+        if entry is not None:
+            entry.retired = True
         self._worker_table(RetireSlot(command.worker))
 
     # ------------------------------------------------------------ parts of a step's frame
-    def _post_run(self, line: WorkerEntry, command: RunStep, state: StepRecord | None, *, may_map: bool = True) -> None:
+    def _post_run(
+        self, entry: WorkerEntry, command: RunStep, state: StepRecord | None, *, may_map: bool = True
+    ) -> None:
         token, type_name = command.token, command.type_name
         definition = self._types.get(type_name)
         if definition is None:
@@ -311,8 +313,8 @@ class CommandExecutor:
             if self._bytes + room > _BURST:
                 self._flush()
             self._bytes += room
-        if line.types.get(type_name) != definition.revision:
-            line.types[type_name] = definition.revision
+        if entry.types.get(type_name) != definition.revision:
+            entry.types[type_name] = definition.revision
             self._put(token.worker, Define(definition))
         limits = command.limits
         self._put(

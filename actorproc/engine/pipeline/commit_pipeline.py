@@ -1,4 +1,4 @@
-"""The ring: decide, persist, act. Nothing is acted on before the commit that records why.
+"""Commit pipeline: decide, persist, act. Nothing is acted on before the commit that records why.
 
 Every commit is a group commit without a timer: the first event of a batch makes the actor tell itself
 `CloseBatch`, which lands behind everything already waiting, and that is the batch; when nothing waits, the batch is

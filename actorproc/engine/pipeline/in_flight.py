@@ -88,10 +88,10 @@ class WorkerEntry:
 
 
 class InFlightTable:
-    """The lines of all workers. Needs the manager's turn (`CombiningInbox`)."""
+    """The entries of all workers. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(self) -> None:
-        self.lines: dict[WorkerId, WorkerEntry] = {}
+        self.entries: dict[WorkerId, WorkerEntry] = {}
         self._limited = 0
         """Unanswered steps with a wall time: without any there is nothing to watch."""
         self._sampled = 0
@@ -99,35 +99,35 @@ class InFlightTable:
 
     def join(self, ready: WorkerReady) -> None:
         """A worker booted."""
-        self.lines[ready.worker] = WorkerEntry(ready)
+        self.entries[ready.worker] = WorkerEntry(ready)
 
     def hand_out(self, command: RunStep, now: float) -> WorkerEntry | None:
         """Note a step as sent; None when its worker is dead, then it must not be sent."""
         token = command.token
-        line = self.lines.get(token.worker)
-        if line is None or line.dead:
+        entry = self.entries.get(token.worker)
+        if entry is None or entry.dead:
             return None
-        if not line.queue:
-            line.since = now
-        line.queue[token] = command
-        line.held[token] = 1 if command.limits is None else command.limits.threads
+        if not entry.queue:
+            entry.since = now
+        entry.queue[token] = command
+        entry.held[token] = 1 if command.limits is None else command.limits.threads
         if command.wall_time is not None or command.limits is not None:
             self._count(command, 1)
-        return line
+        return entry
 
     def answered(self, token: StepToken, now: float) -> RunStep | None:
         """A step was answered or given back; None when it was not in a queue (stale, or seen before)."""
-        line = self.lines.get(token.worker)
-        if line is None:
+        entry = self.entries.get(token.worker)
+        if entry is None:
             return None
-        command = line.queue.pop(token, None)
+        command = entry.queue.pop(token, None)
         if command is not None:
-            line.since = now
-            if line.said:
-                line.said.pop(token, None)
-            if line.begun:
-                line.begun.pop(token, None)
-            if (command.wall_time is not None or command.limits is not None) and not line.dead:
+            entry.since = now
+            if entry.said:
+                entry.said.pop(token, None)
+            if entry.begun:
+                entry.begun.pop(token, None)
+            if (command.wall_time is not None or command.limits is not None) and not entry.dead:
                 self._count(command, -1)
         return command
 
@@ -142,69 +142,69 @@ class InFlightTable:
         """A worker goes on with the steps behind this one, which has no state yet: `delayed` is to follow."""
         command = self.answered(token, now)
         if command is not None:
-            self.lines[token.worker].lacking[token] = command
+            self.entries[token.worker].lacking[token] = command
 
     def delayed(self, token: StepToken, now: float) -> RunStep | None:
         """A worker goes on with the steps behind this one, which is to be sent again; None when it has no such step."""
         self.lacks(token, now)
-        line = self.lines.get(token.worker)
-        command = line.lacking.pop(token, None) if line is not None else None
-        if line is None or command is None:
+        entry = self.entries.get(token.worker)
+        command = entry.lacking.pop(token, None) if entry is not None else None
+        if entry is None or command is None:
             return None
-        if not line.dead:
+        if not entry.dead:
             self._count(command, 1)
-        if not line.queue:
-            line.since = now
-        line.queue[token] = command
-        if token in line.held:
-            line.held[token] = line.held.pop(token)
+        if not entry.queue:
+            entry.since = now
+        entry.queue[token] = command
+        if token in entry.held:
+            entry.held[token] = entry.held.pop(token)
         return command
 
     def die(self, worker: WorkerId) -> WorkerEntry | None:
-        """A worker is dead: nothing is sent to it any more. Its line stays until that is committed."""
-        line = self.lines.get(worker)
-        if line is not None:
-            line.dead = True
-            for command in line.queue.values():
+        """A worker is dead: nothing is sent to it any more. Its entry stays until that is committed."""
+        entry = self.entries.get(worker)
+        if entry is not None:
+            entry.dead = True
+            for command in entry.queue.values():
                 self._count(command, -1)
-        return line
+        return entry
 
     def committed(self, events: list[Event]) -> None:
         """These events are durable: bring the durable view up to them."""
-        lines = self.lines
+        entries = self.entries
         for event in events:
             kind = type(event)
             if kind is StepEnded or kind is StepReturned:
                 token = event.token  # type: ignore[union-attr]
-                line = lines.get(token.worker)
-                if line is not None:
-                    line.held.pop(token, None)
+                entry = entries.get(token.worker)
+                if entry is not None:
+                    entry.held.pop(token, None)
             elif kind is WorkerReady:
-                line = lines.get(event.worker)  # type: ignore[union-attr]
-                if line is not None:
-                    line.known = True
+                entry = entries.get(event.worker)  # type: ignore[union-attr]
+                if entry is not None:
+                    entry.known = True
             elif kind is WorkerLost:
-                lines.pop(event.worker, None)  # type: ignore[union-attr]
+                entries.pop(event.worker, None)  # type: ignore[union-attr]
 
     def handed_out(self) -> list[tuple[WorkerReady, tuple[StepToken, ...]]]:
         """Every worker of the durable view with the steps it holds, for `Coordinator.restore`."""
         found = []
-        for line in self.lines.values():
-            if line.known:
-                threads = min(line.held.values(), default=1)
-                ready = replace(line.ready, leaving=line.ready.leaving or line.retired, threads=threads)
-                found.append((ready, tuple(line.held)))
+        for entry in self.entries.values():
+            if entry.known:
+                threads = min(entry.held.values(), default=1)
+                ready = replace(entry.ready, leaving=entry.ready.leaving or entry.retired, threads=threads)
+                found.append((ready, tuple(entry.held)))
         return found
 
     def busy(self, *, lacking: bool = True) -> bool:
         """Some live worker has an unanswered step; without ``lacking`` one whose state it has."""
-        return any((line.queue or (lacking and line.lacking)) and not line.dead for line in self.lines.values())
+        return any((entry.queue or (lacking and entry.lacking)) and not entry.dead for entry in self.entries.values())
 
     def waiting_behind(self) -> Iterator[tuple[WorkerId, tuple[StepToken, ...]]]:
         """Per live worker the steps sent that it has probably not begun."""
-        for worker, line in self.lines.items():
-            behind = tuple(line.queue)[max(1, line.ready.threads) :]
-            if behind and not line.dead and not line.is_threaded:
+        for worker, entry in self.entries.items():
+            behind = tuple(entry.queue)[max(1, entry.ready.threads) :]
+            if behind and not entry.dead and not entry.is_threaded:
                 yield worker, behind
 
     def next_limit(self) -> float | None:
@@ -217,21 +217,21 @@ class InFlightTable:
         """Running steps past their wall time whose workers are not being killed yet."""
         if not self._limited:
             return []
-        return [(line, command) for line, command, limit in self._limits() if limit <= now]
+        return [(entry, command) for entry, command, limit in self._limits() if limit <= now]
 
     def forgive(self, seconds: float) -> None:
         """The program stood still for so long: that time counts for no step's limit."""
-        for line in self.lines.values():
-            line.since += seconds
-            for token, (thread, at) in line.begun.items():
-                line.begun[token] = (thread, at + seconds)
+        for entry in self.entries.values():
+            entry.since += seconds
+            for token, (thread, at) in entry.begun.items():
+                entry.begun[token] = (thread, at + seconds)
 
     def running(self) -> tuple[StepToken, ...]:
         """The steps that run now, as far as can be told from here."""
         found: list[StepToken] = []
-        for line in self.lines.values():
-            if line.queue and not line.dead:
-                found += line.begun if line.is_threaded else list(line.queue)[:1]
+        for entry in self.entries.values():
+            if entry.queue and not entry.dead:
+                found += entry.begun if entry.is_threaded else list(entry.queue)[:1]
         return tuple(found)
 
     def sampled(self) -> list[tuple[WorkerEntry, RunStep]]:
@@ -239,47 +239,47 @@ class InFlightTable:
         if not self._sampled:
             return []
         return [
-            (line, first)
-            for line in self.lines.values()
-            if not line.dead and line.killed is None and (first := line.running) is not None and _is_sampled(first)
+            (entry, first)
+            for entry in self.entries.values()
+            if not entry.dead and entry.killed is None and (first := entry.running) is not None and _is_sampled(first)
         ]
 
     def _limits(self) -> Iterator[tuple[WorkerEntry, RunStep, float]]:
-        for line in self.lines.values():
-            if line.killed is not None or line.dead:
+        for entry in self.entries.values():
+            if entry.killed is not None or entry.dead:
                 continue
-            if line.is_threaded:
-                for token, command in line.queue.items():
-                    if command.wall_time is not None and token in line.begun:
-                        yield line, command, line.started(token) + command.wall_time
-            elif (first := line.running) is not None and first.wall_time is not None:
-                yield line, first, line.since + first.wall_time
+            if entry.is_threaded:
+                for token, command in entry.queue.items():
+                    if command.wall_time is not None and token in entry.begun:
+                        yield entry, command, entry.started(token) + command.wall_time
+            elif (first := entry.running) is not None and first.wall_time is not None:
+                yield entry, first, entry.since + first.wall_time
 
     def progress(self, procedure: str) -> tuple[float | None, str | None]:
         """Progress that the running step of a procedure told last, as a number and in words."""
-        for line in self.lines.values():
-            for token, said in line.said.items():
+        for entry in self.entries.values():
+            for token, said in entry.said.items():
                 if token.procedure == procedure:
                     return said
         return None, None
 
     def status(self, now: float) -> tuple[WorkerStatus, ...]:
         """Every live worker and the step in it."""
-        return tuple(self._status(line, now) for line in self.lines.values() if not line.dead)
+        return tuple(self._status(entry, now) for entry in self.entries.values() if not entry.dead)
 
     @staticmethod
-    def _status(line: WorkerEntry, now: float) -> WorkerStatus:
-        first = line.running
-        progress, message = line.said.get(first.token, (None, None)) if first else (None, None)
+    def _status(entry: WorkerEntry, now: float) -> WorkerStatus:
+        first = entry.running
+        progress, message = entry.said.get(first.token, (None, None)) if first else (None, None)
         return WorkerStatus(
-            worker=line.ready.worker,
+            worker=entry.ready.worker,
             procedure=first.token.procedure if first else None,
             type_name=first.type_name if first else None,
             step=first.token.step if first else None,
             attempt=first.token.attempt if first else None,
             step_name=first.step_name if first else None,
-            queued=max(0, len(line.queue) - 1),
-            step_age=now - line.since if first else None,
+            queued=max(0, len(entry.queue) - 1),
+            step_age=now - entry.since if first else None,
             progress=progress,
             message=message,
         )

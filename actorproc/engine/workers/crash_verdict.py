@@ -27,28 +27,28 @@ class CrashVerdict(msgspec.Struct, frozen=True):
     crashed: bool
 
 
-def judge(line: WorkerEntry, report: CrashReport, now: float) -> CrashVerdict:
+def judge(entry: WorkerEntry, report: CrashReport, now: float) -> CrashVerdict:
     """Look at a worker that died at `now` (monotonic) with these steps unanswered."""
-    blamed = line.killed if line.killed is not None and line.killed in line.queue else None
-    if blamed is not None and line.why:
-        report = msgspec.structs.replace(report, kind=line.kind, message=line.why)
+    blamed = entry.killed if entry.killed is not None and entry.killed in entry.queue else None
+    if blamed is not None and entry.why:
+        report = msgspec.structs.replace(report, kind=entry.kind, message=entry.why)
     # Killed by us for a step whose answer came first: the answer wins, and no other step is charged.
-    crashed = bool(line.queue) and report.kind != "stopped" and (line.killed is None or blamed is not None)
-    if crashed and blamed is None and line.is_threaded:
-        blamed = _crashed_thread(line, report)
-    died_in = blamed if blamed is not None else next(iter(line.queue), None)
+    crashed = bool(entry.queue) and report.kind != "stopped" and (entry.killed is None or blamed is not None)
+    if crashed and blamed is None and entry.is_threaded:
+        blamed = _crashed_thread(entry, report)
+    died_in = blamed if blamed is not None else next(iter(entry.queue), None)
     report = msgspec.structs.replace(
         report,
         stderr=report.stderr[-_STDERR:],
         stack=report.stack[:_STACK],
-        duration=max(0.0, now - line.started(died_in)) if died_in is not None else None,
+        duration=max(0.0, now - entry.started(died_in)) if died_in is not None else None,
     )
     return CrashVerdict(report, blamed, crashed)
 
 
-def _crashed_thread(line: WorkerEntry, report: CrashReport) -> StepToken | None:
+def _crashed_thread(entry: WorkerEntry, report: CrashReport) -> StepToken | None:
     """Of several steps that ran at once, the one whose thread faulthandler names as the one that crashed."""
     current = _CRASHED_THREAD.search(report.stack)
     if current is None:
-        return next(iter(line.queue)) if len(line.queue) == 1 else None
-    return line.step_on(int(current.group(1), 16))
+        return next(iter(entry.queue)) if len(entry.queue) == 1 else None
+    return entry.step_on(int(current.group(1), 16))

@@ -34,18 +34,18 @@ class DedicatedWorkers:
     booting keeps the others from booting too, and the supervisor gives up for all.
     """
 
-    def __init__(self, pool: WorkerPool, clock: Clock, *, boots_within: float = math.inf) -> None:
+    def __init__(self, pool: WorkerPool, clock: Clock, *, boot_limit: float = math.inf) -> None:
         """Start without workers.
 
         Args:
             pool: Starts and stops the worker processes.
             clock: Tells the time, and calls back when a boot takes too long.
-            boots_within: Seconds a dedicated worker may take to boot; then it is killed and started again with
+            boot_limit: Seconds a dedicated worker may take to boot; then it is killed and started again with
                 backoff. Default: no limit.
         """
         self._pool = pool
         self._clock = clock
-        self._boot_deadlines = BootDeadlines(boots_within, clock, pool.stop)
+        self._boot_deadlines = BootDeadlines(boot_limit, clock, pool.stop)
         self._next_slot = FIRST_DEDICATED_SLOT
         self._workers: dict[WorkerId, str] = {}
         self._retries: dict[str, tuple[float, RestartWindow]] = {}

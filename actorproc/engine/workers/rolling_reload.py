@@ -42,22 +42,22 @@ def replace_each(engine: ReloadTarget, replace: Callable[[WorkerId], None], time
     deadline = time.monotonic() + timeout
     status = engine.manager_status()
     # Idle ones first: for as long as the others are in their steps there are workers to do the work.
-    workers = sorted(status.workers, key=lambda line: line.procedure is not None) if status is not None else []
-    for line in workers:
-        replace(line.worker)
-        while not _is_replaced(engine, line.worker):
+    workers = sorted(status.workers, key=lambda entry: entry.procedure is not None) if status is not None else []
+    for entry in workers:
+        replace(entry.worker)
+        while not _is_replaced(engine, entry.worker):
             if engine.closed:
                 msg = "the manager was stopped while it replaced its workers"
                 raise ManagerStopped(msg)
             if time.monotonic() > deadline:
-                raise TimeoutError(_why_late(engine, line.worker, timeout))
+                raise TimeoutError(_why_late(engine, entry.worker, timeout))
             time.sleep(_LOOK)
     return len(workers)
 
 
 def _is_replaced(engine: ReloadTarget, worker: WorkerId) -> bool:
     status = engine.manager_status()
-    if status is None or any(line.worker == worker for line in status.workers):
+    if status is None or any(entry.worker == worker for entry in status.workers):
         return False
     if is_dedicated(worker):
         return True  # the next one comes with the next step of its procedure
@@ -69,9 +69,9 @@ def _is_replaced(engine: ReloadTarget, worker: WorkerId) -> bool:
 
 def _why_late(engine: ReloadTarget, worker: WorkerId, timeout: float) -> str:
     status = engine.manager_status()
-    line = next((line for line in status.workers if line.worker == worker), None) if status is not None else None
-    if line is not None:
-        says = f"is still in step {line.step} of {line.procedure}" if line.procedure else "has not ended"
+    entry = next((entry for entry in status.workers if entry.worker == worker), None) if status is not None else None
+    if entry is not None:
+        says = f"is still in step {entry.step} of {entry.procedure}" if entry.procedure else "has not ended"
     else:
         slot = next((slot for slot in engine.slots() if slot.slot == worker.slot), None)
         says = f"has no successor that boots: {slot.reason or slot.state}" if slot is not None else "is gone"

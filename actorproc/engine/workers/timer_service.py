@@ -37,7 +37,7 @@ class TimerService:
         dedicated: DedicatedWorkers,
         parked_waits: ParkedWaits,
         pool: WorkerPool,
-        ring_me: Callable[[], None],
+        on_alarm: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._alarm = alarm
@@ -47,7 +47,7 @@ class TimerService:
         self._dedicated = dedicated
         self._parked_waits = parked_waits
         self._pool = pool
-        self._ring_me = ring_me
+        self._on_alarm = on_alarm
         self._armed: float | None = None
 
     def arm(self, *, in_trouble: bool) -> None:
@@ -57,7 +57,7 @@ class TimerService:
         if due is None and limit is None:
             if self._armed is not None:
                 self._armed = None
-                self._alarm.set("manager", None, self._ring_me)
+                self._alarm.set("manager", None, self._on_alarm)
             return
         now = self._clock.monotonic()
         when = now + max(0.001, due - self._clock.wall()) if due is not None else math.inf
@@ -66,7 +66,7 @@ class TimerService:
         # The same stored time gives slightly different sums at each reading: a millisecond is no change.
         if self._armed is None or abs(when - self._armed) > 0.001:
             self._armed = when
-            self._alarm.set("manager", when, self._ring_me)
+            self._alarm.set("manager", when, self._on_alarm)
 
     def _next_look(self) -> float | None:
         """Monotonic time when a running step, a worker on its way or something parked is to be looked at."""
@@ -85,22 +85,22 @@ class TimerService:
             # Stopped and continued, or a machine that stood still: answers may be waiting, and the workers may have
             # stood still as well. Who is late for its time limit by this gets a second chance.
             self._in_flight.forgive(now - armed + _SECOND_CHANCE)
-        for line, command in self._in_flight.overdue(now):
+        for entry, command in self._in_flight.overdue(now):
             why = f"{command.step_in_words} ran longer than its wall time of {command.wall_time:g} s"
-            self._end_step(line, command, "timeout", why, command.grace)
+            self._end_step(entry, command, "timeout", why, command.grace)
         self._dedicated.retry(now, self._pipeline.core.wants_worker_for)
         sample_at = self._sampler.due(now)
         if sample_at is not None and sample_at <= now:
             for excess in self._sampler.look(now):
                 grace = _GRACE_OF.get(excess.kind, excess.command.grace)
-                self._end_step(excess.line, excess.command, excess.kind, excess.why, grace)
+                self._end_step(excess.entry, excess.command, excess.kind, excess.why, grace)
         self._parked_waits.look(now)
         due = self._pipeline.core.next_deadline()
         if not in_trouble and due is not None and due <= self._clock.wall():
             self._pipeline.handle(Tick())
 
-    def _end_step(self, line: WorkerEntry, command: RunStep, kind: str, why: str, grace: float) -> None:
+    def _end_step(self, entry: WorkerEntry, command: RunStep, kind: str, why: str, grace: float) -> None:
         """Kill the worker of a step that is past one of its limits; who runs beside it starts again elsewhere."""
-        if line.killed is None:
-            line.killed, line.kind, line.why = command.token, kind, why
-            self._pool.kill(line.ready.worker, grace=grace, blamed=command.token, reason=why, kind=kind)
+        if entry.killed is None:
+            entry.killed, entry.kind, entry.why = command.token, kind, why
+            self._pool.kill(entry.ready.worker, grace=grace, blamed=command.token, reason=why, kind=kind)

@@ -22,7 +22,7 @@ _INTERVAL = 0.1
 class Excess(msgspec.Struct, frozen=True):
     """A step that uses more than it may."""
 
-    line: WorkerEntry
+    entry: WorkerEntry
     command: RunStep
     kind: str
     """cpu-limit, memory-limit or process-limit."""
@@ -54,33 +54,33 @@ class UsageSampler:
     def look(self, now: float) -> list[Excess]:
         """Sample what runs; the steps that are to be ended."""
         running = self._in_flight.sampled()
-        self._guard({line.ready.worker: command.limits.memory_hard for line, command in running if command.limits})
+        self._guard({entry.ready.worker: command.limits.memory_hard for entry, command in running if command.limits})
         before = self._cpu_before
         self._cpu_before = {}
         found = []
-        for line, command in running:
-            used = self._pool.usage(line.ready.worker)
+        for entry, command in running:
+            used = self._pool.usage(entry.ready.worker)
             if used is None:
                 self._cpu_before[command.token] = before.get(command.token, 0.0)
                 continue
             cpu, rss = used
             started_with = self._cpu_before[command.token] = before.get(command.token, cpu)
-            excess = _judge(line, command, cpu - started_with, rss) or self._count(line, command)
+            excess = _judge(entry, command, cpu - started_with, rss) or self._count(entry, command)
             if excess is not None:
                 found.append(excess)
         self._next = now + _INTERVAL
         return found
 
-    def _count(self, line: WorkerEntry, command: RunStep) -> Excess | None:
+    def _count(self, entry: WorkerEntry, command: RunStep) -> Excess | None:
         """Excess of processes that the step has started; None: it has no such limit, or keeps to it."""
         most = command.limits.processes if command.limits is not None else None
         if most is None:
             return None
-        count = self._pool.processes(line.ready.worker)
+        count = self._pool.processes(entry.ready.worker)
         if count is None or count <= most:
             return None
         why = f"killed in {command.step_in_words} because it had started {count} processes that lived, "
-        return Excess(line, command, "process-limit", f"{why}more than its limit of {most}")
+        return Excess(entry, command, "process-limit", f"{why}more than its limit of {most}")
 
     def _guard(self, wanted: dict[WorkerId, int | None]) -> None:
         """Set the system's own limits for the steps that run now, and lift those of steps that do not any more."""
@@ -93,7 +93,7 @@ class UsageSampler:
         self._guarded = limited
 
 
-def _judge(line: WorkerEntry, command: RunStep, cpu: float, rss: int) -> Excess | None:
+def _judge(entry: WorkerEntry, command: RunStep, cpu: float, rss: int) -> Excess | None:
     limits = command.limits
     assert limits is not None
     step = command.step_in_words
@@ -102,8 +102,8 @@ def _judge(line: WorkerEntry, command: RunStep, cpu: float, rss: int) -> Excess 
             f"killed in {step} because it and the processes below it held {rss / 1e6:.0f} MB of memory, "
             f"more than its memory_hard of {limits.memory_hard / 1e6:.0f} MB"
         )
-        return Excess(line, command, "memory-limit", why)
+        return Excess(entry, command, "memory-limit", why)
     if limits.cpu_time is not None and cpu > limits.cpu_time:
         why = f"{step} used {cpu:.1f} s of CPU time, more than its cpu_time of {limits.cpu_time:g} s"
-        return Excess(line, command, "cpu-limit", why)
+        return Excess(entry, command, "cpu-limit", why)
     return None

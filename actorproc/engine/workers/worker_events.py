@@ -21,14 +21,14 @@ class WorkerEvents:
         self._events = events
         self._clock = clock
 
-    def died(self, line: WorkerEntry, verdict: CrashVerdict) -> None:
+    def died(self, entry: WorkerEntry, verdict: CrashVerdict) -> None:
         """A worker is dead that had booted."""
         report = verdict.report
         if report.kind == "stopped":
-            if line.ready.leaving:
-                self._put("worker-recycled", line.ready.worker, report, line=line)
+            if entry.ready.leaving:
+                self._put("worker-recycled", entry.ready.worker, report, entry=entry)
             return
-        self._put("worker-died", line.ready.worker, report, line=line, verdict=verdict)
+        self._put("worker-died", entry.ready.worker, report, entry=entry, verdict=verdict)
 
     def never_booted(self, worker: WorkerId, report: CrashReport) -> None:
         """A worker is dead that took no step ever."""
@@ -48,19 +48,19 @@ class WorkerEvents:
         worker: WorkerId,
         report: CrashReport | None,
         *,
-        line: WorkerEntry | None = None,
+        entry: WorkerEntry | None = None,
         verdict: CrashVerdict | None = None,
     ) -> None:
         died_in = None
-        if line is not None and verdict is not None:
-            died_in = line.queue[verdict.blamed] if verdict.blamed is not None else line.running
+        if entry is not None and verdict is not None:
+            died_in = entry.queue[verdict.blamed] if verdict.blamed is not None else entry.running
         self._events.put(
             WorkerEvent(
                 kind=kind,
                 at=self._clock.wall(),
                 slot=worker.slot,
                 incarnation=worker.incarnation,
-                pid=line.ready.pid if line is not None else None,
+                pid=entry.ready.pid if entry is not None else None,
                 cause=report.kind if report is not None else None,
                 signal=report.signal if report is not None else None,
                 code=report.code if report is not None else None,

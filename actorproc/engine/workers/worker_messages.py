@@ -117,23 +117,23 @@ class WorkerMessageHandler:
         elif isinstance(message, NeedState):
             self._need_state(message)
         elif isinstance(message, Began):
-            line = self._in_flight.lines.get(worker)
-            if line is not None and message.token in line.queue:
-                line.begun[message.token] = (message.thread, self._clock.monotonic())
+            entry = self._in_flight.entries.get(worker)
+            if entry is not None and message.token in entry.queue:
+                entry.begun[message.token] = (message.thread, self._clock.monotonic())
         elif isinstance(message, Leaving):
             self.leaving(worker, message.reason)
         elif isinstance(message, Heartbeat):
-            line = self._in_flight.lines.get(worker)
-            if line is not None and message.token in line.queue:
-                line.said[message.token] = message.progress, message.message
+            entry = self._in_flight.entries.get(worker)
+            if entry is not None and message.token in entry.queue:
+                entry.said[message.token] = message.progress, message.message
                 self._change_feed.heartbeat(message.token, message.progress, message.message)
         elif isinstance(message, LogLine):
-            line = self._in_flight.lines.get(worker)
-            command = line.queue.get(message.token) if line is not None and message.token is not None else None
-            self._log_lines.put(message, worker, command, line.ready.pid if line is not None else 0)
+            entry = self._in_flight.entries.get(worker)
+            command = entry.queue.get(message.token) if entry is not None and message.token is not None else None
+            self._log_lines.put(message, worker, command, entry.ready.pid if entry is not None else 0)
 
     def ended(self, message: Ended) -> None:
-        """Take the answer of a step; the ring is to `decide` when all that came with it is heard."""
+        """Take the answer of a step; the pipeline is to `decide` when all that came with it is heard."""
         if message.definitions:
             self._pipeline.decide()  # a class that is registered may move others than this worker's steps
             self._learn(message)
@@ -147,8 +147,8 @@ class WorkerMessageHandler:
 
     def _learn(self, message: Ended) -> None:
         """A step brings classes of its children."""
-        line = self._in_flight.lines.get(message.token.worker)
-        command = line.queue.get(message.token) if line is not None else None
+        entry = self._in_flight.entries.get(message.token.worker)
+        command = entry.queue.get(message.token) if entry is not None else None
         for definition in message.definitions:
             if self._types.learn(definition, command.type_name if command is not None else ""):
                 self._pipeline.handle(TypeRegistered(definition.meta))
@@ -167,8 +167,8 @@ class WorkerMessageHandler:
 
     def _need_state(self, message: NeedState) -> None:
         self._in_flight.lacks(message.token, self._clock.monotonic())
-        line = self._in_flight.lines.get(message.token.worker)
-        if line is not None and message.token in line.lacking:
+        entry = self._in_flight.entries.get(message.token.worker)
+        if entry is not None and message.token in entry.lacking:
             self._pipeline.handle(StepDelayed(message.token))
 
     def booted(self, message: WorkerBooted) -> WorkerReady:
@@ -180,28 +180,28 @@ class WorkerMessageHandler:
 
     def leaving(self, worker: WorkerId, reason: str) -> None:
         """A worker is to be replaced, of its own wish or of an operator's."""
-        line = self._in_flight.lines.get(worker)
-        if line is not None:
+        entry = self._in_flight.entries.get(worker)
+        if entry is not None:
             logger.info("worker %d.%d is replaced: %s", worker.slot, worker.incarnation, reason)
-            line.ready = msgspec.structs.replace(line.ready, leaving=True)
+            entry.ready = msgspec.structs.replace(entry.ready, leaving=True)
             self._pipeline.handle(WorkerLeaving(worker))
 
     def died(self, message: WorkerDied) -> WorkerLost | None:
         """A worker is dead: tell those who keep workers; returns what the core is to be told."""
         worker = message.worker
-        line = self._in_flight.die(worker)
-        if line is None:
+        entry = self._in_flight.die(worker)
+        if entry is None:
             self._news.never_booted(worker, message.report)
             self._tell_gone(Gone(worker, message.report, message.booted, message.booted, message.successor))
             return None
-        verdict = judge(line, message.report, self._clock.monotonic())
+        verdict = judge(entry, message.report, self._clock.monotonic())
         blamed, crashed = verdict.blamed, verdict.crashed
-        self._news.died(line, verdict)
-        if crashed and (died_in := line.queue[blamed] if blamed is not None else line.running) is not None:
+        self._news.died(entry, verdict)
+        if crashed and (died_in := entry.queue[blamed] if blamed is not None else entry.running) is not None:
             self._counters.step_crashed(died_in)
-        is_idle = not line.queue and line.killed is None
+        is_idle = not entry.queue and entry.killed is None
         self._tell_gone(Gone(worker, verdict.report, message.booted, is_idle, message.successor))
-        first = line.running
+        first = entry.running
         return WorkerLost(
             worker, verdict.report, crashed=crashed, blamed=blamed, first=first.token if first is not None else None
         )

@@ -157,7 +157,7 @@ def _prepare(setup: bytes, ctx: Context) -> tuple[dict[str, Any], dict[str, Any]
             initializer, args, *kept = loads(setup)
             names = next(filter(None, map(_private_globals, _unwrapped(initializer))), {})
             before = dict(names)
-            with ctx._channel.keeping() if any(kept) else contextlib.nullcontext():
+            with ctx._channel.keep_changes() if any(kept) else contextlib.nullcontext():
                 initializer(*args)
         except StopStep:
             raise

@@ -69,7 +69,7 @@ class StepChannel(Protocol):
         """An abort was asked."""
         ...
 
-    def keeping(self) -> AbstractContextManager[None]:
+    def keep_changes(self) -> AbstractContextManager[None]:
         """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
         ...
 

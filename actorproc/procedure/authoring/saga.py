@@ -15,7 +15,15 @@ from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.dropped_work import PLAIN_RESULTS, dropped_work
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.saga_position import ON_CHANGE, Detour, OnChange, Route
-from actorproc.procedure.authoring.saga_steps import BoundStep, Step, check_steps, stages_of, state_order, step, undoes
+from actorproc.procedure.authoring.saga_steps import (
+    BoundStep,
+    Step,
+    bound_steps_of,
+    check_steps,
+    state_order,
+    step,
+    undoes,
+)
 from actorproc.procedure.authoring.status import Executing, Sleeping, Status, Suspending, Waiting
 from actorproc.procedure.declaring.class_line import ClassOptions
 from actorproc.procedure.declaring.idle_methods import warn_of_idle_methods
@@ -64,7 +72,7 @@ class Saga(Procedure):
     # distinct (two underscores), for attributes and helpers of the user may begin with one. The slot is named as Python
     # calls it in the end: attrs looks for each of them.
     __slots__ = ("_Saga__at", "_Saga__detour")
-    __stages: ClassVar[tuple[BoundStep, ...]] = ()
+    __bound_steps: ClassVar[tuple[BoundStep, ...]] = ()
     __route: ClassVar[Route] = Route("Saga", (), "park")
     _engine_has_position: ClassVar[bool] = True
 
@@ -81,9 +89,9 @@ class Saga(Procedure):
         _make_dataclass(cls, made)
         if order is not None:
             state_order(cls, order)
-        cls.__stages = stages_of(cls)
-        cls.__route = Route(cls.__qualname__, cls.__stages, _on_change_of(cls, on_change, cls.__route.on_change))
-        warn_of_idle_methods(cls, {stage.undo for stage in cls.__stages})
+        cls.__bound_steps = bound_steps_of(cls)
+        cls.__route = Route(cls.__qualname__, cls.__bound_steps, _on_change_of(cls, on_change, cls.__route.on_change))
+        warn_of_idle_methods(cls, {bound_step.undo for bound_step in cls.__bound_steps})
 
     def execute(self, ctx: Context) -> Status:
         """Run the step at the current position.
@@ -91,11 +99,11 @@ class Saga(Procedure):
         Raises:
             InvalidStatus: The step returned work that nothing would run.
         """
-        stages = self.__stages
+        bound_steps = self.__bound_steps
         at = self.__index()
-        if at >= len(stages):
+        if at >= len(bound_steps):
             return Status.done(ctx.event)  # the last step waited, and no other one sees what came
-        result = stages[at].run(self, ctx)
+        result = bound_steps[at].run(self, ctx)
         if isinstance(result, Status):
             if isinstance(result, Suspending | Sleeping | Waiting):
                 self.__pass(at)
@@ -105,13 +113,13 @@ class Saga(Procedure):
                 detour.repeats[name] = detour.repeats.get(name, 0) + 1
             return result
         if type(result) not in PLAIN_RESULTS and (problem := dropped_work(result)) is not None:
-            msg = f"the step {stages[at].name!r} {problem}"
+            msg = f"the step {bound_steps[at].name!r} {problem}"
             raise InvalidStatus(msg)
-        return _NEXT if self.__pass(at) < len(stages) else Status.done(result)
+        return _NEXT if self.__pass(at) < len(bound_steps) else Status.done(result)
 
     @classmethod
     def _engine_check_class(cls) -> None:
-        if not cls.__stages and not overrides(cls, Saga, "execute"):
+        if not cls.__bound_steps and not overrides(cls, Saga, "execute"):
             msg = f"{cls.__qualname__} has no @step"
             raise UsageError(msg)
         if _shape_of(cls) != cls.__dict__[_SHAPE]:
@@ -141,15 +149,15 @@ class Saga(Procedure):
 
     @classmethod
     def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
-        return tuple(stage.run for stage in cls.__stages)
+        return tuple(bound_step.run for bound_step in cls.__bound_steps)
 
     def __index(self) -> int:
         # An object that was never loaded nor run has no position yet.
         return getattr(self, "_Saga__at", 0)
 
-    def __stage(self) -> BoundStep | None:
+    def __bound_step(self) -> BoundStep | None:
         at = self.__index()
-        return self.__stages[at] if at < len(self.__stages) else None
+        return self.__bound_steps[at] if at < len(self.__bound_steps) else None
 
     def __written_out(self) -> Detour:
         detour: Detour | None = getattr(self, "_Saga__detour", None)
@@ -170,12 +178,12 @@ class Saga(Procedure):
         return following
 
     def _engine_next_unit(self) -> str | None:
-        stage = self.__stage()
+        bound_step = self.__bound_step()
         supported = self._engine_supports_rollback() if self._engine_taken else self.rollback_supported
-        if stage is None or not supported or stage.unit is None:
+        if bound_step is None or not supported or bound_step.unit is None:
             return None
         detour: Detour | None = getattr(self, "_Saga__detour", None)
-        return stage.unit if detour is None else detour.names[self.__index()]
+        return bound_step.unit if detour is None else detour.names[self.__index()]
 
     def _engine_next_name(self) -> str | None:
         stage = self.__stage()
@@ -185,12 +193,12 @@ class Saga(Procedure):
         return stage.name if detour is None else detour.names[self.__index()]
 
     def _engine_next_no_return(self) -> bool:
-        stage = self.__stage()
-        return stage is not None and stage.no_return
+        bound_step = self.__bound_step()
+        return bound_step is not None and bound_step.no_return
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
         at = self.__undoable(unit)
-        undo = self.__stages[at].undo
+        undo = self.__bound_steps[at].undo
         assert undo is not None, unit
         detour = self.__written_out()
         name = detour.names[at]
@@ -214,7 +222,7 @@ class Saga(Procedure):
     def __undoable(self, unit: str) -> int:
         """The index of a step that has this name and an undo. Raises `StateRefused`."""
         at = self.__route.find(unit)
-        if at is not None and self.__stages[at].undo is not None:
+        if at is not None and self.__bound_steps[at].undo is not None:
             return at
         problem = (
             f"has no step {unit!r} with an undo any more, and that step is to be undone; bring it back, or write "
@@ -239,7 +247,7 @@ class Saga(Procedure):
             name = self.__route.names[at] if detour is None else detour.names[at]
             return f"{name}.undo.{turn + 1}" if turn else f"{name}.undo"
         at = self.__index()
-        if mode is not Mode.EXECUTE or at >= len(self.__stages):
+        if mode is not Mode.EXECUTE or at >= len(self.__bound_steps):
             return None
         if detour is None:
             return self.__route.names[at]

@@ -56,18 +56,20 @@ class Detour:
 class Route:
     """The steps of one class, and how to find a place in them."""
 
-    def __init__(self, owner: str, stages: tuple[BoundStep, ...], on_change: OnChange) -> None:
+    def __init__(self, owner: str, bound_steps: tuple[BoundStep, ...], on_change: OnChange) -> None:
         self.owner = owner
-        self.stages = stages
-        self.names = tuple(stage.name for stage in stages)
+        self.bound_steps = bound_steps
+        self.names = tuple(bound_step.name for bound_step in bound_steps)
         self.on_change = on_change
         self._listed = list(self.names)
         self._index = {name: number for number, name in enumerate((*self.names, END))}
-        self._resolved = {former: at for at, stage in enumerate(stages) for former in (*stage.was, stage.name)}
+        self._resolved = {
+            former: at for at, bound_step in enumerate(bound_steps) for former in (*bound_step.was, bound_step.name)
+        }
         self._encoded = tuple(_encode([name, self._listed]) for name in (*self.names, END))
 
     def __reduce__(self) -> Any:
-        return Route, (self.owner, self.stages, self.on_change)
+        return Route, (self.owner, self.bound_steps, self.on_change)
 
     def find(self, name: str) -> int | None:
         """The index of a step that has, or had, this name."""
@@ -156,7 +158,7 @@ class Route:
 
     # ------------------------------------------------------------ placing
     def _place(self, following: str, order: tuple[str, ...], detour: Detour) -> int:
-        end = len(self.stages)
+        end = len(self.bound_steps)
         known = end if following == END else self._resolved.get(following)
         done = {at for name in detour.done if (at := self._resolved.get(name)) is not None}
         over = done | {at for name in detour.skipped if (at := self._resolved.get(name)) is not None}
@@ -186,10 +188,10 @@ class Route:
         or where no done step was between the two that still are around it.
         """
         stood = {at: n for n, name in enumerate(order) if (at := self._resolved.get(name)) is not None}
-        if first == len(self.stages) or first in stood:
+        if first == len(self.bound_steps) or first in stood:
             return None, 0
         before = max((stood[n] for n in done if n < first and n in stood), default=-1)
-        behind = next((n for n in range(first, len(self.stages)) if n in stood), len(self.stages))
+        behind = next((n for n in range(first, len(self.bound_steps)) if n in stood), len(self.bound_steps))
         between = order[before + 1 : stood.get(behind, len(order))]
         gone = [name for name in between if name in detour.done and name not in self._resolved]
         return (gone[0], behind) if gone else (None, 0)

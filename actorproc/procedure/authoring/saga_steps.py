@@ -13,7 +13,7 @@ from actorproc.procedure.authoring.procedure import not_plain
 from actorproc.procedure.declaring.signatures import check_call
 from actorproc.procedure.values.members import own_annotations
 
-__all__ = ["BoundStep", "Step", "check_steps", "stages_of", "state_order", "step", "undoes"]
+__all__ = ["BoundStep", "Step", "bound_steps_of", "check_steps", "state_order", "step", "undoes"]
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -205,7 +205,7 @@ def _hidden_step(member: Any, room: int) -> Step[Any] | None:
     return next((found for part in inside if (found := _hidden_step(part, room - 1)) is not None), None)
 
 
-def stages_of(cls: type) -> tuple[BoundStep, ...]:
+def bound_steps_of(cls: type) -> tuple[BoundStep, ...]:
     found: dict[str, Step[Any]] = {}
     undos: dict[str, Callable[..., Any]] = {}
     for base in reversed(cls.__mro__):
@@ -222,7 +222,7 @@ def stages_of(cls: type) -> tuple[BoundStep, ...]:
             if undo.__name__ != "_" and inspect.isfunction(override) and not _is_undo_of_other(override, found, name):
                 undos[name] = override
         found = _in_order(base, found)
-    stages = tuple(
+    bound_steps = tuple(
         BoundStep(
             _stored_name(cls, name),
             _override(cls, name, entry),
@@ -232,8 +232,8 @@ def stages_of(cls: type) -> tuple[BoundStep, ...]:
         )
         for name, entry in found.items()
     )
-    _check_names(cls, stages)
-    return stages
+    _check_names(cls, bound_steps)
+    return bound_steps
 
 
 def _in_order(cls: type, found: dict[str, Step[Any]]) -> dict[str, Step[Any]]:
@@ -249,7 +249,7 @@ def _in_order(cls: type, found: dict[str, Step[Any]]) -> dict[str, Step[Any]]:
 def state_order(cls: Any, order: Any) -> None:
     """Take the order of steps that a class line states. Raises `TypeError` unless it names each step once."""
     names = [order] if isinstance(order, str) or not isinstance(order, Iterable) else list(order)
-    known = [stage.name for stage in stages_of(cls)]
+    known = [bound_step.name for bound_step in bound_steps_of(cls)]
     if sorted(map(str, names)) != sorted(known):
         msg = (
             f"{cls.__qualname__} states order={order!r:.200}, which must name each of its steps once: "
@@ -272,19 +272,19 @@ def _former_names(cls: type, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for entry in _steps_named(cls, name) for each in entry.was))
 
 
-def _check_names(cls: type, stages: tuple[BoundStep, ...]) -> None:
+def _check_names(cls: type, bound_steps: tuple[BoundStep, ...]) -> None:
     """Raise `TypeError` when a stored name would mean two steps."""
     names: dict[str, str] = {}
-    for stage in stages:
-        if stage.name in names:
-            msg = f"{cls.__qualname__} has two steps named {stage.name!r}; give one of them another name"
+    for bound_step in bound_steps:
+        if bound_step.name in names:
+            msg = f"{cls.__qualname__} has two steps named {bound_step.name!r}; give one of them another name"
             raise TypeError(msg)
-        names[stage.name] = stage.name
-    for stage in stages:
-        for former in stage.was:
-            if names.setdefault(former, stage.name) != stage.name:
+        names[bound_step.name] = bound_step.name
+    for bound_step in bound_steps:
+        for former in bound_step.was:
+            if names.setdefault(former, bound_step.name) != bound_step.name:
                 msg = (
-                    f"{cls.__qualname__} says that the step {stage.name!r} was {former!r}, which is "
+                    f"{cls.__qualname__} says that the step {bound_step.name!r} was {former!r}, which is "
                     f"{'a step of its own' if former == names[former] else 'said of ' + repr(names[former]) + ' too'}; "
                     "drop it from one of them"
                 )

@@ -97,7 +97,7 @@ class LmdbStore(OpenStore):
         self._role = role
         self._file = DataFile(self.path)
         self._blobs = BlobFiles(self.path, sync=self._sync, check=self._file.check_in_place)
-        self._gathering = PageClustering(self._file.has_room)
+        self._clustering = PageClustering(self._file.has_room)
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
@@ -163,7 +163,7 @@ class LmdbStore(OpenStore):
             if txn.get(EPOCH, db=databases[Table.META]) != expected:
                 raise StoreInUse(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
             if self._sync:
-                self._gathering.before(len(writes), self._opened(), txn, databases)
+                self._clustering.before(len(writes), self._opened(), txn, databases)
             apply_rows(txn, databases, rows)
             if redo is None:
                 # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.

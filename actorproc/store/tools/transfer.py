@@ -122,9 +122,9 @@ def _present(heads: list[ProcedureRecord]) -> list[ProcedureRecord]:
     since: dict[str, int] = {}
     present = []
     for head in heads:  # parents come before their children
-        floor = 0 if head.parent is None else since.get(head.parent, 0)
-        since[head.id] = max(floor, head.renewed)
-        if head.seq >= floor:
+        least = 0 if head.parent is None else since.get(head.parent, 0)
+        since[head.id] = max(least, head.renewed)
+        if head.seq >= least:
             present.append(head)
     return present
 

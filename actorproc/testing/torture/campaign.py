@@ -18,7 +18,7 @@ from actorproc.errors import StoreDamaged
 from actorproc.store.lmdb.reader import LmdbReader
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.torture.coverage import Tally, count
-from actorproc.testing.torture.episode_runner import Tormentor
+from actorproc.testing.torture.episode_runner import EpisodeRunner
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.plan import Plan, draw_plan
 from actorproc.testing.torture.record import EpisodeJournal
@@ -44,7 +44,7 @@ class Episode(msgspec.Struct):
 def play(plan: Plan, folder: Path) -> Episode:
     """Play one episode in a new folder and judge it. The folder stays."""
     folder.mkdir(parents=True)
-    Tormentor(plan, folder).run()
+    EpisodeRunner(plan, folder).run()
     return judge_folder(folder)
 
 
@@ -100,7 +100,7 @@ def campaign(
     jobs: int = 1,
     keep: Path | None = None,
     module: str = "",
-    plant: str = "",
+    bug: str = "",
     told: Callable[[Episode], None] | None = None,
 ) -> Tally:
     """Play episodes number 0, 1, 2 … of a seed, `jobs` at a time, for so long or so many; the tally of all.
@@ -108,7 +108,7 @@ def campaign(
     Those with violations stay in `keep` (default: ``torture-failures`` below the working directory). `told` hears of
     each when it is judged. An interrupt (Ctrl-C) lets those that run come to their end, and begins no other.
     """
-    run = _EpisodeRun(seed, seconds, episodes, keep or Path("torture-failures"), module, plant, told)
+    run = _EpisodeRun(seed, seconds, episodes, keep or Path("torture-failures"), module, bug, told)
     with ThreadPoolExecutor(jobs) as threads:
         working = [threads.submit(run.work) for _ in range(jobs)]
         try:
@@ -127,7 +127,7 @@ class _EpisodeRun:
         episodes: int | None,
         keep: Path,
         module: str,
-        plant: str,
+        bug: str,
         told: Callable[[Episode], None] | None,
     ) -> None:
         self.seed = seed
@@ -135,7 +135,7 @@ class _EpisodeRun:
         self.episodes = episodes
         self.keep = keep
         self.module = module
-        self.plant = plant
+        self.bug = bug
         self.told = told
         self.tally = Tally()
         self.lock = threading.Lock()
@@ -144,7 +144,7 @@ class _EpisodeRun:
     def work(self) -> None:
         """Take one number after the other."""
         while (number := self._take()) is not None:
-            plan = draw_plan(self.seed * SEEDS + number, module=self.module, plant=self.plant)
+            plan = draw_plan(self.seed * SEEDS + number, module=self.module, bug=self.bug)
             try:
                 episode = play_and_keep(plan, self.keep)
             except Exception:  # the others go on, and what they found is told

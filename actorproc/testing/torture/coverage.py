@@ -34,7 +34,7 @@ class Tally(msgspec.Struct):
     host_kills: int = 0
     commits_failed: int = 0
     broken: int = 0
-    """Episodes in which the tormentor or the judge itself raised; they are in no other number."""
+    """Episodes in which the episode runner or the judge itself raised; they are in no other number."""
 
     def add(self, other: Tally) -> None:
         """Count another one in."""

@@ -22,12 +22,12 @@ from actorproc.store.lmdb.store import LmdbStore
 from actorproc.testing.histories.recovering import recovery_problems
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultPhase, TortureFault
-from actorproc.testing.torture.phase_probe import Gauge, HostStage, ProbeMark
+from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan
 from actorproc.testing.torture.procedures import CLASSES
 from actorproc.testing.torture.record import EpisodeJournal, Tail
 
-__all__ = ["Tormentor"]
+__all__ = ["EpisodeRunner"]
 
 _TOKEN = "ACTORPROC_TORTURE"  # noqa: S105 - the name of a variable that marks the processes of an episode
 _ORPHAN_BOUND = 10.0
@@ -48,7 +48,7 @@ _LATE = 2.0
 """Seconds after which a host that does not come to the point where it should die is killed all the same."""
 
 
-class Tormentor:
+class EpisodeRunner:
     """One episode in one folder. `run` it, then judge what is there."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
@@ -68,7 +68,7 @@ class Tormentor:
 
     # ------------------------------------------------------------ one life
     def _live(self, number: int, life: Life) -> None:
-        gauge = Gauge(self.folder / f"gauge-{number}")
+        probe = PhaseProbe(self.folder / f"probe-{number}")
         with (self.folder / f"host-{number}.log").open("wb") as output:
             host = subprocess.Popen(
                 [sys.executable, "-m", "actorproc.testing.torture.host", str(self.folder), str(number)],
@@ -80,14 +80,14 @@ class Tormentor:
             )
         with host:
             try:
-                self._disturb(host, gauge, life)
+                self._disturb(host, probe, life)
             finally:
                 if host.poll() is None:
                     self.journal.killing(host.pid, is_host=True)
                     host.kill()
                     host.wait()
                 self._await_workers_end()
-                gauge.close()
+                probe.close()
         self._check_recovery()
 
     def _environment(self) -> dict[str, str]:
@@ -95,35 +95,35 @@ class Tormentor:
         path = os.pathsep.join(filter(None, (source, str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
         return {**os.environ, "PYTHONPATH": path, _TOKEN: self._ours}
 
-    def _disturb(self, host: subprocess.Popen[bytes], gauge: Gauge, life: Life) -> None:
+    def _disturb(self, host: subprocess.Popen[bytes], probe: PhaseProbe, life: Life) -> None:
         early = next((fault for fault in life.faults if fault.kind in _BEFORE_IT_IS_UP), None)
-        if early is not None and self._until(host, lambda: gauge.stage is not HostStage.STARTING):
+        if early is not None and self._until(host, lambda: probe.period is not HostPeriod.STARTING):
             time.sleep(early.after)
-            if host.poll() is None and (early.kind is TortureFault.RESTARTS or gauge.stage is HostStage.RECOVERING):
-                self._kill_host(host, gauge, early.kind)
+            if host.poll() is None and (early.kind is TortureFault.RESTARTS or probe.period is HostPeriod.RECOVERING):
+                self._kill_host(host, probe, early.kind)
                 return
-        if not self._until(host, lambda: gauge.stage >= HostStage.RUNNING):
+        if not self._until(host, lambda: probe.period >= HostPeriod.RUNNING):
             self._check_exit(host, life)
             return
         up = time.monotonic()
         for fault in sorted((f for f in life.faults if f.kind in _FROM_OUTSIDE), key=lambda fault: fault.after):
             self._wait(host, up + fault.after - time.monotonic())
             if host.poll() is None:
-                self._strike(host, gauge, fault)
-        self._end(host, gauge, life, up)
+                self._strike(host, probe, fault)
+        self._end(host, probe, life, up)
 
-    def _end(self, host: subprocess.Popen[bytes], gauge: Gauge, life: Life, up: float) -> None:
+    def _end(self, host: subprocess.Popen[bytes], probe: PhaseProbe, life: Life, up: float) -> None:
         if life.ends != "killed":
             self._wait(host, 2 * self.plan.patience + 30)
             if host.poll() is None:
-                self.journal.note("stalled", text=f"the host of life {life} did not stop; {self._health(gauge)}")
+                self.journal.note("stalled", text=f"the host of life {life} did not stop; {self._health(probe)}")
             self._check_exit(host, life)
             return
         by_point = any(fault.kind is TortureFault.HOST_POINT for fault in life.faults)
         self._wait(host, up + life.seconds + (_LATE if by_point else 0.0) - time.monotonic())
         if host.poll() is None:
             both = any(fault.kind is TortureFault.BOTH_KILL for fault in life.faults)
-            self._kill_host(host, gauge, TortureFault.BOTH_KILL if both else TortureFault.HOST_KILL)
+            self._kill_host(host, probe, TortureFault.BOTH_KILL if both else TortureFault.HOST_KILL)
         else:
             self._check_exit(host, life)
 
@@ -139,18 +139,18 @@ class Tormentor:
         return logs[-1].read_text(errors="replace", encoding="utf-8")[-500:] if logs else ""
 
     @staticmethod
-    def _health(gauge: Gauge) -> str:
-        return f"stage {gauge.stage.name.lower()}, phase {gauge.phase()}"
+    def _health(probe: PhaseProbe) -> str:
+        return f"period {probe.period.name.lower()}, phase {probe.phase()}"
 
     # ------------------------------------------------------------ striking
-    def _strike(self, host: subprocess.Popen[bytes], gauge: Gauge, fault: Fault) -> None:
+    def _strike(self, host: subprocess.Popen[bytes], probe: PhaseProbe, fault: Fault) -> None:
         if fault.kind is TortureFault.HOST_STOP:
-            self.journal.struck(fault.kind, self._phase(gauge), pid=host.pid)
+            self.journal.struck(fault.kind, self._phase(probe), pid=host.pid)
             with self._stopped(host.pid):
                 self._wait(host, fault.seconds)
             return
         if fault.point == IN_TROUBLE and not self._until(
-            host, lambda: gauge.get(ProbeMark.TROUBLE) > 0, within=_TROUBLE_WITHIN
+            host, lambda: probe.get(ProbeMark.TROUBLE) > 0, within=_TROUBLE_WITHIN
         ):
             return
         victim = self._victim(host, fault.draw)
@@ -173,7 +173,7 @@ class Tormentor:
             phase = FaultPhase.TROUBLE
         self.journal.struck(fault.kind, phase, pid=victim, text=mode, **told)
 
-    def _kill_host(self, host: subprocess.Popen[bytes], gauge: Gauge, kind: TortureFault) -> None:
+    def _kill_host(self, host: subprocess.Popen[bytes], probe: PhaseProbe, kind: TortureFault) -> None:
         victims = [host.pid]
         if kind is TortureFault.BOTH_KILL:
             victims += self._workers(host)
@@ -183,7 +183,7 @@ class Tormentor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         host.wait()
-        self.journal.struck(kind, self._phase(gauge), pid=host.pid)
+        self.journal.struck(kind, self._phase(probe), pid=host.pid)
 
     @staticmethod
     @contextlib.contextmanager
@@ -231,8 +231,8 @@ class Tormentor:
             return FaultPhase.ANSWERING
         return FaultPhase.UNDOING if line.mode == "rollback" else FaultPhase.EXECUTING
 
-    def _phase(self, gauge: Gauge) -> FaultPhase:
-        phase = gauge.phase()
+    def _phase(self, probe: PhaseProbe) -> FaultPhase:
+        phase = probe.phase()
         if phase is not None:
             return phase
         self._read_news()

@@ -35,11 +35,11 @@ from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.values.error_text import in_words
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
-from actorproc.testing.torture.phase_probe import Gauge, HostStage, ProbeMark
+from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan, Root
 from actorproc.testing.torture.procedures import CLASSES, made_of
 from actorproc.testing.torture.record import EpisodeJournal
-from actorproc.testing.torture.seeded_bugs import PLANTS, VARIABLE
+from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.testing.torture.user_module import own_procedures
 
 __all__ = ["Notary", "main", "settings"]
@@ -155,16 +155,16 @@ def main(folder: Path, number: int) -> int:
     """Live; the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
-    if plan.plant:
-        os.environ[VARIABLE] = plan.plant
-        PLANTS[plan.plant].in_host()
-    threading.Thread(target=_end_with_the_tormentor, daemon=True).start()
+    if plan.bug:
+        os.environ[VARIABLE] = plan.bug
+        SEEDED_BUGS[plan.bug].in_host()
+    threading.Thread(target=_end_with_the_runner, daemon=True).start()
     life = plan.lives[number]
     journal = EpisodeJournal(folder / "journal")
     logging.getLogger().addHandler(Notary(journal))
-    gauge = Gauge(folder / f"gauge-{number}")
-    mark_acting(gauge)
-    executioner = Executioner(life, journal, gauge)
+    probe = PhaseProbe(folder / f"probe-{number}")
+    mark_acting(probe)
+    executioner = Executioner(life, journal, probe)
     clock = JumpyClock(life, journal)
     manager = TorturedManager(
         str(folder / "state"),
@@ -178,7 +178,7 @@ def main(folder: Path, number: int) -> int:
     )
     roots = _roots(plan, folder, manager)
     manager.start()
-    gauge.set(ProbeMark.STAGE, HostStage.RUNNING)
+    probe.set(ProbeMark.PERIOD, HostPeriod.RUNNING)
     threading.Thread(target=_watch_for_lag, args=(journal,), daemon=True).start()
     clock.up()
     for fault in life.faults:
@@ -187,15 +187,15 @@ def main(folder: Path, number: int) -> int:
     _live(
         manager, journal, clock, plan, life, roots, is_stopping=life.ends == "stopped" or executioner.is_due("stopping")
     )
-    gauge.set(ProbeMark.STAGE, HostStage.STOPPING)
+    probe.set(ProbeMark.PERIOD, HostPeriod.STOPPING)
     if executioner.is_due("stopping"):
         threading.Timer(_INTO_THE_STOP, executioner.passing, ["stopping"]).start()
     manager.stop(timeout=min(20.0, plan.patience))
     return 0
 
 
-def _end_with_the_tormentor() -> None:
-    """End when the tormentor has ended: there is no judge any more. Its end closes our standard input."""
+def _end_with_the_runner() -> None:
+    """End when the episode runner has ended: there is no judge any more. Its end closes our standard input."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGKILL)

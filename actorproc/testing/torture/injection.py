@@ -23,7 +23,7 @@ from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import TERMINAL
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
-from actorproc.testing.torture.phase_probe import Gauge, HostStage, ProbeMark
+from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.workers.base import PoolEvent, WorkerMessages, WorkerPool
@@ -48,9 +48,9 @@ _PHASE_OF_POINT = {
 class Executioner:
     """Kills this process at the planned passage of a named point."""
 
-    def __init__(self, life: Life, journal: EpisodeJournal, gauge: Gauge) -> None:
+    def __init__(self, life: Life, journal: EpisodeJournal, probe: PhaseProbe) -> None:
         self.journal = journal
-        self.gauge = gauge
+        self.probe = probe
         self._due = {(f.point, f.nth) for f in life.faults if f.kind is TortureFault.HOST_POINT}
         self._passed: Counter[str] = Counter()
 
@@ -62,7 +62,7 @@ class Executioner:
         """The host is at this point."""
         self._passed[point] += 1
         if (point, self._passed[point]) in self._due:
-            is_recovering = self.gauge.stage is HostStage.RECOVERING
+            is_recovering = self.probe.period is HostPeriod.RECOVERING
             phase = FaultPhase.RECOVERING if is_recovering else _PHASE_OF_POINT[point]
             self.journal.struck(TortureFault.HOST_POINT, phase, text=point)
             self.journal.killing(os.getpid(), is_host=True)
@@ -102,7 +102,7 @@ class TorturedStore(LmdbStore):
         super().__init__(path, **options)
         self._executioner = executioner
         self._journal = executioner.journal
-        self._gauge = executioner.gauge
+        self._probe = executioner.probe
         self._planned: dict[int, Fault] = {f.nth: f for f in life.faults if f.kind in _STORAGE}
         self._commits = 0
         self._slow: tuple[int, float] = (0, 0.0)
@@ -110,7 +110,7 @@ class TorturedStore(LmdbStore):
 
     def own(self) -> int:
         """As `LmdbStore.own`, marked."""
-        self._gauge.set(ProbeMark.STAGE, HostStage.RECOVERING)
+        self._probe.set(ProbeMark.PERIOD, HostPeriod.RECOVERING)
         epoch = super().own()
         self._executioner.passing("owned")
         return epoch
@@ -122,9 +122,9 @@ class TorturedStore(LmdbStore):
             self._durable(head)
         snapshot = super().load(whole=whole)
         self._journal.note("loaded", epoch=snapshot.epoch, text=str(len(heads)))
-        if not self._gauge.get(ProbeMark.TROUBLE):
+        if not self._probe.get(ProbeMark.TROUBLE):
             self._executioner.passing("loaded")
-        self._gauge.set(ProbeMark.TROUBLE, 0)
+        self._probe.set(ProbeMark.TROUBLE, 0)
         return snapshot
 
     def reopen(self) -> None:
@@ -136,18 +136,18 @@ class TorturedStore(LmdbStore):
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """As `LmdbStore.commit`, with the planned trouble."""
         self._commits += 1
-        self._gauge.set(ProbeMark.COMMITTING, 1)
-        self._gauge.set(ProbeMark.HEARD, 0)
+        self._probe.set(ProbeMark.COMMITTING, 1)
+        self._probe.set(ProbeMark.HEARD, 0)
         try:
             self._executioner.passing("before-commit")
             self._write_out(writes, epoch, batch)
-            self._gauge.set(ProbeMark.ACTING, 1)
+            self._probe.set(ProbeMark.ACTING, 1)
             self._executioner.passing("after-commit")
         except StorageUnavailable:
-            self._gauge.set(ProbeMark.TROUBLE, 1)
+            self._probe.set(ProbeMark.TROUBLE, 1)
             raise
         finally:
-            self._gauge.set(ProbeMark.COMMITTING, 0)
+            self._probe.set(ProbeMark.COMMITTING, 0)
 
     def _write_out(self, writes: Sequence[Write], epoch: int, batch: int) -> None:
         fault = self._planned.get(self._commits)
@@ -169,7 +169,7 @@ class TorturedStore(LmdbStore):
             raise StorageUnavailable("writing the store: an input/output error after the fact, as planned")
 
     def _strike(self, fault: Fault) -> None:
-        phase = FaultPhase.RECOVERING if self._gauge.stage is HostStage.RECOVERING else FaultPhase.COMMITTING
+        phase = FaultPhase.RECOVERING if self._probe.period is HostPeriod.RECOVERING else FaultPhase.COMMITTING
         self._journal.struck(fault.kind, phase)
         if fault.kind is TortureFault.SLOW_DISK:
             self._slow = (fault.times, fault.seconds)
@@ -215,7 +215,7 @@ class TorturedPool(LocalPool):
 
         def listen(event: PoolEvent) -> None:
             if type(event) is WorkerMessages and any(type(message) is Ended for message in event.messages):
-                self._executioner.gauge.set(ProbeMark.HEARD, 1)
+                self._executioner.probe.set(ProbeMark.HEARD, 1)
                 self._executioner.passing("heard")
             sink(event)
 
@@ -259,15 +259,15 @@ class TorturedManager(ProcedureManager):
         )
 
 
-def mark_acting(gauge: Gauge) -> None:
-    """Have the gauge show how long the manager acts on a commit."""
+def mark_acting(probe: PhaseProbe) -> None:
+    """Have the probe show how long the manager acts on a commit."""
     honest = CommandExecutor.act
 
     def act(self: CommandExecutor, batch: Any) -> Any:
-        gauge.set(ProbeMark.ACTING, 1)
+        probe.set(ProbeMark.ACTING, 1)
         try:
             return honest(self, batch)
         finally:
-            gauge.set(ProbeMark.ACTING, 0)
+            probe.set(ProbeMark.ACTING, 0)
 
     CommandExecutor.act = act  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ from random import Random
 
 from actorproc.support.staged_files import LONG as IN_FILES
 
-__all__ = ["ballast_of", "check_ballast", "draw_ballast"]
+__all__ = ["check_padding", "draw_padding", "padding_of"]
 
 _SHARE = 0.1
 """Of the roots that can carry some."""
@@ -15,7 +15,7 @@ _IN_FILES = 0.2
 """Of those, whose states are files."""
 
 
-def draw_ballast(chance: Random) -> int:
+def draw_padding(chance: Random) -> int:
     """Bytes for one root, mostly none; else enough to travel beside the frames of the channel, or as a file."""
     if chance.random() >= _SHARE:
         return 0
@@ -23,14 +23,14 @@ def draw_ballast(chance: Random) -> int:
     return size + IN_FILES if chance.random() < _IN_FILES else size
 
 
-def ballast_of(size: int, owner: str) -> bytes:
+def padding_of(size: int, owner: str) -> bytes:
     """So many bytes, of this owner."""
     part = hashlib.sha256(f"{size} {owner}".encode()).digest()
     return (part * (size // len(part) + 1))[:size]
 
 
-def check_ballast(ballast: bytes, size: int, owner: str) -> None:
+def check_padding(padding: bytes, size: int, owner: str) -> None:
     """Raise `RuntimeError` when these are not the bytes of this owner."""
-    if ballast != ballast_of(size, owner):
-        msg = f"{owner} has other ballast than the {size} bytes it was made with"
+    if padding != padding_of(size, owner):
+        msg = f"{owner} has other padding than the {size} bytes it was made with"
         raise RuntimeError(msg)

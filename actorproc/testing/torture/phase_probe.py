@@ -9,7 +9,7 @@ from pathlib import Path
 
 from actorproc.testing.torture.faults import FaultPhase
 
-__all__ = ["Gauge", "HostStage", "ProbeMark"]
+__all__ = ["HostPeriod", "PhaseProbe", "ProbeMark"]
 
 _SIZE = 4096
 
@@ -17,14 +17,14 @@ _SIZE = 4096
 class ProbeMark(IntEnum):
     """Bytes of the page."""
 
-    STAGE = 0
+    PERIOD = 0
     COMMITTING = 1
     ACTING = 2
     HEARD = 3
     TROUBLE = 4
 
 
-class HostStage(IntEnum):
+class HostPeriod(IntEnum):
     """Of a host's life."""
 
     STARTING = 0
@@ -33,8 +33,8 @@ class HostStage(IntEnum):
     STOPPING = 3
 
 
-class Gauge:
-    """The page of one life. The host sets marks, the tormentor reads them."""
+class PhaseProbe:
+    """The page of one life. The host sets marks, the episode runner reads them."""
 
     def __init__(self, path: Path) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,17 +53,17 @@ class Gauge:
         return self._page[mark]
 
     @property
-    def stage(self) -> HostStage:
+    def period(self) -> HostPeriod:
         """Phase of the host's life."""
-        return HostStage(self.get(ProbeMark.STAGE))
+        return HostPeriod(self.get(ProbeMark.PERIOD))
 
     def phase(self) -> FaultPhase | None:
         """The phase, as far as the host alone can tell; None: it depends on what its workers do."""
-        if self.stage is HostStage.STARTING:
+        if self.period is HostPeriod.STARTING:
             return FaultPhase.STARTING
-        if self.stage is HostStage.RECOVERING:
+        if self.period is HostPeriod.RECOVERING:
             return FaultPhase.RECOVERING
-        if self.stage is HostStage.STOPPING:
+        if self.period is HostPeriod.STOPPING:
             return FaultPhase.STOPPING
         if self.get(ProbeMark.TROUBLE):
             return FaultPhase.TROUBLE

@@ -9,7 +9,7 @@ import msgspec
 
 from actorproc.testing.torture.cancelling import draw_cancelled
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, TortureFault
-from actorproc.testing.torture.padding import draw_ballast
+from actorproc.testing.torture.padding import draw_padding
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
 
@@ -67,8 +67,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     durability: Literal["power", "process"] = "process"
     module: str = ""
     """A user's module in place of `roots`."""
-    plant: str = ""
-    """A bug that is built in, to test the tormentor."""
+    bug: str = ""
+    """A bug that is built in, to test the episode runner."""
     patience: float = 60.0
     """Seconds everything may take to end once the faults have stopped."""
 
@@ -78,14 +78,14 @@ def work_of(spec: Spec) -> int:
     return 1 + sum(work_of(child) for order in spec["orders"] for child in order.get("children", ()))
 
 
-def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float = 60.0) -> Plan:
+def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 60.0) -> Plan:
     """The plan of a seed, always the same."""
     chance = Random(seed)
     is_crowd = chance.random() < 0.2
     many = chance.randint(30, 60) if is_crowd else chance.randint(4, 8)
     roots = () if module else tuple(_root(chance, number, is_small=is_crowd) for number in range(many))
-    # Drawn apart, so that all else in a plan is what its seed gave before there was ballast.
-    roots = _with_ballast(Random(f"ballast of {seed}"), roots)
+    # Drawn apart, so that all else in a plan is what its seed gave before there was padding.
+    roots = _with_padding(Random(f"padding of {seed}"), roots)
     if not module:
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
@@ -104,16 +104,16 @@ def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float =
         workers=chance.randint(2, 4),
         durability=chance.choice(("power", "process")),
         module=module,
-        plant=plant,
+        bug=bug,
         patience=patience,
     )
 
 
-def _with_ballast(chance: Random, roots: tuple[Root, ...]) -> tuple[Root, ...]:
+def _with_padding(chance: Random, roots: tuple[Root, ...]) -> tuple[Root, ...]:
     """Some of the roots with states of hundreds of kilobytes."""
-    sizes = [draw_ballast(chance) for _ in roots]
+    sizes = [draw_padding(chance) for _ in roots]
     return tuple(
-        msgspec.structs.replace(root, spec=root.spec | {"ballast": [size, root.id]})
+        msgspec.structs.replace(root, spec=root.spec | {"padding": [size, root.id]})
         if size and root.spec["type"] in _CARRIERS
         else root
         for root, size in zip(roots, sizes, strict=True)

@@ -27,9 +27,9 @@ from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.testing.journal import Referee
 from actorproc.testing.torture.cancelling import ABORT_GRACE, GRACE, WAITS
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
-from actorproc.testing.torture.padding import ballast_of, check_ballast
+from actorproc.testing.torture.padding import check_padding, padding_of
 from actorproc.testing.torture.record import EpisodeJournal
-from actorproc.testing.torture.seeded_bugs import PLANTS, VARIABLE
+from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.workers.child.runtime.worker_runtime import StepLine
 from actorproc.workers.protocol.frames import Ended, FromWorker
 
@@ -44,11 +44,11 @@ _HANG_SECONDS = 30.0
 
 
 def made_of(spec: Order, folder: str) -> Procedure:
-    """The procedure of a spec: ``type``, ``orders``, ``keys``, and of some ``ballast``, with its owner."""
+    """The procedure of a spec: ``type``, ``orders``, ``keys``, and of some ``padding``, with its owner."""
     procedure = CLASSES[spec["type"]](folder, spec["orders"], spec["keys"])
-    if spec.get("ballast"):
-        procedure.weight = spec["ballast"]  # type: ignore[attr-defined]
-        procedure.ballast = ballast_of(*spec["ballast"])  # type: ignore[attr-defined]
+    if spec.get("padding"):
+        procedure.weight = spec["padding"]  # type: ignore[attr-defined]
+        procedure.padding = padding_of(*spec["padding"])  # type: ignore[attr-defined]
     return procedure
 
 
@@ -252,10 +252,10 @@ class Errand(_Ordered, Procedure):
         self.grabbed: list[list[str]] = []
         self.undone = 0
         self.weight: list[Any] = [0, ""]
-        self.ballast = b""
+        self.padding = b""
 
     def execute(self, ctx: Context) -> Status:
-        check_ballast(self.ballast, *self.weight)
+        check_padding(self.padding, *self.weight)
         at = len(self.done)
         last = at + 1 == len(self.orders)
         scene = _Scene(self, ctx, self.orders[at])
@@ -417,5 +417,5 @@ CLASSES: dict[str, Callable[[str, list[Order], list[list[str]]], Procedure]] = {
     "circuit": Circuit,
 }
 
-if _PLANT := os.environ.get(VARIABLE):
-    PLANTS[_PLANT].in_worker()
+if _SEEDED := os.environ.get(VARIABLE):
+    SEEDED_BUGS[_SEEDED].in_worker()

@@ -1,7 +1,7 @@
 """Bugs to be planted into a real engine, to prove that the torture finds such: for tests, one at a time.
 
-A plant patches the engine inside the host that is tortured (`Plant.in_host`) or inside its workers
-(`Plant.in_worker`), and nowhere else: a production process never loads this module. Those of the pure core are in
+A bug patches the engine inside the host that is tortured (`SeededBug.in_host`) or inside its workers
+(`SeededBug.in_worker`), and nowhere else: a production process never loads this module. Those of the pure core are in
 the tests of the simulation; these are of what lies around it: store, wire, threads and processes.
 """
 
@@ -16,17 +16,17 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["PLANTS", "VARIABLE", "Plant"]
+__all__ = ["SEEDED_BUGS", "VARIABLE", "SeededBug"]
 
 VARIABLE = "ACTORPROC_TORTURE_PLANT"
-"""Names the plant to the workers of a host."""
+"""Names the bug to the workers of a host."""
 
 
 def _nowhere() -> None:
     """Nothing to patch here."""
 
 
-class Plant(msgspec.Struct, frozen=True):
+class SeededBug(msgspec.Struct, frozen=True):
     """One bug."""
 
     in_host: Callable[[], None] = _nowhere
@@ -36,7 +36,7 @@ class Plant(msgspec.Struct, frozen=True):
 def _leaves_early(kind: str) -> Callable[[], None]:
     """Commands of this kind are carried out before the commit that records why."""
 
-    def plant() -> None:
+    def bug() -> None:
         from actorproc.engine.pipeline.batch import CommitBatch
         from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 
@@ -54,7 +54,7 @@ def _leaves_early(kind: str) -> Callable[[], None]:
 
         CommitPipeline.close = close  # type: ignore[method-assign]
 
-    return plant
+    return bug
 
 
 def _commits_are_dropped() -> None:
@@ -230,20 +230,22 @@ def _outstaying_steps_are_not_killed() -> None:
     vars(due_times)["kill_outstaying"] = lambda *_: None
 
 
-PLANTS: dict[str, Plant] = {
-    "running steps are not told of their undo": Plant(in_host=_running_steps_are_not_told),
-    "steps that outstay their abort_grace are not killed": Plant(in_host=_outstaying_steps_are_not_killed),
-    "submits are acknowledged before the commit": Plant(in_host=_leaves_early("Reply")),
-    "steps are handed out before the commit": Plant(in_host=_leaves_early("RunStep")),
-    "some commits are never written": Plant(in_host=_commits_are_dropped),
-    "a failed commit counts as done": Plant(in_host=_a_failed_commit_counts),
-    "stale answers count": Plant(in_host=_any_answer_counts),
-    "answers are given to other steps": Plant(in_host=_answers_are_mixed_up),
-    "the ends of children are lost": Plant(in_host=_ends_of_children_are_lost),
-    "locks are forgotten at a restart": Plant(in_host=_locks_are_not_read_back),
-    "records of one commit are swapped": Plant(in_host=_records_are_swapped),
-    "a refused submit is done all the same": Plant(in_host=_refused_and_done),
-    "a worker that comes while the disk is full is heard of before the death": Plant(in_host=_successors_come_first),
-    "a worker goes on with the memory of a failed attempt": Plant(in_worker=_a_worker_remembers_failed_attempts),
-    "workers outlive their host": Plant(in_worker=_workers_outlive_their_host),
+SEEDED_BUGS: dict[str, SeededBug] = {
+    "running steps are not told of their undo": SeededBug(in_host=_running_steps_are_not_told),
+    "steps that outstay their abort_grace are not killed": SeededBug(in_host=_outstaying_steps_are_not_killed),
+    "submits are acknowledged before the commit": SeededBug(in_host=_leaves_early("Reply")),
+    "steps are handed out before the commit": SeededBug(in_host=_leaves_early("RunStep")),
+    "some commits are never written": SeededBug(in_host=_commits_are_dropped),
+    "a failed commit counts as done": SeededBug(in_host=_a_failed_commit_counts),
+    "stale answers count": SeededBug(in_host=_any_answer_counts),
+    "answers are given to other steps": SeededBug(in_host=_answers_are_mixed_up),
+    "the ends of children are lost": SeededBug(in_host=_ends_of_children_are_lost),
+    "locks are forgotten at a restart": SeededBug(in_host=_locks_are_not_read_back),
+    "records of one commit are swapped": SeededBug(in_host=_records_are_swapped),
+    "a refused submit is done all the same": SeededBug(in_host=_refused_and_done),
+    "a worker that comes while the disk is full is heard of before the death": SeededBug(
+        in_host=_successors_come_first
+    ),
+    "a worker goes on with the memory of a failed attempt": SeededBug(in_worker=_a_worker_remembers_failed_attempts),
+    "workers outlive their host": SeededBug(in_worker=_workers_outlive_their_host),
 }

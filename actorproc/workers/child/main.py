@@ -29,7 +29,7 @@ from actorproc.workers.child.process_state.child_processes import Offspring
 from actorproc.workers.child.process_state.guard import (
     Guard,
     arm_lifeline,
-    die_telling,
+    exit_with_traceback,
     out_of_the_way,
     write_stacks_to,
 )
@@ -158,7 +158,7 @@ class _Worker:
         try:
             self._reading.serve()
         except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
-            die_telling(EXIT_INTERNAL)
+            exit_with_traceback(EXIT_INTERNAL)
 
     # ------------------------------------------------------------------ the reading thread
     def _take_in(self, message: ToWorker) -> None:
@@ -180,8 +180,8 @@ class _Worker:
         take_over(prepare.program)
         permit_size(prepare.max_state)
         permit_calls(prepare.max_call)
-        self._worker_runtime.room = os.fsdecode(prepare.room)
-        channel.limiter.process_limit.room = prepare.process_room
+        self._worker_runtime.staging = os.fsdecode(prepare.staging)
+        channel.limiter.process_limit.cgroup = prepare.process_cgroup
         self._worker_runtime.log_level = log_channel.install(
             channel, prepare.log_level, prepare.program, self._worker_runtime.current_here
         )
@@ -204,7 +204,7 @@ class _Worker:
             channel.send([BootFailed(reason, traceback.format_exc())])
             return False
         guard.forbid_interrupt()
-        self._worker_runtime.remember_surroundings()
+        self._worker_runtime.remember_process_state()
         gc.collect()
         gc.freeze()  # what is loaded now stays for life: later collections need not look at it
         channel.send([Prepared()])

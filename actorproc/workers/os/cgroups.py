@@ -13,7 +13,7 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["Cgroups", "WorkerCgroup", "find_room", "find_rooms"]
+__all__ = ["Cgroups", "WorkerCgroup", "find_cgroup", "find_cgroups"]
 
 _MOUNT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
@@ -32,29 +32,29 @@ class Cgroups:
 
     def forget(self, pid: int) -> None:
         """The process is gone."""
-        for room in self._each():
-            room.forget(pid)
+        for group in self._each():
+            group.forget(pid)
 
     def close(self) -> None:
         """Remove all groups."""
-        for room in self._each():
-            room.close()
+        for group in self._each():
+            group.close()
 
     def _each(self) -> set[WorkerCgroup]:
-        return {room for room in (self.memory, self.pids) if room is not None}
+        return {group for group in (self.memory, self.pids) if group is not None}
 
 
-def find_rooms(mount: Path = _MOUNT, own: Path = _OWN) -> Cgroups:
+def find_cgroups(mount: Path = _MOUNT, own: Path = _OWN) -> Cgroups:
     """Find control groups in which this program can limit memory and the number of processes."""
-    rooms = Cgroups(memory=find_room(mount, own))
-    if rooms.memory is not None and "pids" in rooms.memory.controllers:
-        rooms.pids = rooms.memory
+    groups = Cgroups(memory=find_cgroup(mount, own))
+    if groups.memory is not None and "pids" in groups.memory.controllers:
+        groups.pids = groups.memory
     else:
-        rooms.pids = _room_of_old(mount / "pids", own)
-    return rooms
+        groups.pids = _old_cgroup(mount / "pids", own)
+    return groups
 
 
-def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> WorkerCgroup | None:
+def find_cgroup(mount: Path = _MOUNT, own: Path = _OWN) -> WorkerCgroup | None:
     """Find the place for workers' groups in version 2; None when the system does not have it, or not allow it."""
     try:
         path = next(line[3:] for line in own.read_text(encoding="utf-8").splitlines() if line.startswith("0::"))
@@ -63,34 +63,34 @@ def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> WorkerCgroup | None:
         if path.strip("/") == "" or "memory" not in offered:
             return None
         controllers = tuple(name for name in ("memory", "pids") if name in offered)
-        room = WorkerCgroup(parent / f"actorproc-{os.getpid()}", controllers)
+        group = WorkerCgroup(parent / f"actorproc-{os.getpid()}", controllers)
         _sweep(parent)
-        room.close()
-        room.folder.mkdir()
-        (room.folder / "cgroup.subtree_control").write_text(
+        group.close()
+        group.folder.mkdir()
+        (group.folder / "cgroup.subtree_control").write_text(
             " ".join(f"+{name}" for name in controllers), encoding="utf-8"
         )
     except (OSError, StopIteration):
         return None
-    return room
+    return group
 
 
-def _room_of_old(mount: Path, own: Path) -> WorkerCgroup | None:
+def _old_cgroup(mount: Path, own: Path) -> WorkerCgroup | None:
     """The same for process numbers in version 1, where groups with processes may have groups below them."""
     try:
         lines = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
         path = next(path for _, names, path in lines if "pids" in names.split(","))
-        room = WorkerCgroup(mount / path.lstrip("/") / f"actorproc-{os.getpid()}", ("pids",))
-        _sweep(room.folder.parent)
-        room.close()
-        room.folder.mkdir()
-        probe = room.folder / "probe"
+        group = WorkerCgroup(mount / path.lstrip("/") / f"actorproc-{os.getpid()}", ("pids",))
+        _sweep(group.folder.parent)
+        group.close()
+        group.folder.mkdir()
+        probe = group.folder / "probe"
         probe.mkdir()
         (probe / "pids.max").write_text("1", encoding="utf-8")
         probe.rmdir()
     except (OSError, StopIteration):
         return None
-    return room
+    return group
 
 
 def _sweep(parent: Path) -> None:

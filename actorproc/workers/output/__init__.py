@@ -1,1 +1,1 @@
-"""Output of workers: pipes, the log book and its spool."""
+"""Output of workers: pipes, the log buffer and its spool."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from actorproc.model.lines import plain_text
-from actorproc.workers.output.logbook import LINE_LENGTH, shortened
+from actorproc.workers.output.log_buffer import LINE_LENGTH, shortened
 from actorproc.workers.protocol.markers import MarkReader
 
 __all__ = ["KEEP_BYTES", "OutputPipe"]
@@ -106,7 +106,7 @@ class OutputPipe:
             self._forward([line])
 
     def _forward(self, lines: list[bytes]) -> None:
-        """Give whole lines to the logger and to the logbook; neither gets more of a flood than it can use."""
+        """Give whole lines to the logger and to the log_buffer; neither gets more of a flood than it can use."""
         if not lines:
             return
         is_logged = logger.isEnabledFor(self._level)

@@ -17,12 +17,12 @@ from functools import partial
 from actorproc.errors import UsageError
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, WorkerInfo
-from actorproc.workers.os.cgroups import Cgroups, find_rooms
+from actorproc.workers.os.cgroups import Cgroups, find_cgroups
 from actorproc.workers.os.frozen import check_not_multiplying
 from actorproc.workers.os.interpreter import boot_bytes, default_executable, found_from_anywhere, host_path
 from actorproc.workers.os.process_count import started_by
 from actorproc.workers.os.usage import cpu_and_rss, family_usage, is_above_rlimits
-from actorproc.workers.output.logbook import LogBook, LogEntry
+from actorproc.workers.output.log_buffer import LogBuffer, LogEntry
 from actorproc.workers.pool.crash_reports import oom_kills
 from actorproc.workers.pool.pool_thread import PoolThread, Recipe
 from actorproc.workers.pool.worker_link import WorkerLink
@@ -66,7 +66,7 @@ class LocalPool:
         max_frame: int = DEFAULT_MAX_FRAME,
         max_state: int = 0,
         max_call: int = 0,
-        room: str = "",
+        staging: str = "",
         warm_limit: int = 1024,
         log_level: int = logging.INFO,
         sys_path: Sequence[str] | None = None,
@@ -75,10 +75,10 @@ class LocalPool:
         recycle_steps: int | None = None,
         recycle_age: float | None = None,
         recycle_memory: int | None = None,
-        logbook: LogBook | None = None,
+        log_buffer: LogBuffer | None = None,
     ) -> None:
         self._recycling = (recycle_steps, recycle_age, recycle_memory)
-        self._logbook = logbook if logbook is not None else LogBook()
+        self._log_buffer = log_buffer if log_buffer is not None else LogBuffer()
         self._epoch = epoch
         self._spares = spares
         self._preload = tuple(preload)
@@ -86,13 +86,13 @@ class LocalPool:
         self._max_frame = max_frame
         self._max_state = max_state
         self._max_call = max_call
-        self._room = room
+        self._staging = staging
         self._warm_limit = warm_limit
         self._log_level = log_level
         self._sys_path = None if sys_path is None else tuple(sys_path)
         self._executable = executable if executable is not None else default_executable()
         self._use_pidfd = use_pidfd
-        self._rooms = Cgroups()
+        self._cgroups = Cgroups()
         self._links: dict[WorkerId, WorkerLink] = {}
         self._lock = threading.Lock()
         self._thread: PoolThread | None = None
@@ -113,7 +113,7 @@ class LocalPool:
                 msg = "a LocalPool is opened once; make a new one"
                 raise UsageError(msg)
             path = self._sys_path if self._sys_path is not None else host_path()
-            self._rooms = find_rooms()
+            self._cgroups = find_cgroups()
             prepare = Prepare(
                 self._preload,
                 self._environment,
@@ -121,10 +121,10 @@ class LocalPool:
                 self._warm_limit,
                 self._log_level,
                 *self._recycling,
-                process_room="" if self._rooms.pids is None else str(self._rooms.pids.folder),
+                process_cgroup="" if self._cgroups.pids is None else str(self._cgroups.pids.folder),
                 max_state=self._max_state,
                 max_call=self._max_call,
-                room=os.fsencode(self._room),
+                staging=os.fsencode(self._staging),
                 program=host_program(),
             )
             recipe = Recipe(
@@ -134,12 +134,12 @@ class LocalPool:
                 max_frame=self._max_frame,
                 spares=self._spares,
                 use_pidfd=self._use_pidfd,
-                room=self._room,
+                staging=self._staging,
                 place=StartPlace(),  # last: it holds a descriptor
             )
             self._pid = os.getpid()
             # Known before it runs: Ctrl-C may raise while it starts, and `close` must find it.
-            thread = self._thread = PoolThread(recipe, self._links, sink, self._logbook, self._rooms)
+            thread = self._thread = PoolThread(recipe, self._links, sink, self._log_buffer, self._cgroups)
             try:
                 thread.start()
             except RuntimeError:
@@ -237,7 +237,7 @@ class LocalPool:
     @property
     def limits(self) -> str:
         """Enforcement of memory limits: "cgroup" by the kernel, "rlimit" by rlimits and sampling."""
-        return "rlimit" if self._rooms.memory is None else "cgroup"
+        return "rlimit" if self._cgroups.memory is None else "cgroup"
 
     @property
     def process_limits(self) -> str:
@@ -247,7 +247,7 @@ class LocalPool:
         """
         if sys.platform != "linux":
             return "none"
-        if self._rooms.pids is not None:
+        if self._cgroups.pids is not None:
             return "cgroup"
         return "sampling" if is_above_rlimits() else "rlimit"
 
@@ -257,14 +257,14 @@ class LocalPool:
         process = link.process if link is not None and not link.dead else None
         if process is None:
             return None
-        inside = self._rooms.pids.processes(process.pid) if self._rooms.pids is not None else None
+        inside = self._cgroups.pids.processes(process.pid) if self._cgroups.pids is not None else None
         return max(filter(None, (inside, started_by(process.pid))), default=None)
 
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
         """Limit the memory of a worker and of what it starts to `size` bytes, in its cgroup; None: no limit."""
         link = self._links.get(worker)
-        if self._rooms.memory is not None and link is not None and link.process is not None and not link.dead:
-            self._rooms.memory.limit(link.process.pid, size)
+        if self._cgroups.memory is not None and link is not None and link.process is not None and not link.dead:
+            self._cgroups.memory.limit(link.process.pid, size)
 
     def stack(self, token: StepToken, timeout: float = 5.0) -> str:
         """The Python stack of a running step; "" when it does not run any more.
@@ -281,7 +281,7 @@ class LocalPool:
 
     def logs(self, procedure: str) -> list[LogEntry]:
         """Prints and log records of a procedure, as far as they are kept."""
-        return self._logbook.lines(procedure)
+        return self._log_buffer.lines(procedure)
 
     def close(self, timeout: float) -> None:
         """Stop all workers, kill what is left after `timeout` seconds, reap all. A second call may shorten it."""

@@ -34,7 +34,7 @@ from actorproc.workers.os.memory_keepers import Keepers
 from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.os.timers import PoolTimers
 from actorproc.workers.os.usage import kill_all
-from actorproc.workers.output.logbook import LogBook
+from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.pool.killing import Killer
 from actorproc.workers.pool.receiver import FrameReceiver
 from actorproc.workers.pool.spares import Spares
@@ -65,7 +65,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     max_frame: int
     spares: int
     use_pidfd: bool
-    room: str = ""
+    staging: str = ""
     """Directory for files with long outputs of workers; "": there is none."""
 
 
@@ -77,12 +77,12 @@ class PoolThread:
         recipe: Recipe,
         links: dict[WorkerId, WorkerLink],
         sink: Callable[[PoolEvent], None],
-        logbook: LogBook,
-        rooms: Cgroups,
+        log_buffer: LogBuffer,
+        cgroups: Cgroups,
     ) -> None:
-        self._rooms = rooms
+        self._cgroups = cgroups
         self._recipe = recipe
-        self._logbook = logbook
+        self._log_buffer = log_buffer
         self._links = links
         self._sink = sink
         self._timers = PoolTimers()
@@ -101,10 +101,10 @@ class PoolThread:
             killer=self._killer,
             spares=self._spares,
             stacks=self.stacks,
-            logbook=logbook,
+            log_buffer=log_buffer,
             tell=self._tell,
             booted=self._booted,
-            room=recipe.room,
+            staging=recipe.staging,
         )
         self._commands: deque[Callable[[], None]] = deque()
         self._closing = False
@@ -163,8 +163,8 @@ class PoolThread:
         self._keepers.abandon()
         self._recipe.place.close()
         self._links.clear()
-        self._logbook.close()
-        self._rooms.close()
+        self._log_buffer.close()
+        self._cgroups.close()
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
@@ -228,7 +228,7 @@ class PoolThread:
         def keep(owner: str, stream: str, text: str) -> None:
             procedure = owner or link.owner()
             if procedure:
-                self._logbook.add(procedure, stream, text)
+                self._log_buffer.add(procedure, stream, text)
 
         process.stdout.keep = process.stderr.keep = keep
 
@@ -357,12 +357,12 @@ class PoolThread:
         for fd in process.watched():
             with contextlib.suppress(KeyError):
                 self._selector.unregister(fd)
-        group_killed = self._rooms.was_killed(process.pid)
+        group_killed = self._cgroups.was_killed(process.pid)
         self._spares.blame(process)
         report = link.bury(group_killed=group_killed)
         self._keepers.take(process)
-        self._rooms.forget(process.pid)
-        drop_staged_by(self._recipe.room, process.pid)
+        self._cgroups.forget(process.pid)
+        drop_staged_by(self._recipe.staging, process.pid)
         if link.should_start_again():
             link.forget_process()
             self._start(link)

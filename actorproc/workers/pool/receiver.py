@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr
 from actorproc.model.messages.outcomes import Finished
 from actorproc.support.staged_files import taken
 from actorproc.workers.base import WorkerMessages
-from actorproc.workers.output.logbook import LogBook
+from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.pool.killing import Killer
 from actorproc.workers.pool.spares import Spares
 from actorproc.workers.pool.stack_requests import StackRequests
@@ -45,16 +45,16 @@ class FrameReceiver:
         killer: Killer,
         spares: Spares,
         stacks: StackRequests,
-        logbook: LogBook,
+        log_buffer: LogBuffer,
         tell: Callable[[WorkerMessages], None],
         booted: Callable[[WorkerLink], None],
-        room: str,
+        staging: str,
     ) -> None:
-        self._room = room
+        self._staging = staging
         self._killer = killer
         self._spares = spares
         self._stacks = stacks
-        self._logbook = logbook
+        self._log_buffer = log_buffer
         self._tell = tell
         self._booted = booted
 
@@ -65,7 +65,7 @@ class FrameReceiver:
         messages: list[FromWorker] = []
         try:
             for body in link.frames.feed(chunk):
-                messages += _own(link, decode_from_worker(body), self._room)
+                messages += _own(link, decode_from_worker(body), self._staging)
         except FrameError as error:
             link.is_garbled = True
             self._killer.kill_at_once(link, "protocol", str(error))
@@ -87,7 +87,7 @@ class FrameReceiver:
             self._stacks.answered(message.request, message.text)
         elif message.token is not None:
             text = f"{message.text}\n{message.trace}" if message.trace else message.text
-            self._logbook.add(message.token.procedure, "log", text, level=message.level, logger=message.name)
+            self._log_buffer.add(message.token.procedure, "log", text, level=message.level, logger=message.name)
 
     def _hear_boot(self, link: WorkerLink, messages: list[FromWorker]) -> list[FromWorker]:
         others: list[FromWorker] = []
@@ -111,16 +111,16 @@ class FrameReceiver:
         return others
 
 
-def _own(link: WorkerLink, messages: list[FromWorker], room: str) -> list[FromWorker]:
+def _own(link: WorkerLink, messages: list[FromWorker], staging: str) -> list[FromWorker]:
     """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker.
 
-    Outputs in files of the directory `room` are mapped; `FrameError` when one is not there.
+    Outputs in files of the directory `staging` are mapped; `FrameError` when one is not there.
     """
     given = link.given
     for message in messages:
         kind = type(message)
         if kind is Ended and message.file:  # type: ignore[union-attr]
-            _take_output(message, room)  # type: ignore[arg-type]
+            _take_output(message, staging)  # type: ignore[arg-type]
         if (kind is Ended or kind is Returned) and given.pop(message.token, _ELSEWHERE) is None:  # type: ignore[union-attr, arg-type]
             continue  # this one has it, hence no other
         token = getattr(message, "token", None)
@@ -130,9 +130,9 @@ def _own(link: WorkerLink, messages: list[FromWorker], room: str) -> list[FromWo
     return messages
 
 
-def _take_output(message: Ended, room: str) -> None:
+def _take_output(message: Ended, staging: str) -> None:
     try:
-        output = taken(room, message.file, message.size)
+        output = taken(staging, message.file, message.size)
     except (OSError, ValueError) as error:
         msg = f"its output cannot be taken over: {error}"
         raise FrameError(msg) from error

@@ -96,13 +96,13 @@ class Prepare(_Frame, frozen=True, array_like=True, tag="prepare", gc=False):
     """Steps, seconds and bytes of growth after which the worker asks to be replaced; None: never."""
     recycle_age: float | None = None
     recycle_memory: int | None = None
-    process_room: str = ""
+    process_cgroup: str = ""
     """Folder of the control groups that limit the number of processes; "": there is none."""
     max_state: int = 0
     """Bytes that a state, an output or another value may have if they are more than by default."""
     max_call: int = 0
     """Bytes that arguments or a result of an executor's call may have if they are more than by default."""
-    room: bytes = b""
+    staging: bytes = b""
     """Directory for files with long outputs, as the system has its name; empty: there is none."""
     program: HostProgram = HostProgram()
     """Settings of the host program."""
@@ -235,7 +235,7 @@ class Ended(_Frame, frozen=True, array_like=True, tag="ended", gc=False):
     outcome: Outcome
     definitions: tuple[Definition, ...] = ()
     file: str = ""
-    """The output of the outcome is long, and stands in this file of the room for such files
+    """The output of the outcome is long, and stands in this file of the staging directory
     (`actorproc.support.staged_files`)."""
     size: int = 0
     """Bytes of it."""

@@ -14,8 +14,8 @@ from actorproc.model.messages.events import Published, ReloadBegan, Resized, Sub
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
 from tests.simulator.actor_sim import rules
-from tests.simulator.actor_sim.host import StageHost
-from tests.simulator.actor_sim.replacing import StageReload
+from tests.simulator.actor_sim.host import SimulatedHost
+from tests.simulator.actor_sim.replacing import SimulatedReload
 from tests.simulator.core_sim.loose_ends import LooseEnds
 from tests.simulator.core_sim.world import World
 from tests.simulator.generators.requests import Call, Operator, Resubmits, call_of, described
@@ -42,8 +42,8 @@ class Callers:
         self._verbs_left = self._operator.below(20)
         self._last_call = 0
         self._loose_ends = LooseEnds(world, resume=self._resume, register=self._register, publish=self._publish)
-        self.host: StageHost
-        self.reload = StageReload(self._end_reload)
+        self.host: SimulatedHost
+        self.reload = SimulatedReload(self._end_reload)
         self.pending: dict[int, Call] = {}
         """Calls without an answer."""
         self.handles: dict[int, str] = {}
@@ -52,7 +52,7 @@ class Callers:
         """As many as the last granted resize said."""
 
     # ------------------------------------------------------------ a new host
-    def meet(self, host: StageHost) -> None:
+    def meet(self, host: SimulatedHost) -> None:
         """The host before is gone with all that it was asked; submits without an answer are made again."""
         unanswered = [call for call in self.pending.values() if isinstance(call, Submitted)]
         waiting = [*dict.fromkeys(self.handles.values())]

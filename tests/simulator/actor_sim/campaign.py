@@ -1,13 +1,13 @@
-"""Campaigns on the stage, and the command line."""
+"""Campaigns of the actor simulation, and the command line."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 
+from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
 from tests.simulator.actor_sim.hazards import CHANCES
 from tests.simulator.actor_sim.history import perform
-from tests.simulator.actor_sim.sights import StageSight, sights_of
 from tests.simulator.core_sim.campaigns import campaign_command, run_histories
 from tests.simulator.core_sim.histories import Campaign, History
 
@@ -21,15 +21,15 @@ def run_campaign(first_seed: int, *, seconds: float, histories: int | None = Non
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; exit code 1 when a history violated an invariant."""
-    seen: Counter[StageSight] = Counter()
+    seen: Counter[ActorGoal] = Counter()
 
     def look(history: History) -> None:
-        seen.update(sights_of(history.journal))
+        seen.update(goals_in(history.journal))
 
     description = "Play seeded histories with faults against the real manager and supervisor, on one thread."
     code = campaign_command(
         "tests.simulator.actor_sim", description, perform, arguments, kinds=CHANCES, on_history=look
     )
-    for sight in StageSight if seen else ():
+    for sight in ActorGoal if seen else ():
         sys.stdout.write(f"  {seen[sight]:>8}  {sight}\n")
     return code

@@ -5,10 +5,10 @@ from __future__ import annotations
 from actorproc.engine.runtime.clock import Alarm
 from tests.simulator.core_sim.world import World
 
-__all__ = ["HeldAlarm", "StageClock"]
+__all__ = ["HeldAlarm", "SimulatedClock"]
 
 
-class StageClock:
+class SimulatedClock:
     """The clocks of the engine. The wall clock is that of the world; the other one never jumps."""
 
     def __init__(self, world: World) -> None:

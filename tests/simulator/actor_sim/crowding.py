@@ -1,4 +1,4 @@
-"""More work for fewer workers: on the stage steps are to wait in workers' hands, where orders cross each other."""
+"""More work for fewer workers: steps are to wait in workers' hands, where orders cross each other."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import HostCrash, World
 
-__all__ = ["HeldPersister"]
+__all__ = ["HeldStorePort"]
 
 _FULL_FOR = 20
 """Attempts to open the store again that fail after a failed commit: fewer than this."""
@@ -22,8 +22,8 @@ _IN_DOUBT = 6.0
 """Factor by which the next commit is likelier to fail when the store was opened again and has taken none since."""
 
 
-class HeldPersister(StorePort):
-    """A persister without its thread. At most one thing is asked of it at a time, as the ring promises."""
+class HeldStorePort(StorePort):
+    """A store port without its thread. At most one thing is asked of it at a time, as the commit pipeline promises."""
 
     def __init__(self, world: World, hazards: Hazards, epoch: int, tell: Callable[[object], None]) -> None:
         # Its parent's constructor would make a store thread.

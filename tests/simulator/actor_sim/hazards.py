@@ -1,4 +1,4 @@
-"""The faults of a history on the stage: a few, each at a place drawn by chance among all where it may strike."""
+"""The faults of a history: a few, each at a place drawn by chance among all where it may strike."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FEWEST, _SPREAD = 4, 8
 class Hazards(FaultPlan):
     """A plan with chance in the place of counted opportunities: the shell offers far more of some kinds than of others.
 
-    What is no fault of the engine's surroundings draws on the same number of faults (`strikes`): a boot that fails, a
+    What is no fault of the engine's environment draws on the same number of faults (`strikes`): a boot that fails, a
     worker that wants to leave.
     """
 

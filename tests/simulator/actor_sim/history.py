@@ -1,4 +1,4 @@
-"""One history on the stage: a loop that draws the next move of all that are possible, and judges what came of it."""
+"""One history of the actor simulation: a loop that draws the next move of all that are possible, and judges what came of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.callers import Callers
-from tests.simulator.actor_sim.clockwork import StageClock
+from tests.simulator.actor_sim.clockwork import SimulatedClock
 from tests.simulator.actor_sim.crowding import crowded
 from tests.simulator.actor_sim.hazards import Hazards
-from tests.simulator.actor_sim.host import StageHost
+from tests.simulator.actor_sim.host import SimulatedHost
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.histories import History
 from tests.simulator.core_sim.player import Player
@@ -24,7 +24,7 @@ from tests.simulator.rules.invariants import StoreDump, check
 
 __all__ = ["NEW_CODE_FROM", "ActorSimulation", "perform"]
 
-_LOOKS = 2
+_IDLE_ROUNDS = 2
 """Number of looks in a row at which nothing may be left to do before the history is over."""
 NEW_CODE_FROM = 50_000_000
 """The first seed of a history whose workers are replaced and whose sagas are placed anew."""
@@ -43,9 +43,9 @@ class ActorSimulation(Player):
         first = FIRST_SEED if seed < NEW_CODE_FROM else editions.FIRST_SEED
         super().__init__(seed, World(first + seed, plan=self.hazards))
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))
-        self.clock = StageClock(self.world)
+        self.clock = SimulatedClock(self.world)
         self.callers = Callers(seed, self.world)
-        self.host = StageHost(self.world, self.hazards, self.clock, first=True)
+        self.host = SimulatedHost(self.world, self.hazards, self.clock, first=True)
         self.callers.meet(self.host)
         self.hazards.is_work_in_flight = lambda: bool(self.callers.pending) or self.host.is_busy
         self._actions = list(reversed(self.world.scenario.actions))
@@ -90,7 +90,7 @@ class ActorSimulation(Player):
                 self._found_nothing = 0
                 return True
             self._found_nothing += 1
-            return self._found_nothing < _LOOKS
+            return self._found_nothing < _IDLE_ROUNDS
         return True
 
     def _act(self) -> None:
@@ -134,7 +134,7 @@ class ActorSimulation(Player):
         while True:
             world.journal.append(("host-died",))
             world.read()
-            self.host = StageHost(world, self.hazards, self.clock, first=False)
+            self.host = SimulatedHost(world, self.hazards, self.clock, first=False)
             world.read()
             self.callers.meet(self.host)
             if not self.hazards.fires(FaultKind.HOST_IN_RECOVERY):

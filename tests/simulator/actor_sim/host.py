@@ -1,4 +1,4 @@
-"""One life of the host on the stage: the two actors, told of each other, and what they are given to work with."""
+"""One life of the simulated host: the two actors, told of each other, and what they are given to work with."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.protocol.frames import FromWorker
 from tests.simulator.actor_sim import rules
-from tests.simulator.actor_sim.clockwork import HeldAlarm, StageClock
-from tests.simulator.actor_sim.disk import HeldPersister
+from tests.simulator.actor_sim.clockwork import HeldAlarm, SimulatedClock
+from tests.simulator.actor_sim.disk import HeldStorePort
 from tests.simulator.actor_sim.hazards import Hazards
-from tests.simulator.actor_sim.pool import StagePool
+from tests.simulator.actor_sim.pool import SimulatedPool
 from tests.simulator.core_sim.world import World
 from tests.simulator.generators.features import changed_meta
 from tests.simulator.generators.scripts import Scenario
 
-__all__ = ["StageHost"]
+__all__ = ["SimulatedHost"]
 
 _SHORT = 0.001
 """Seconds that each step is expected to take: so little that workers are given several at a time."""
@@ -42,18 +42,18 @@ _LATE = 0.05
 """Chance that a class is registered only when nothing else is to be done, by a host that starts again."""
 
 
-class StageHost:
+class SimulatedHost:
     """Two real actors whose threads were never started: each handles a message when it is told to."""
 
-    def __init__(self, world: World, hazards: Hazards, clock: StageClock, *, first: bool) -> None:
+    def __init__(self, world: World, hazards: Hazards, clock: SimulatedClock, *, first: bool) -> None:
         self.world = world
         scenario = world.scenario
         epoch = world.store.own()
         snapshot = world.store.load(whole=False)
         self.alarm = HeldAlarm(clock)
         self.replies = ReplyTable()
-        self.disk = HeldPersister(world, hazards, epoch, self.tell)
-        self.pool = StagePool(world, hazards, self)
+        self.disk = HeldStorePort(world, hazards, epoch, self.tell)
+        self.pool = SimulatedPool(world, hazards, self)
         self.broken: InternalError | None = None
         """A bug stopped an actor: this is what it raised."""
         self._clock = clock
@@ -85,12 +85,12 @@ class StageHost:
             pool=self.pool,
             replies=self.replies,
             recent_ends=ResultCache(),
-            callback_thread=_NoCourier(),
+            callback_thread=_NoCallbackThread(),
             snapshot=snapshot,
             definitions=registered,
             scheduling=scenario.scheduling,
             on_gone=self.tell_supervisor,
-            on_staff=self.tell_supervisor,
+            to_supervisor=self.tell_supervisor,
             on_broken=self._broke,
             on_stopped=lambda: None,
             gated=scenario.is_gated,
@@ -185,10 +185,10 @@ class StageHost:
             self.tell_supervisor(Booted(event.worker))
 
     def command_of(self, token: StepToken) -> RunStep:
-        """Command of a step that is being sent, from the manager's ledger."""
+        """Command of a step that is being sent, from the manager's in-flight table."""
         if self.pipeline.gated:
             self.world.violate(rules.GATED, f"{token} was handed out before the gate was opened")
-        return self.manager._in_flight.lines[token.worker].queue[token]
+        return self.manager._in_flight.entries[token.worker].queue[token]
 
     def unheard(self, worker: WorkerId) -> Iterator[FromWorker]:
         """Messages of a worker that wait in the manager's inbox."""
@@ -239,7 +239,7 @@ class StageHost:
         self.broken = error
 
 
-class _NoCourier(CallbackThread):
+class _NoCallbackThread(CallbackThread):
     """Errands for the host's callbacks, run where they are posted."""
 
     def post(self, errand: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""The pool of the stage's workers, as the engine sees it: everything it is told is remembered, and happens later."""
+"""The pool of simulated workers, as the engine sees it: everything it is told is remembered, and happens later."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerIn
 from actorproc.workers.protocol.frames import AbortAsked, FromWorker, Run, Stop, ToWorker
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.hazards import Hazards
-from tests.simulator.actor_sim.workers import StageWorker
+from tests.simulator.actor_sim.workers import SimulatedWorker
 from tests.simulator.core_sim.world import World
 
-__all__ = ["PoolOwner", "StagePool"]
+__all__ = ["PoolOwner", "SimulatedPool"]
 
 _SUCCEEDED = 0.5
 """Chance that a spare is there for a worker that dies in a step."""
@@ -41,7 +41,7 @@ class PoolOwner(Protocol):
         ...
 
     def command_of(self, token: StepToken) -> RunStep:
-        """The command that a message to a worker was made of, as the manager's ledger has it."""
+        """The command that a message to a worker was made of, as the manager's in-flight table has it."""
         ...
 
     def unheard(self, worker: WorkerId) -> Iterable[FromWorker]:
@@ -49,14 +49,14 @@ class PoolOwner(Protocol):
         ...
 
 
-class StagePool(NoProcesses):
+class SimulatedPool(NoProcesses):
     """A `WorkerPool` whose workers move when the history says so. Judges each kill when it is asked for."""
 
     def __init__(self, world: World, hazards: Hazards, owner: PoolOwner) -> None:
         self.world = world
         self.hazards = hazards
         self.owner = owner
-        self.workers: dict[WorkerId, StageWorker] = {}
+        self.workers: dict[WorkerId, SimulatedWorker] = {}
         self._requests = itertools.count(1)
 
     # ------------------------------------------------------------ told by the engine
@@ -66,7 +66,7 @@ class StagePool(NoProcesses):
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         """It boots later."""
         assert worker not in self.workers, f"{worker} was started twice"
-        self.workers[worker] = StageWorker(self, worker, replace=replace)
+        self.workers[worker] = SimulatedWorker(self, worker, replace=replace)
         if is_dedicated(worker):
             self.world.journal.append(("hired", worker))
 
@@ -123,11 +123,11 @@ class StagePool(NoProcesses):
         return ""
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
-        """Facts are not asked for on the stage."""
+        """Facts are not asked for in the actor simulation."""
         return {}
 
     def close(self, timeout: float) -> None:
-        """A host of the stage dies, and closes nothing."""
+        """A simulated host dies, and closes nothing."""
 
     # ------------------------------------------------------------ what there is to see
     def at_odds(self) -> set[str]:
@@ -145,11 +145,11 @@ class StagePool(NoProcesses):
         """A number for what a step asks."""
         return next(self._requests)
 
-    def is_ready(self, worker: StageWorker, died: WorkerDied | None = None) -> None:
+    def is_ready(self, worker: SimulatedWorker, died: WorkerDied | None = None) -> None:
         """It takes steps, maybe in the place of one that died."""
         self.owner.tell_ready(WorkerBooted(worker.id, 1), died)
 
-    def bury(self, worker: StageWorker, report: CrashReport) -> None:
+    def bury(self, worker: SimulatedWorker, report: CrashReport) -> None:
         """A worker is dead: what it said is heard, then its death; a spare may have its place at once."""
         worker.say_all()
         del self.workers[worker.id]
@@ -157,7 +157,7 @@ class StagePool(NoProcesses):
         is_succeeded = worker.replace and worker.booted and worker.given and not worker.is_told_to_stop
         if is_succeeded and self.world.random() < _SUCCEEDED:
             name = WorkerId(worker.id.slot, worker.id.incarnation + 1)
-            spare = self.workers[name] = StageWorker(self, name, replace=True)
+            spare = self.workers[name] = SimulatedWorker(self, name, replace=True)
             spare.booted = True
             self.world.journal.append(("succeeded", worker.id))
             self.is_ready(spare, WorkerDied(worker.id, report, worker.booted, name))
@@ -165,7 +165,7 @@ class StagePool(NoProcesses):
             self.owner.tell(died)
 
     # ------------------------------------------------------------ inside
-    def _note_sent(self, worker: StageWorker, run: Run) -> None:
+    def _note_sent(self, worker: SimulatedWorker, run: Run) -> None:
         token = run.token
         if token in worker.given:
             behind = len(worker.given) > 1
@@ -173,7 +173,7 @@ class StagePool(NoProcesses):
         command = worker.given[token] = self.owner.command_of(token)
         self.world.journal.append(("sent", token, command.record, run.state is None))
 
-    def _judge(self, worker: StageWorker, blamed: StepToken) -> None:
+    def _judge(self, worker: SimulatedWorker, blamed: StepToken) -> None:
         unheard = [*worker.out, *self.owner.unheard(worker.id)]
         for rule in (rules.strikes_another, rules.misses):
             text = rule(worker, blamed, unheard)

@@ -1,4 +1,4 @@
-"""A reload on the stage: workers are replaced one by one, as `actorproc.engine.workers.rolling_reload` does it."""
+"""A reload in the actor simulation: workers are replaced one by one, as `actorproc.engine.workers.rolling_reload` does it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Callable
 
 from actorproc.engine.messages import ReplaceWorker
 from actorproc.model.ids import WorkerId
-from tests.simulator.actor_sim.host import StageHost
+from tests.simulator.actor_sim.host import SimulatedHost
 
-__all__ = ["StageReload"]
+__all__ = ["SimulatedReload"]
 
 _REASON = "its code is loaded again"
 
 
-class StageReload:
+class SimulatedReload:
     """Begins when the manager has answered that it knows, and ends with its host or behind the last worker."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self._end = end
         """Tells the manager that the reload is over."""
-        self._host: StageHost | None = None
+        self._host: SimulatedHost | None = None
         """None: no reload is under way."""
         self._old: deque[WorkerId] = deque()
         self._leaving: WorkerId | None = None
 
-    def begin(self, host: StageHost) -> None:
+    def begin(self, host: SimulatedHost) -> None:
         """Replace all workers that are there now. A reload that is under way begins anew."""
         self._host = host
         self._old = deque(worker.id for worker in host.pool.workers.values() if worker.booted)

@@ -15,7 +15,7 @@ from actorproc.model.states import TERMINAL
 from actorproc.store.base import ProcedureStore
 from actorproc.testing.histories.image import Image, compare_with_restored
 from actorproc.workers.protocol.frames import Ended, FromWorker, NeedState, Returned, Run
-from tests.simulator.actor_sim.workers import StageWorker, is_threaded
+from tests.simulator.actor_sim.workers import SimulatedWorker, is_threaded
 
 __all__ = [
     "AIMED",
@@ -44,7 +44,7 @@ SLOTS = 23
 
 
 # ---------------------------------------------------------------- when a worker is to be killed for a step
-def strikes_another(worker: StageWorker, blamed: StepToken, unheard: Iterable[FromWorker]) -> str | None:
+def strikes_another(worker: SimulatedWorker, blamed: StepToken, unheard: Iterable[FromWorker]) -> str | None:
     """The step has not begun, and a kill would end one that has, or put one before it back.
 
     Not judged of steps that run beside each other: who kills one of them ends all, which is known and told.
@@ -58,7 +58,7 @@ def strikes_another(worker: StageWorker, blamed: StepToken, unheard: Iterable[Fr
     return f"a kill meant for {blamed} strikes {others}" if others else None
 
 
-def misses(worker: StageWorker, blamed: StepToken, unheard: Iterable[FromWorker]) -> str | None:
+def misses(worker: SimulatedWorker, blamed: StepToken, unheard: Iterable[FromWorker]) -> str | None:
     """The worker does not have the step that it is killed for, and has not said so either."""
     if _is_beside_others(worker, blamed) or blamed in worker.running or _has_spoken(blamed, unheard):
         return None
@@ -68,13 +68,13 @@ def misses(worker: StageWorker, blamed: StepToken, unheard: Iterable[FromWorker]
     return f"a kill is meant for {blamed}, which is not there: {[*worker.running]} run, {waiting} wait"
 
 
-def _is_beside_others(worker: StageWorker, blamed: StepToken) -> bool:
+def _is_beside_others(worker: SimulatedWorker, blamed: StepToken) -> bool:
     command = worker.given.get(blamed)
     is_one_of_many = command is not None and command.limits is not None and command.limits.threads > 1
     return is_one_of_many or any(is_threaded(step.run) for step in worker.running.values())
 
 
-def _waiting(worker: StageWorker) -> list[StepToken]:
+def _waiting(worker: SimulatedWorker) -> list[StepToken]:
     """Steps that have not begun, in their order."""
     on_the_way = [message for message in worker.wire if type(message) is Run]
     return [run.token for run in (*worker.queue, *on_the_way)]

@@ -1,4 +1,4 @@
-"""Workers of the stage: two channels, a queue in between, the objects of what ran last, and sudden death.
+"""Simulated workers: two channels, a queue in between, the objects of what ran last, and sudden death.
 
 A worker does what a real one does with each message (`actorproc.workers.protocol.frames`), one thing at a time, when the history
 says so: it reads, begins, ends, speaks, leaves, dies. What it has said when it dies is heard before its death.
@@ -36,7 +36,7 @@ from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import World, children_seen
 from tests.simulator.generators.scripts import listens, placed_elsewhere, play
 
-__all__ = ["SimulatedStep", "StageWorker", "is_threaded"]
+__all__ = ["SimulatedStep", "SimulatedWorker", "is_threaded"]
 
 _BOOT_FAILS = 0.1
 _HANGS = 0.05
@@ -92,16 +92,16 @@ class WorkerHome(Protocol):
         """A number for what a step asks."""
         ...
 
-    def is_ready(self, worker: StageWorker, /) -> None:
+    def is_ready(self, worker: SimulatedWorker, /) -> None:
         """A worker takes steps."""
         ...
 
-    def bury(self, worker: StageWorker, report: CrashReport, /) -> None:
+    def bury(self, worker: SimulatedWorker, report: CrashReport, /) -> None:
         """A worker is dead."""
         ...
 
 
-class StageWorker:
+class SimulatedWorker:
     """One life of one slot."""
 
     def __init__(self, pool: WorkerHome, id: WorkerId, *, replace: bool) -> None:

@@ -13,10 +13,10 @@ from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
 from tests.simulator.core_sim.faults import FaultPlan
 from tests.simulator.generators import editions
-from tests.simulator.generators.drawing import make_scenario
 from tests.simulator.generators.extras import enrich
 from tests.simulator.generators.features import add_features
 from tests.simulator.generators.groups import FIRST_SEED, add_groups
+from tests.simulator.generators.programs import make_scenario
 from tests.simulator.generators.scripts import Scenario
 from tests.simulator.rules.invariants import Entry, Violation
 

@@ -12,7 +12,7 @@ import msgspec
 
 from actorproc.model.policies import Quotas
 from actorproc.model.rows.records import Wait
-from tests.simulator.generators.drawing import draw_locks
+from tests.simulator.generators.programs import draw_locks
 from tests.simulator.generators.scripts import ClientAction, Operation, Program, Scenario
 
 __all__ = ["enrich"]

@@ -17,7 +17,7 @@ import msgspec
 
 from actorproc.model.policies import LockKey, Quotas, TypeMeta
 from actorproc.model.rows.records import Wait
-from tests.simulator.generators.drawing import draw_locks
+from tests.simulator.generators.programs import draw_locks
 from tests.simulator.generators.scripts import WALL_TIME, ClientAction, Operation, Program, Scenario
 
 __all__ = ["FIRST_SEED", "add_groups"]

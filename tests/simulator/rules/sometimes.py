@@ -1,6 +1,6 @@
 """Goals that histories must reach sometimes: a checker that finds nothing proves something only for what did happen.
 
-Each `Sight` is something random histories must show now and then ("sometimes" assertions, as Antithesis calls them). A
+Each `Goal` is something random histories must show now and then ("sometimes" assertions, as Antithesis calls them). A
 sight counts only where it took effect, so it is read from commits and answers, never from the scenario.
 """
 
@@ -31,10 +31,10 @@ from actorproc.model.rows.writes import (
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.histories.evidence import Entry
 
-__all__ = ["Sight", "sights_of"]
+__all__ = ["Goal", "goals_in"]
 
 
-class Sight(StrEnum):
+class Goal(StrEnum):
     """Something worth seeing."""
 
     RESUMED_BY_ANY = "a parent went on while children were outstanding (any)"
@@ -119,23 +119,23 @@ class Sight(StrEnum):
 
 
 _BY_ERROR = {
-    "poisoned": Sight.ENDED_POISONED,
-    "deadlock": Sight.DEADLOCK,
-    "wait-timeout": Sight.TIMED_OUT,
-    "aborted": Sight.ABORTED,
-    "deadline": Sight.DEADLINE_MISSED,
-    "crash": Sight.CRASHED,
+    "poisoned": Goal.ENDED_POISONED,
+    "deadlock": Goal.DEADLOCK,
+    "wait-timeout": Goal.TIMED_OUT,
+    "aborted": Goal.ABORTED,
+    "deadline": Goal.DEADLINE_MISSED,
+    "crash": Goal.CRASHED,
 }
 _BY_MESSAGE = {
-    "nested deeper than": Sight.TOO_DEEP,
-    "one procedure may have": Sight.TOO_MANY_CHILDREN,
-    "would have more than": Sight.TOO_MANY_IN_TREE,
-    "it needs a poisoned key": Sight.WAITER_REFUSED,
+    "nested deeper than": Goal.TOO_DEEP,
+    "one procedure may have": Goal.TOO_MANY_CHILDREN,
+    "would have more than": Goal.TOO_MANY_IN_TREE,
+    "it needs a poisoned key": Goal.WAITER_REFUSED,
 }
 
 
-def sights_of(journal: Iterable[Entry]) -> Counter[Sight]:
-    """Number of sights of each goal; the same thing seen of one procedure again may count again."""
+def goals_in(journal: Iterable[Entry]) -> Counter[Goal]:
+    """Number of times each goal was reached; the same thing of one procedure may count again."""
     watcher = _Watcher()
     for kind, *fields in journal:
         handler = watcher.handlers.get(kind)
@@ -146,7 +146,7 @@ def sights_of(journal: Iterable[Entry]) -> Counter[Sight]:
 
 class _Watcher:
     def __init__(self) -> None:
-        self.seen: Counter[Sight] = Counter()
+        self.seen: Counter[Goal] = Counter()
         self.handlers: dict[str, Callable[..., None]] = {
             "commit": self._commit,
             "sent": self._sent,
@@ -180,35 +180,35 @@ class _Watcher:
     def _sent(self, token: Any, record: int, warm: bool) -> None:
         del record
         if warm:
-            self.seen[Sight.RAN_WARM] += 1
+            self.seen[Goal.RAN_WARM] += 1
         if token.mode is Mode.ON_TIMEOUT:
-            self.seen[Sight.ASKED_ON_TIMEOUT] += 1
+            self.seen[Goal.ASKED_ON_TIMEOUT] += 1
         elif token.mode is Mode.ASK_ABORT:
-            self.seen[Sight.ASKED_TO_ABORT] += 1
+            self.seen[Goal.ASKED_TO_ABORT] += 1
 
         if self.old and token.worker not in self.old:
-            self.seen[Sight.STAYED_NEW] += token.procedure in self.renewed
+            self.seen[Goal.STAYED_NEW] += token.procedure in self.renewed
             self.renewed.add(token.procedure)
 
     def _reload(self, old: tuple[Any, ...]) -> None:
         unfinished = any(head.state not in TERMINAL for head in self.heads.values())
-        self.seen[Sight.RELOADED] += bool(old) and unfinished
+        self.seen[Goal.RELOADED] += bool(old) and unfinished
         self.old = set(old)
         self.renewed.clear()
 
     def _exit(self, token: Any, unit: str | None, outcome: Any) -> None:
         del token, unit
-        self.seen[Sight.RAN_UNSAVED] += outcome.steps > 1
-        self.seen[Sight.PLACED] += isinstance(outcome, Advanced) and outcome.placed
-        self.seen[Sight.UNBEGUN] += isinstance(outcome, Refused) and outcome.is_unbegun
+        self.seen[Goal.RAN_UNSAVED] += outcome.steps > 1
+        self.seen[Goal.PLACED] += isinstance(outcome, Advanced) and outcome.placed
+        self.seen[Goal.UNBEGUN] += isinstance(outcome, Refused) and outcome.is_unbegun
 
     def _children(self, token: Any, since: int, rows: tuple[Any, ...]) -> None:
         del since
         head = self.heads[token.procedure]
         if head.wait == "each" and rows:
-            self.seen[Sight.RESUMED_BY_EACH] += 1
+            self.seen[Goal.RESUMED_BY_EACH] += 1
         if any(state is not ProcedureState.SUCCESS for _, state, _ in rows):
-            self.seen[Sight.SAW_A_FAILURE] += 1
+            self.seen[Goal.SAW_A_FAILURE] += 1
 
     def _call(self, reply: int, kind: str, target: str, payload: bytes) -> None:
         if kind == "clear":
@@ -223,51 +223,51 @@ class _Watcher:
 
     def _resubmit(self, reply: int, id: str, token: bytes) -> None:
         del reply
-        self.seen[Sight.SENT_AGAIN] += id in self.heads and token in self.heads[id].tokens
+        self.seen[Goal.SENT_AGAIN] += id in self.heads and token in self.heads[id].tokens
 
     def _reply(self, reply: int, value: object, error: object) -> None:
         verb, target = self.verbs.get(reply, ("", ""))
         if isinstance(error, KeyPoisoned) and not verb:
-            self.seen[Sight.SUBMIT_REFUSED] += 1
+            self.seen[Goal.SUBMIT_REFUSED] += 1
         if verb == "taken" and error is None and target in self.heads | dict.fromkeys(self.removed):
-            self.seen[Sight.TAKEN_EARLY] += bool(value)
-            self.seen[Sight.TAKEN] += not value and target in self.removed
-            self.seen[Sight.EXPIRED] -= not value and target in self.removed
-        self.seen[Sight.BUSY] += isinstance(error, ManagerBusy)
-        self.seen[Sight.RETRY_REFUSED] += verb == "retry" and isinstance(error, (NotAllowed, KeyPoisoned))
+            self.seen[Goal.TAKEN_EARLY] += bool(value)
+            self.seen[Goal.TAKEN] += not value and target in self.removed
+            self.seen[Goal.EXPIRED] -= not value and target in self.removed
+        self.seen[Goal.BUSY] += isinstance(error, ManagerBusy)
+        self.seen[Goal.RETRY_REFUSED] += verb == "retry" and isinstance(error, (NotAllowed, KeyPoisoned))
         if value and verb == "delete":
-            self.seen[Sight.DELETED] += 1
-            self.seen[Sight.EXPIRED] -= target in self.removed
+            self.seen[Goal.DELETED] += 1
+            self.seen[Goal.EXPIRED] -= target in self.removed
         elif value and verb == "rollback":
-            self.seen[Sight.ROLLED_BACK] += 1
-        self.seen[Sight.WITHDRAWN] += verb == "withdraw" and bool(value)
-        self.seen[Sight.UNKNOWN_RECEIVER] += isinstance(error, UnknownProcedure) and reply in self.signalling
+            self.seen[Goal.ROLLED_BACK] += 1
+        self.seen[Goal.WITHDRAWN] += verb == "withdraw" and bool(value)
+        self.seen[Goal.UNKNOWN_RECEIVER] += isinstance(error, UnknownProcedure) and reply in self.signalling
         payload = self.sent_ids.get(reply)
         if error is None and value is not False and payload is not None:
-            self.seen[Sight.REPEATED] += payload in self.granted
+            self.seen[Goal.REPEATED] += payload in self.granted
             self.granted.add(payload)
         if self.clearing.pop(reply, None) is not None and value:
-            self.seen[Sight.CLEARED] += 1
+            self.seen[Goal.CLEARED] += 1
         if self.signalling.get(reply) in self.heads and value:
-            self.seen[Sight.SIGNALLED_BY_ID] += 1
+            self.seen[Goal.SIGNALLED_BY_ID] += 1
 
     def _kill(self, token: Any, reason: str) -> None:
         del token
         if "force" in reason:
-            self.seen[Sight.KILLED_BY_FORCE] += 1
+            self.seen[Goal.KILLED_BY_FORCE] += 1
         elif "abort_grace" in reason:
-            self.seen[Sight.OUTSTAYED] += 1
+            self.seen[Goal.OUTSTAYED] += 1
 
     def _ask_abort(self, token: Any) -> None:
         head = self.heads.get(token.procedure)
-        self.seen[Sight.TOLD_OF_UNDO] += head is not None and head.rolling
+        self.seen[Goal.TOLD_OF_UNDO] += head is not None and head.rolling
 
     def _worker_died(self, worker: Any) -> None:
         self.old.discard(worker)
 
     def _worker_left(self, worker: Any) -> None:
         self.old.discard(worker)
-        self.seen[Sight.LET_GO] += 1
+        self.seen[Goal.LET_GO] += 1
 
     # ------------------------------------------------------------ commits
     def _commit(self, epoch: int, writes: list[Any]) -> None:
@@ -280,12 +280,12 @@ class _Watcher:
                     self._operation(record, self.heads.get(record.id))
                     self.heads[record.id] = record
                 case PutPoison(record=poison):
-                    self.seen[Sight.SHARED_POISON] += bool(poison.others)
+                    self.seen[Goal.SHARED_POISON] += bool(poison.others)
                     gave_up = poison.reason.startswith("rollback of")
                     if gave_up or "poison_keys()" in poison.reason:
-                        self.seen[Sight.GAVE_UP if gave_up else Sight.POISONED_FOR_A_STEP] += 1
+                        self.seen[Goal.GAVE_UP if gave_up else Goal.POISONED_FOR_A_STEP] += 1
                 case DeletePoison() if write.path not in self.clearing.values():
-                    self.seen[Sight.TOOK_POISON_BACK] += 1
+                    self.seen[Goal.TOOK_POISON_BACK] += 1
                 case PutEvent(record=event) if not event.taken:
                     self.kept[event.target, event.seq] = event.payload
                 case DeleteEvent():
@@ -294,57 +294,57 @@ class _Watcher:
                     self._read_other(write)
         taken = {write.record.payload for write in writes if isinstance(write, PutProcedure)} if gone else set()
         for target, payload in gone:
-            self.seen[Sight.SIGNAL_KEPT] += payload in taken
+            self.seen[Goal.SIGNAL_KEPT] += payload in taken
             is_left = name_of_event(target) is not None and payload not in taken
-            self.seen[Sight.EVENT_EXPIRED] += is_left and ("withdraw", target) not in self.verbs.values()
+            self.seen[Goal.EVENT_EXPIRED] += is_left and ("withdraw", target) not in self.verbs.values()
         failing = Counter(head.root for head in self.heads.values() if head.failing)
         if any(count > 1 for count in failing.values()):
-            self.seen[Sight.TWO_SCOPES] += 1
+            self.seen[Goal.TWO_SCOPES] += 1
 
     def _head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         seen = self.seen
         if before is not None and before.state is ProcedureState.WAITING:
             goes_on = record.state is ProcedureState.RUNNABLE and not record.rolling
-            seen[Sight.RESUMED_BY_ANY] += goes_on and record.wait == "any" and record.pending > 0
+            seen[Goal.RESUMED_BY_ANY] += goes_on and record.wait == "any" and record.pending > 0
         if before is not None:
             self._waiting(record, before)
         if record.parent is not None and record.state in TERMINAL:
             above = self.heads[record.parent]
             is_over = above.state is ProcedureState.SUCCESS
-            seen[Sight.LEFT_BEHIND] += is_over and above.on_parent_end == "leave"
-            seen[Sight.TAKEN_ALONG] += is_over and above.on_parent_end == "abort"
-        seen[Sight.KEPT_BACK] += bool(record.pending) and record.started < record.width
-        seen[Sight.PARKED] += record.parked is not None
-        seen[Sight.WAITED_FOR_LOCKS] += bool(record.ticket) and not record.locked and not record.rolling
-        seen[Sight.LOCKED_TO_UNDO] += bool(record.undoing) and not record.locked
+            seen[Goal.LEFT_BEHIND] += is_over and above.on_parent_end == "leave"
+            seen[Goal.TAKEN_ALONG] += is_over and above.on_parent_end == "abort"
+        seen[Goal.KEPT_BACK] += bool(record.pending) and record.started < record.width
+        seen[Goal.PARKED] += record.parked is not None
+        seen[Goal.WAITED_FOR_LOCKS] += bool(record.ticket) and not record.locked and not record.rolling
+        seen[Goal.LOCKED_TO_UNDO] += bool(record.undoing) and not record.locked
         if before is not None:
             added = set(record.locks) - set(before.locks)
-            seen[Sight.ACQUIRED] += bool(added) and not record.rolling
+            seen[Goal.ACQUIRED] += bool(added) and not record.rolling
         self._error(record, before)
 
     def _waiting(self, record: ProcedureRecord, before: ProcedureRecord) -> None:
         seen = self.seen
         has_more = record.children > before.children > 0
-        seen[Sight.JOINED] += has_more and record.group == before.group
-        seen[Sight.GROUP_AFTER_GROUP] += has_more and record.group > before.group > 0
+        seen[Goal.JOINED] += has_more and record.group == before.group
+        seen[Goal.GROUP_AFTER_GROUP] += has_more and record.group > before.group > 0
         if record.step == before.step or record.rolling or not record.awaiting:
             return
         waits = record.state is ProcedureState.WAITING and record.pending > 0
-        seen[Sight.WAITED_AGAIN] += waits and record.children == before.children
-        seen[Sight.WENT_STRAIGHT_ON] += record.state is ProcedureState.RUNNABLE and record.seen > before.seen
+        seen[Goal.WAITED_AGAIN] += waits and record.children == before.children
+        seen[Goal.WENT_STRAIGHT_ON] += record.state is ProcedureState.RUNNABLE and record.seen > before.seen
 
     def _read_other(self, write: Any) -> None:
         match write:
             case PutNote():
-                self.seen[Sight.NOTED] += 1
+                self.seen[Goal.NOTED] += 1
             case PutSwitch(paused=paused):
-                self.seen[Sight.PAUSED_ALL] += paused is not None
+                self.seen[Goal.PAUSED_ALL] += paused is not None
             case PutStart():
-                self.seen[Sight.COUNTED] += 1
+                self.seen[Goal.COUNTED] += 1
             case PutAcknowledgement():
-                self.seen[Sight.ACKNOWLEDGED] += 1
+                self.seen[Goal.ACKNOWLEDGED] += 1
             case PutRemoval(record=removal):
-                self.seen[Sight.IN_PARTS] += 1
+                self.seen[Goal.IN_PARTS] += 1
                 self._gone(removal.root)
             case DeleteProcedure(record=record):
                 self._gone(record.id)
@@ -354,36 +354,36 @@ class _Watcher:
         head = self.heads.get(id)  # a part of a tree may be removed twice in one commit
         is_root = head is not None and head.parent is None
         root = None if head is None else self.heads.get(head.root)
-        self.seen[Sight.SHED] += not is_root and root is not None and root.state not in TERMINAL
+        self.seen[Goal.SHED] += not is_root and root is not None and root.state not in TERMINAL
         # Until it is answered, a removal by hand looks like one by the clock.
-        self.seen[Sight.EXPIRED] += is_root and id not in self.removed
+        self.seen[Goal.EXPIRED] += is_root and id not in self.removed
         self.removed.add(id)
 
     def _operation(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         seen = self.seen
         if before is None:
-            seen[Sight.USED_ANEW] += record.id in self.removed
-            seen[Sight.RESTARTED] += record.generation > 1
+            seen[Goal.USED_ANEW] += record.id in self.removed
+            seen[Goal.RESTARTED] += record.generation > 1
             return
         has_ended = record.state in TERMINAL and before.state not in TERMINAL
-        seen[Sight.BEGAN_AGAIN] += record.generation > before.generation
+        seen[Goal.BEGAN_AGAIN] += record.generation > before.generation
         if record.run > before.run and record.parent is None:
             if record.bypassed:
-                seen[Sight.BYPASSED_FAILED] += 1
+                seen[Goal.BYPASSED_FAILED] += 1
             else:
-                seen[Sight.UNDONE_FURTHER if record.rolling else Sight.RETRIED] += 1
-        seen[Sight.SAVED] += has_ended and record.state is ProcedureState.SUCCESS and record.run > 1
+                seen[Goal.UNDONE_FURTHER if record.rolling else Goal.RETRIED] += 1
+        seen[Goal.SAVED] += has_ended and record.state is ProcedureState.SUCCESS and record.run > 1
         if record.bypassed and not before.bypassed:
-            seen[Sight.BYPASSED] += 1
-            seen[Sight.BYPASSED_UNDO] += before.rolling
-            seen[Sight.BYPASSED_PARENT] += before.children > 0 and before.state is ProcedureState.WAITING
-        seen[Sight.PAUSED] += record.paused is not None and before.paused is None
-        seen[Sight.ENDED_PAUSED] += has_ended and before.paused is not None
+            seen[Goal.BYPASSED] += 1
+            seen[Goal.BYPASSED_UNDO] += before.rolling
+            seen[Goal.BYPASSED_PARENT] += before.children > 0 and before.state is ProcedureState.WAITING
+        seen[Goal.PAUSED] += record.paused is not None and before.paused is None
+        seen[Goal.ENDED_PAUSED] += has_ended and before.paused is not None
         slots = before.admitted in WITH_SLOT, record.admitted in WITH_SLOT
-        seen[Sight.GOT_SLOTS] += slots[1] > slots[0]
-        seen[Sight.LENT_SLOTS] += slots[1] < slots[0] and record.state not in TERMINAL and not record.rolling
+        seen[Goal.GOT_SLOTS] += slots[1] > slots[0]
+        seen[Goal.LENT_SLOTS] += slots[1] < slots[0] and record.state not in TERMINAL and not record.rolling
         was_let_in = record.admitted in WITH_RUNNING and before.admitted not in WITH_RUNNING
-        seen[Sight.KEPT_OUT] += was_let_in and record.step == 1 and not record.attempt
+        seen[Goal.KEPT_OUT] += was_let_in and record.step == 1 and not record.attempt
 
     def _error(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         error = record.error
@@ -394,4 +394,4 @@ class _Watcher:
             self.seen[sight] += 1
         for text, meaning in _BY_MESSAGE.items():
             self.seen[meaning] += text in error.message
-        self.seen[Sight.STUCK] += record.errors > 0 and self.heads.get(record.root, record).no_return
+        self.seen[Goal.STUCK] += record.errors > 0 and self.heads.get(record.root, record).no_return

@@ -125,8 +125,8 @@ class UndoRules(Judge):
             self.say(11, f"undo unit {unit.label!r} of {unit.procedure} was removed and never undone")
         for later in self.facts.units.values():
             # Those of a poisoned member stay, for a retry of its root or until it is bypassed.
-            is_spared = self._is_poisoned(later.procedure) or self._is_bypassed(later.procedure)
-            is_newer = later.root == root and later.seq > seq and not is_spared
+            is_skipped = self._is_poisoned(later.procedure) or self._is_bypassed(later.procedure)
+            is_newer = later.root == root and later.seq > seq and not is_skipped
             if is_newer and top in self.facts.line(later.procedure):
                 self.say(11, f"unit {seq} of {root} was undone before unit {later.seq}")
 

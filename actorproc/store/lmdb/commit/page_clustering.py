@@ -44,7 +44,7 @@ _TOO_MANY = 4096
 
 
 class PageClustering:
-    """Gathering of free pages for a store that waits for the disk. Used by the one thread that writes it.
+    """Page clustering for a store that waits for the disk. Used by the one thread that writes it.
 
     `has_room` makes the data file so many pages long, and tells whether it could.
     """

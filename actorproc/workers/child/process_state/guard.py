@@ -22,8 +22,8 @@ from actorproc.workers.protocol.exit_codes import EXIT_ORPHAN
 __all__ = [
     "Guard",
     "arm_lifeline",
-    "die_telling",
     "die_with_group",
+    "exit_with_traceback",
     "is_over",
     "out_of_the_way",
     "tie",
@@ -79,7 +79,7 @@ def die_with_group() -> None:
     os._exit(EXIT_ORPHAN)
 
 
-def die_telling(code: int) -> NoReturn:
+def exit_with_traceback(code: int) -> NoReturn:
     """End this process at once, with the traceback of the exception at hand if there is memory for that."""
     try:
         traceback.print_exc()
@@ -173,14 +173,14 @@ class Guard:
             process_state.restore()
         return process_state.worn
 
-    def remember_surroundings(self) -> None:
+    def remember_process_state(self) -> None:
         """From now on `restore` makes the process as it is at this moment. Main thread, before the first step."""
         signal.signal(_NUDGE, _look_up)  # not before: a module that is imported first may have a handler of its own
         self._process_state = ProcessState(self._arm_stacks)
 
-    def keeping(self) -> contextlib.AbstractContextManager[None]:
+    def keep_changes(self) -> contextlib.AbstractContextManager[None]:
         """Inside, what a step changes of the process stays, unless that raises. On the thread of the step."""
-        return contextlib.nullcontext() if self._process_state is None else self._process_state.keeping()
+        return contextlib.nullcontext() if self._process_state is None else self._process_state.keep_changes()
 
     def give_up_in_fork(self) -> None:
         """In a forked copy of the worker: SIGTERM and SIGINT do what they do in any Python program.

@@ -57,7 +57,7 @@ def start_keeper(lifeline: int) -> int:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
         for name in {"ctypes", "ctypes._endian", "_ctypes"} - loaded:
-            sys.modules.pop(name, None)  # it is loaded anew by who wants it, which can be seen (`telling`)
+            sys.modules.pop(name, None)  # it is loaded anew by who wants it, which can be seen (`change_hooks`)
 
 
 def _start(own: int) -> int:

@@ -1,4 +1,4 @@
-"""Ceiling for a step that starts processes without end, until the host sees it.
+"""Process limit for a step that starts processes without end, until the host sees it.
 
 The host counts the processes of a limited step ten times a second and kills what has too many. That is the limit; but a
 fork bomb doubles thousands of times in between. So the kernel is told to refuse at some distance above the limit: by
@@ -26,14 +26,14 @@ class ProcessLimit:
     """The kernel's own limit around a step. Used by the thread that runs steps."""
 
     def __init__(self) -> None:
-        self.room = ""
+        self.cgroup = ""
         """Folder of the control groups; "": there is none."""
         self._group: Path | None = None
 
     def put(self, processes: int) -> contextlib.ExitStack:
         """Set the limit; closing what is returned lifts it."""
         lifting = contextlib.ExitStack()
-        if self.room and self._limit_group(processes):
+        if self.cgroup and self._limit_group(processes):
             lifting.callback(self._free_group)
         else:
             before = _limit_user(processes)
@@ -42,7 +42,7 @@ class ProcessLimit:
         return lifting
 
     def _limit_group(self, processes: int) -> bool:
-        group = Path(self.room, str(os.getpid()))
+        group = Path(self.cgroup, str(os.getpid()))
         try:
             if self._group is None:
                 group.mkdir(exist_ok=True)

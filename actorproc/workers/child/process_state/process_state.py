@@ -179,7 +179,7 @@ class ProcessState:
             self.worn = "its steps left most of the descriptors open that a process may have"
 
     @contextlib.contextmanager
-    def keeping(self) -> Iterator[None]:
+    def keep_changes(self) -> Iterator[None]:
         """Keep the changes inside, unless that raises; but for streams, timers and the worker's own signals."""
         limits = tuple(map(_limit_of, _LIMITS))  # that of processes may be the step's
         yield

@@ -17,7 +17,7 @@ __all__ = ["take_over"]
 
 
 def take_over(program: HostProgram) -> None:
-    """Put the settings in force. Before a module of the program is imported, and before surroundings are noted."""
+    """Put the settings in force. Before a module of the program is imported, and before the process state is noted."""
     if program.umask is not None:
         os.umask(program.umask)
     if program.arguments is not None:

@@ -16,7 +16,7 @@ from actorproc.procedure.authoring.context import Context, StopStep
 from actorproc.procedure.encoding.state import StateRefused
 from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.procedure.values.error_text import error_info, in_words, passing_cause
-from actorproc.support.staged_files import LONG, stage
+from actorproc.support.staged_files import LONG, write_staged
 from actorproc.workers.child.runtime.dispatcher import DispatchedActor, Dispatcher
 from actorproc.workers.child.runtime.worker_runtime import StepLine
 from actorproc.workers.protocol.frames import Definition, Ended, FrameError, Run
@@ -212,8 +212,8 @@ class ProcedureActor(DispatchedActor):
             self._stop()
         try:
             name, size = "", 0
-            if kind is Finished and self._worker_runtime.room and len(outcome.output) >= LONG:  # type: ignore[union-attr]
-                outcome, name, size = _in_file(outcome, self._worker_runtime.room)  # type: ignore[arg-type]
+            if kind is Finished and self._worker_runtime.staging and len(outcome.output) >= LONG:  # type: ignore[union-attr]
+                outcome, name, size = _in_file(outcome, self._worker_runtime.staging)  # type: ignore[arg-type]
             self._worker_runtime.channel.send([Ended(run.token, outcome, definitions, name, size)])
         except FrameError as error:
             self._stop()
@@ -222,10 +222,10 @@ class ProcedureActor(DispatchedActor):
         return True
 
 
-def _in_file(outcome: Finished, room: str) -> tuple[Finished, str, int]:
+def _in_file(outcome: Finished, staging: str) -> tuple[Finished, str, int]:
     """The outcome without its output, which stands in a file of this name and length; as it is when it cannot."""
     try:
-        name = stage(room, outcome.output)
+        name = write_staged(staging, outcome.output)
     except Exception:  # noqa: BLE001 - no such directory yet, no space, or what a step put in place of functions here
         return outcome, "", 0
     return msgspec.structs.replace(outcome, output=b""), name, len(outcome.output)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sized
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from actorproc.workers.child.process_state.guard import die_telling, die_with_group
+from actorproc.workers.child.process_state.guard import die_with_group, exit_with_traceback
 from actorproc.workers.child.runtime.channel import WorkerChannel
 from actorproc.workers.protocol.exit_codes import EXIT_PROTOCOL
 from actorproc.workers.protocol.frames import FrameError, Run, ToWorker
@@ -24,13 +24,13 @@ __all__ = ["ChannelReader", "read_into", "wait_for_next"]
 
 T = TypeVar("T")
 _PAUSE = 0.005
-"""Seconds between two looks at whether the main thread is still in the same step."""
+"""Seconds between two checks whether the main thread is still in the same step."""
 _LOOK_UP = 2.0
 """Seconds after which the main thread looks up when nothing comes."""
 _NUDGES = (0.0, 0.05, 1.0, 10.0)
 """Seconds before each nudge, the last again and again: on a busy machine the main thread may come late to its wait,
 and a message that brings no step has it wait anew."""
-_LOOKS = 4
+_IDLE_ROUNDS = 4
 """Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
 
 
@@ -132,12 +132,12 @@ class ChannelReader:
         """Return when messages should be read here."""
         while not self._calls.empty():
             self._calls.get()  # of what is done; what is not is seen below
-        seen, led, looks = self._begun, self._led, 0
+        seen, led, rounds = self._begun, self._led, 0
         while not self._is_needed():
             is_called = self._is_called_within(_PAUSE)
             nothing_began = self._begun == seen and not is_called
-            looks = looks + 1 if self._led == led else 0
-            if self._in_step and (nothing_began or looks >= _LOOKS):
+            rounds = rounds + 1 if self._led == led else 0
+            if self._in_step and (nothing_began or rounds >= _IDLE_ROUNDS):
                 return
             if nothing_began:  # and none runs: the next one calls
                 self._sleeps = True
@@ -181,6 +181,6 @@ def read_into(channel: WorkerChannel, take_in: Callable[[ToWorker], None]) -> Ca
                 for message in messages or ():
                     take_in(message)
         except FrameError:
-            die_telling(EXIT_PROTOCOL)
+            exit_with_traceback(EXIT_PROTOCOL)
 
     return read

@@ -20,13 +20,13 @@ class LiveProcedures:
     """Actors by procedure id, the least recently used first; at most `warm_limit` of them outlive their step.
 
     Steps run on the main thread, one after the other. Those of procedures with ``Limits.threads`` above 1 run beside
-    each other on threads of a crew, each actor with a dispatcher of its own; the host never mixes the two.
+    each other on step threads, each actor with a dispatcher of its own; the host never mixes the two.
     """
 
     def __init__(
         self, worker_runtime: WorkerRuntime, warm_limit: int, not_alone: Callable[[], None] = lambda: None
     ) -> None:
-        """``not_alone`` is called before a step runs on a thread of the crew, which may have to wake us."""
+        """``not_alone`` is called before a step runs on a step thread, which may have to wake us."""
         self._not_alone = not_alone
         self._worker_runtime = worker_runtime
         self._warm_limit = warm_limit
@@ -60,7 +60,7 @@ class LiveProcedures:
                 worker_runtime.leave(worker_runtime.worn)
 
     def _run_beside_others(self, run: Run) -> None:
-        """On a thread of the crew."""
+        """On a step thread."""
         worker_runtime = self._worker_runtime
         worker_runtime.began_beside_others(run)
         try:

@@ -66,7 +66,7 @@ class Listening(Protocol):
     """Main thread's wait for its next step, and for answers while it runs one."""
 
     def next_step(self) -> Run | None:
-        """The next of the desk's steps, waiting for it."""
+        """The next step for this worker, waiting for it."""
         ...
 
     def ask(self) -> None:
@@ -74,7 +74,7 @@ class Listening(Protocol):
         ...
 
 
-class StepOutlet(Protocol):
+class StepSender(Protocol):
     """Exit for messages to the host."""
 
     def send(self, messages: Sequence[FromWorker]) -> None:
@@ -111,11 +111,11 @@ class Interrupts(Protocol):
         """Undo what a step did to the process; what could not be undone, "" for nothing."""
         ...
 
-    def keeping(self) -> AbstractContextManager[None]:
+    def keep_changes(self) -> AbstractContextManager[None]:
         """Inside, what user code changes of the process stays."""
         ...
 
-    def remember_surroundings(self) -> None:
+    def remember_process_state(self) -> None:
         """Note the present state as the one that `restore` goes back to."""
         ...
 
@@ -123,7 +123,7 @@ class Interrupts(Protocol):
 class WorkerRuntime:
     """State of a running worker."""
 
-    def __init__(self, channel: StepOutlet, guard: Interrupts, limiter: Limiter | None = None) -> None:
+    def __init__(self, channel: StepSender, guard: Interrupts, limiter: Limiter | None = None) -> None:
         unsubmitted.watch(TypeRuntime.run)
         self.channel = channel
         self.guard = guard
@@ -151,7 +151,7 @@ class WorkerRuntime:
         """The questions that wait for an answer, by number."""
         self._here = threading.local()
         self._is_leaving = False
-        self.room = ""
+        self.staging = ""
         """Directory for files with long outputs; "": there is none."""
         self.worn = ""
         """Reason why this process should be replaced after the step; "" when it need not be."""
@@ -273,7 +273,7 @@ class WorkerRuntime:
         """The step was answered."""
         self._here.token = None
         self.running.pop(run.token, None)
-        if run.file:  # or its mapping would keep the room on the disk until the next step
+        if run.file:  # or its mapping would keep its space on the disk until the next step
             msgspec.structs.force_setattr(run, "state", None)
         if self._abort_asked:
             self._abort_asked.discard(run.token)
@@ -293,9 +293,9 @@ class WorkerRuntime:
             if pending.token == token and self.asked.pop(number, None) is not None:
                 pending.arrived.set()
 
-    def remember_surroundings(self) -> None:
+    def remember_process_state(self) -> None:
         """The process is ready for its first step: what is now is what `restore` goes back to."""
-        self.guard.remember_surroundings()
+        self.guard.remember_process_state()
         if self.streams is not None:
             self.streams.remember()
 
@@ -311,10 +311,10 @@ class WorkerRuntime:
             self.worn = f"what a step did to the process cannot be undone: {in_words(error)}"
 
     @contextmanager
-    def keeping(self) -> Iterator[None]:
+    def keep_changes(self) -> Iterator[None]:
         """Inside, what user code changes of the process stays: `restore` goes back to that."""
         limiter = self.limiter
-        with limiter.suspended() if limiter is not None else nullcontext(), self.guard.keeping():
+        with limiter.suspended() if limiter is not None else nullcontext(), self.guard.keep_changes():
             yield
 
     def is_wanted(self, token: StepToken) -> bool:
@@ -391,6 +391,6 @@ class StepLine:
         """An abort was asked."""
         return self._worker_runtime.is_abort_asked(self._token)
 
-    def keeping(self) -> AbstractContextManager[None]:
+    def keep_changes(self) -> AbstractContextManager[None]:
         """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
-        return self._worker_runtime.keeping()
+        return self._worker_runtime.keep_changes()

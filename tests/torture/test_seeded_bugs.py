@@ -10,7 +10,7 @@ import pytest
 
 from actorproc.testing.torture.campaign import play
 from actorproc.testing.torture.plan import Plan
-from actorproc.testing.torture.seeded_bugs import PLANTS
+from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -47,13 +47,13 @@ PLANS = {
 """Fixtures of those that the short episode does not provoke."""
 
 
-@pytest.mark.parametrize("bug", PLANTS)
+@pytest.mark.parametrize("bug", SEEDED_BUGS)
 def test_a_planted_bug_is_found(
     bug: str, request: pytest.FixtureRequest, tmp_path, record_property: Callable[[str, object], None]
 ) -> None:
     drawn: Plan = request.getfixturevalue(PLANS.get(bug, "short"))
     lives = tuple(msgspec.structs.replace(life, seconds=min(life.seconds, PATIENCE)) for life in drawn.lives)
-    plan = msgspec.structs.replace(drawn, plant=bug, patience=PATIENCE, lives=lives)
+    plan = msgspec.structs.replace(drawn, bug=bug, patience=PATIENCE, lives=lives)
     faults, numbers = 0, set()
 
     for number in range(TRIES):
@@ -71,4 +71,4 @@ def test_a_planted_bug_is_found(
 
 def test_no_plant_is_near_a_production_process() -> None:
     assert not [name for name in os.environ if name.startswith("ACTORPROC_TORTURE")]
-    assert len(PLANTS) >= 6
+    assert len(SEEDED_BUGS) >= 6

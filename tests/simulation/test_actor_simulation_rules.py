@@ -1,4 +1,4 @@
-"""The rules of the stage, one by one: what each of them calls wrong, and what not."""
+"""The rules of the actor simulation, one by one: what each of them calls wrong, and what not."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from actorproc.workers.protocol.frames import Ended, Run
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.history import perform
-from tests.simulator.actor_sim.pool import StagePool
+from tests.simulator.actor_sim.pool import SimulatedPool
 from tests.simulator.actor_sim.rules import GATED, misses, slots_differ, strikes_another
-from tests.simulator.actor_sim.workers import SimulatedStep, StageWorker
+from tests.simulator.actor_sim.workers import SimulatedStep, SimulatedWorker
 from tests.simulator.core_sim.world import World
 from tests.simulator.generators.groups import FIRST_SEED
 
@@ -33,8 +33,10 @@ def run(name: str, threads: int = 1) -> Run:
     return Run(token(name), "T0", name, None, b"0:0:0", "", 0, limits=limits)
 
 
-def worker(*, running: tuple[Run, ...] = (), queue: tuple[Run, ...] = (), wire: tuple[Run, ...] = ()) -> StageWorker:
-    made = StageWorker(StagePool(World(FIRST_SEED), Hazards(1), None), WORKER, replace=False)
+def worker(
+    *, running: tuple[Run, ...] = (), queue: tuple[Run, ...] = (), wire: tuple[Run, ...] = ()
+) -> SimulatedWorker:
+    made = SimulatedWorker(SimulatedPool(World(FIRST_SEED), Hazards(1), None), WORKER, replace=False)
     made.running = {one.token: SimulatedStep(one, b"0:0:0") for one in running}
     made.queue.extend(queue)
     made.wire.extend(wire)

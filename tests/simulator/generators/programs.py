@@ -1,4 +1,4 @@
-"""Drawing the programs of a random history: one tree, often a rival for its locks, sometimes a bystander.
+"""Programs of a random history: one tree, often a rival for its locks, sometimes a bystander.
 
 Seeds that once found something are kept, so what is drawn here must not change; new ideas go into `extras`.
 """

@@ -1,6 +1,6 @@
-"""Goals that histories on the stage must reach sometimes: those that never get there test nothing of it.
+"""Goals that histories of the actor simulation must reach sometimes: those that never get there test nothing of it.
 
-As `tests.simulator.rules.sometimes`, for what only a real shell does. `sights_of` counts it in a journal; a test plays a
+As `tests.simulator.rules.sometimes`, for what only a real shell does. `goals_in` counts it in a journal; a test plays a
 fixed set of seeds and demands that everything here was seen.
 """
 
@@ -14,10 +14,10 @@ from typing import Any
 from actorproc.model.messages.events import Submitted
 from actorproc.testing.histories.evidence import Entry
 
-__all__ = ["StageSight", "sights_of"]
+__all__ = ["ActorGoal", "goals_in"]
 
 
-class StageSight(StrEnum):
+class ActorGoal(StrEnum):
     """Something worth seeing."""
 
     NEEDED_STATE = "a worker asked for a state that it had no more"
@@ -44,59 +44,59 @@ class StageSight(StrEnum):
     ASKED_TO_ABORT = "a running step heard of an abort"
 
 
-def sights_of(journal: Iterable[Entry]) -> Counter[StageSight]:
-    """Number of sights of each goal."""
-    seen: Counter[StageSight] = Counter()
+def goals_in(journal: Iterable[Entry]) -> Counter[ActorGoal]:
+    """Number of times each goal was reached."""
+    seen: Counter[ActorGoal] = Counter()
     for kind, *fields in journal:
         seen.update(_READERS[kind](*fields) if kind in _READERS else ())
     return seen
 
 
-def _always(sight: StageSight) -> Callable[..., tuple[StageSight, ...]]:
+def _always(sight: ActorGoal) -> Callable[..., tuple[ActorGoal, ...]]:
     return lambda *_: (sight,)
 
 
-def _sent_again(_token: object, behind: bool) -> Iterable[StageSight]:
-    return (StageSight.SENT_AGAIN, StageSight.SENT_BEHIND) if behind else (StageSight.SENT_AGAIN,)
+def _sent_again(_token: object, behind: bool) -> Iterable[ActorGoal]:
+    return (ActorGoal.SENT_AGAIN, ActorGoal.SENT_BEHIND) if behind else (ActorGoal.SENT_AGAIN,)
 
 
-def _commit_failed(applied: bool) -> Iterable[StageSight]:
-    return (StageSight.COMMIT_APPLIED if applied else StageSight.COMMIT_LOST,)
+def _commit_failed(applied: bool) -> Iterable[ActorGoal]:
+    return (ActorGoal.COMMIT_APPLIED if applied else ActorGoal.COMMIT_LOST,)
 
 
-def _refused(event: str) -> Iterable[StageSight]:
-    return (StageSight.REFUSED_SUBMIT,) if event == Submitted.__name__ else ()
+def _refused(event: str) -> Iterable[ActorGoal]:
+    return (ActorGoal.REFUSED_SUBMIT,) if event == Submitted.__name__ else ()
 
 
-def _resized(before: int, now: int) -> Iterable[StageSight]:
+def _resized(before: int, now: int) -> Iterable[ActorGoal]:
     if now == before:
         return ()
-    return (StageSight.MORE_WORKERS if now > before else StageSight.FEWER_WORKERS,)
+    return (ActorGoal.MORE_WORKERS if now > before else ActorGoal.FEWER_WORKERS,)
 
 
-def _kill(_token: object, reason: str) -> Iterable[StageSight]:
+def _kill(_token: object, reason: str) -> Iterable[ActorGoal]:
     if "force" in reason:
-        return (StageSight.FORCED_KILL,)
-    return (StageSight.TIMED_OUT,) if "wall time" in reason else ()
+        return (ActorGoal.FORCED_KILL,)
+    return (ActorGoal.TIMED_OUT,) if "wall time" in reason else ()
 
 
 _READERS: dict[str, Callable[..., Iterable[Any]]] = {
-    "need-state": _always(StageSight.NEEDED_STATE),
+    "need-state": _always(ActorGoal.NEEDED_STATE),
     "sent-again": _sent_again,
-    "returned": _always(StageSight.TAKEN_BACK),
+    "returned": _always(ActorGoal.TAKEN_BACK),
     "commit-failed": _commit_failed,
     "refused": _refused,
     "resized": _resized,
-    "vacated": _always(StageSight.VACATED),
+    "vacated": _always(ActorGoal.VACATED),
     "kill": _kill,
-    "worker-died": _always(StageSight.WORKER_DIED),
-    "worker-left": _always(StageSight.WORKER_LEFT),
-    "leaving": _always(StageSight.WORN_OUT),
-    "boot-failed": _always(StageSight.BOOT_FAILED),
-    "slot-parked": _always(StageSight.SLOT_PARKED),
-    "succeeded": _always(StageSight.SUCCEEDED),
-    "hired": _always(StageSight.HIRED),
-    "host-died": _always(StageSight.HOST_DIED),
-    "told-parked": _always(StageSight.TOLD_PARKED),
-    "ask-abort": _always(StageSight.ASKED_TO_ABORT),
+    "worker-died": _always(ActorGoal.WORKER_DIED),
+    "worker-left": _always(ActorGoal.WORKER_LEFT),
+    "leaving": _always(ActorGoal.WORN_OUT),
+    "boot-failed": _always(ActorGoal.BOOT_FAILED),
+    "slot-parked": _always(ActorGoal.SLOT_PARKED),
+    "succeeded": _always(ActorGoal.SUCCEEDED),
+    "hired": _always(ActorGoal.HIRED),
+    "host-died": _always(ActorGoal.HOST_DIED),
+    "told-parked": _always(ActorGoal.TOLD_PARKED),
+    "ask-abort": _always(ActorGoal.ASKED_TO_ABORT),
 }

@@ -56,7 +56,7 @@ def _hire(harness: CoreHarness, slot: int = 0) -> None:
 
 
 def _ask(harness: CoreHarness, event: Event) -> None:
-    """As the ring does: what the event names is in memory first, and nothing of it has to be read."""
+    """As the commit pipeline does: what the event names is in memory first, and nothing of it has to be read."""
     harness.now += 1
     assert harness.core.missing(event, harness.now) == ()
     harness.handle(event)

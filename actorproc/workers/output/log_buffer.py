@@ -1,6 +1,6 @@
 """Prints and log records of procedures, kept for a while in the host's memory, and for longer in a spool.
 
-Each procedure has a ring of lines; the oldest are dropped when it exceeds its share, and whole procedures, those that
+Each procedure has a log of lines; the oldest are dropped when it exceeds its share, and whole procedures, those that
 have been silent for longest, when all together exceed the total. A worker's death takes nothing along; what earlier
 lives of the host received is in the spool, if there is one.
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 from actorproc.workers.output.spool import LogSpool, spooled
 from actorproc.workers.protocol.log_entry import LogEntry
 
-__all__ = ["LINE_LENGTH", "LogBook", "LogEntry", "shortened"]
+__all__ = ["LINE_LENGTH", "LogBuffer", "LogEntry", "shortened"]
 
 LINE_LENGTH = 8 * 1024
 """Characters of a line that are kept; of a longer one the beginning."""
 _CUT = " [...]"
-_RING = 1024
+_LOG_COST = 1024
 """Bytes a procedure costs beside its entries: most print a line or two, so these are most of what is kept."""
 
 
@@ -29,7 +29,7 @@ def shortened(line: str, most: int) -> str:
     return line if len(line) <= most else line[: most - len(_CUT)] + _CUT
 
 
-class _Ring:
+class _ProcedureLog:
     __slots__ = ("dropped", "entries", "is_whole", "size")
 
     def __init__(self) -> None:
@@ -40,8 +40,8 @@ class _Ring:
         """The spool has nothing older, as far as it is known."""
 
 
-class LogBook:
-    """Rings of lines by procedure. Any thread; sizes in bytes, 0 keeps nothing."""
+class LogBuffer:
+    """Logs of lines by procedure. Any thread; sizes in bytes, 0 keeps nothing."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LogBook:
         self._spool = LogSpool(directory, spool) if directory is not None and spool else None
         self._total = total
         self._size = 0
-        self._rings: OrderedDict[str, _Ring] = OrderedDict()
+        self._logs: OrderedDict[str, _ProcedureLog] = OrderedDict()
         self._lock = threading.Lock()
 
     def add(
@@ -71,36 +71,36 @@ class LogBook:
         with self._lock:
             if self._spool is not None:
                 self._spool.add(procedure, entry)
-            ring = self._rings.get(procedure)
-            if ring is None:
-                ring = self._rings[procedure] = _Ring()
-                self._size += _RING
+            log = self._logs.get(procedure)
+            if log is None:
+                log = self._logs[procedure] = _ProcedureLog()
+                self._size += _LOG_COST
             else:
-                self._rings.move_to_end(procedure)
-            ring.entries.append(entry)
-            ring.size += cost
+                self._logs.move_to_end(procedure)
+            log.entries.append(entry)
+            log.size += cost
             self._size += cost
-            while ring.size > self._per_procedure and len(ring.entries) > 1:
-                freed = ring.entries.popleft().cost
-                ring.size -= freed
+            while log.size > self._per_procedure and len(log.entries) > 1:
+                freed = log.entries.popleft().cost
+                log.size -= freed
                 self._size -= freed
-                ring.dropped += 1
-            while self._size > self._total and len(self._rings) > 1:
-                self._size -= self._rings.popitem(last=False)[1].size + _RING
+                log.dropped += 1
+            while self._size > self._total and len(self._logs) > 1:
+                self._size -= self._logs.popitem(last=False)[1].size + _LOG_COST
 
     def lines(self, procedure: str) -> list[LogEntry]:
         """Lines kept of a procedure, oldest first."""
         with self._lock:
-            ring = self._rings.get(procedure)
-            found = list(ring.entries) if ring is not None else []
-            room = self._per_procedure - (ring.size if ring is not None else 0)
-            is_whole = ring is not None and ring.is_whole
+            log = self._logs.get(procedure)
+            found = list(log.entries) if log is not None else []
+            room = self._per_procedure - (log.size if log is not None else 0)
+            is_whole = log is not None and log.is_whole
         if self._directory is None or is_whole or room <= 0:
             return found
         # Not under the lock: the pool's thread must not wait for a disk.
         older = spooled(self._directory, procedure, before=found[0].at if found else None, size=room)
-        if not older and ring is not None:
-            ring.is_whole = True
+        if not older and log is not None:
+            log.is_whole = True
         return older + found
 
     def close(self) -> None:

@@ -29,18 +29,18 @@ from actorproc.errors import StorageUnavailable, UnknownProcedure
 from actorproc.model.messages.events import StepDelayed, Submitted, WorkerReady
 from tests.simulator.actor_sim.callers import RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
+from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
 from tests.simulator.actor_sim.hazards import CHANCES
 from tests.simulator.actor_sim.history import NEW_CODE_FROM, perform
-from tests.simulator.actor_sim.sights import StageSight, sights_of
 from tests.simulator.core_sim.faults import FaultKind
 
-HISTORIES = int(os.environ.get("ACTORPROC_STAGED", "800"))
+HISTORIES = int(os.environ.get("ACTORPROC_ACTOR_HISTORIES", "800"))
 PIECE = 100
 """Histories of one test."""
 BUDGET = 800
 """Seeds a planted bug may survive."""
 
-Plant = Callable[[pytest.MonkeyPatch], None]
+SeededBug = Callable[[pytest.MonkeyPatch], None]
 
 
 def _story(seed: int) -> str:
@@ -111,20 +111,20 @@ def test_the_command_counts_histories_faults_and_what_was_seen(capsys: pytest.Ca
     said = capsys.readouterr().out
     assert code == 0
     assert "0 histories with violations" in said
-    for seen in (FaultKind.COMMIT_LOST, StageSight.WORKER_DIED):
+    for seen in (FaultKind.COMMIT_LOST, ActorGoal.WORKER_DIED):
         assert re.search(rf"^ +[1-9]\d*  {seen}$", said, re.MULTILINE)
 
 
 # ---------------------------------------------------------------- what happens at all
 def test_everything_worth_seeing_happens_on_the_stage() -> None:
-    seen: Counter[StageSight] = Counter()
+    seen: Counter[ActorGoal] = Counter()
     faults: Counter[FaultKind] = Counter()
     for seed in (*range(1, 401), *range(NEW_CODE_FROM, NEW_CODE_FROM + 100)):
         history = perform(seed)
-        seen += sights_of(history.journal)
+        seen += goals_in(history.journal)
         faults += history.faults
 
-    assert [sight.value for sight in StageSight if not seen[sight]] == []
+    assert [sight.value for sight in ActorGoal if not seen[sight]] == []
     assert {kind.name: faults[kind] for kind in CHANCES if faults[kind] < 5} == {}
 
 
@@ -150,7 +150,7 @@ def _what_is_sent_again_is_sent_before_its_turn(patch: pytest.MonkeyPatch) -> No
         self._pipeline.handle(StepDelayed(message.token))
         state = dispatcher._read_state(command, None)
         if state is not None:
-            dispatcher._post_run(self._in_flight.lines[message.token.worker], command, state)
+            dispatcher._post_run(self._in_flight.entries[message.token.worker], command, state)
             dispatcher._flush()
 
     patch.setattr(WorkerMessageHandler, "_need_state", need_state)
@@ -241,7 +241,7 @@ def _some_submits_are_refused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ManagerActor, "_submitted", submitted)
 
 
-BUGS: dict[str, tuple[Plant, set[int]]] = {
+BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "what is sent again is taken to run at once": (_what_is_sent_again_is_taken_to_run_at_once, {22}),
     "what is sent again is sent before its turn": (_what_is_sent_again_is_sent_before_its_turn, {22}),
     "a vacated slot is forgotten": (_a_vacated_slot_is_forgotten, {23}),
@@ -261,7 +261,7 @@ BUGS: dict[str, tuple[Plant, set[int]]] = {
 
 @pytest.mark.parametrize(("plant", "promises"), BUGS.values(), ids=BUGS)
 def test_a_bug_planted_into_the_shell_is_found_on_the_stage(
-    plant: Plant, promises: set[int], monkeypatch: pytest.MonkeyPatch
+    plant: SeededBug, promises: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
 

@@ -50,8 +50,8 @@ def test_steps_that_run_at_once_have_their_own_times():
     beside = StepLimits(threads=2)
     for name, limit in (("a", 10.0), ("b", 3.0)):
         in_flight.hand_out(run_of(name, limit, beside), now=100.0)
-    line = in_flight.lines[WORKER]
-    line.begun = {run.token: (number, 100.0 + number) for number, run in enumerate(line.queue.values())}
+    entry = in_flight.entries[WORKER]
+    entry.begun = {run.token: (number, 100.0 + number) for number, run in enumerate(entry.queue.values())}
 
     assert in_flight.next_limit() == 104.0
     assert [command.token.procedure for _, command in in_flight.overdue(105.0)] == ["b"]
@@ -76,7 +76,7 @@ def test_only_the_first_of_steps_that_wait_for_each_other_is_sampled():
 def test_after_a_failed_commit_a_worker_that_was_told_to_retire_counts_as_one_that_leaves():
     in_flight = a_ledger()
     in_flight.committed([WorkerReady(WORKER)])
-    in_flight.lines[WORKER].retired = True
+    in_flight.entries[WORKER].retired = True
 
     [(ready, tokens)] = in_flight.handed_out()
 

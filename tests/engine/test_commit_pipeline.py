@@ -1,4 +1,4 @@
-"""What the ring brings into memory before it decides, and what it decides about at once."""
+"""What the commit pipeline brings into memory before it decides, and what it decides about at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker's desk sends, without a worker."""
+"""Messages that a worker's runtime sends, without a worker."""
 
 from __future__ import annotations
 
