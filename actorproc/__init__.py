@@ -18,26 +18,22 @@
     with ProcedureManager("state") as manager:
         print(manager.run(Order("book")))
 
-Where things are, from the top down; a module imports only what is below it:
+Rooms from the top down; a module imports only from rooms below its own:
 
-=====================  ==========================================================================
-``cli``, ``testing``   commands; simulation, faults and suites for your own tests
-``executor``           `ProcedureExecutor`: the same behind `concurrent.futures.Executor`
-``embedding``          the engine as an actor of a Pykka application
-``manager``            `ProcedureManager`: open a directory, submit, ask, stop
-``deploy``             `check_deploy`: what new code would make of what is unfinished
-``reader``             `StoreReader`: look into a directory from another process
-``client``             `ProcedureClient`: use a manager that runs in another process
-``stopped``            `StoppedStore`: steer a directory on which no manager runs
-``handle``, ``watch``  `ProcedureHandle`: the caller's end of one procedure; `Watch`: what changes
-``actors``             who carries it: manager and supervisor actors, the only home of the clock
-``core``               what to do: pure decisions on events
-``store``              what survives: one transaction per batch, in LMDB or in memory
-``workers``            where user code runs: processes, their channel, their death
-``procedure``          what a user writes: `Procedure`, `Saga`, `Status`, and their bytes
-``model``              what is said: events, records, commands
-``errors``             every error, drawn as a tree
-=====================  ==========================================================================
+============================  ===========================================================================
+``cli``, ``testing``          commands; the test kit for your own procedures, stores and worker pools
+``executor``, ``embedding``   `ProcedureExecutor`, as `concurrent.futures.Executor`; a manager as a Pykka actor
+``api``                       `ProcedureManager`, `ProcedureClient`, `StoreReader`, `ProcedureHandle`, `Watch`
+``control``                   the socket through which other processes reach a manager
+``engine``                    carries data between the next three: manager and supervisor actors, the clock
+``config``, ``report``        `Config`; the structs that callers and commands are shown
+``core``                      decides: pure functions of an event and the engine state
+``store``                     persists: one transaction per batch, in LMDB or in memory
+``workers``                   runs user code: processes, their channel, their death
+``procedure``                 `Procedure`, `Saga`, `Status`, and their bytes
+``model``                     the vocabulary: events, commands, outcomes, rows
+``errors``, ``support``       every error, drawn as a tree; durations, digests, loggers
+============================  ===========================================================================
 
 The names below are the public ones. They are looked up at first use: a worker process, which imports this package too,
 never loads LMDB or actors, and the command line starts in the time it takes to read a store.

@@ -326,7 +326,7 @@ class Coordinator:
         return id in self._state.hired
 
     def view(self, id: str) -> ProcedureRecord | None:
-        """The head of one in memory or in the cold run queue; not to be changed, and only valid until the next event."""
+        """The head of one in memory or in the cold run queue; not to be changed, and valid until the next event."""
         return self._state.procs.get(id) or self._state.cold_queue.get(id)
 
     def phase(self, record: ProcedureRecord) -> tuple[Phase, str | None]:

@@ -51,7 +51,7 @@ __all__ = ["HANDLERS", "follow_up", "settle"]
 def settle(state: EngineState) -> Decision:
     """Follow up what an event set off; then fill the workers and close the decision."""
     follow_up(state)
-    while not _staffs(state):
+    while not _fills_workers(state):
         follow_up(state)
     if state.shedding:
         renewal.shed(state)
@@ -98,7 +98,7 @@ def _end_overdue(state: EngineState) -> None:
         schedule.wake(state, record)
 
 
-def _staffs(state: EngineState) -> bool:
+def _fills_workers(state: EngineState) -> bool:
     """Give the workers what they have room for; True when that set off nothing else."""
     if state.hired:
         dedicated.let_finished_go(state)

@@ -1,4 +1,4 @@
-"""The real actors on one thread: every disturbed history keeps every promise, and planted bugs of the shell are found."""
+"""The real actors on one thread: every disturbed history keeps every promise, and seeded bugs of the shell are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torture proves itself: bugs planted into store, wire, threads and workers of a real engine must be found."""
+"""The torture proves itself: bugs seeded in store, wire, threads and workers of a real engine must be found."""
 
 from __future__ import annotations
 
