@@ -186,8 +186,8 @@ class Saga(Procedure):
         return bound_step.unit if detour is None else detour.names[self.__index()]
 
     def _engine_next_name(self) -> str | None:
-        stage = self.__stage()
-        if stage is None:
+        bound_step = self.__bound_step()
+        if bound_step is None:
             return None
         detour: Detour | None = getattr(self, "_Saga__detour", None)
         return stage.name if detour is None else detour.names[self.__index()]
