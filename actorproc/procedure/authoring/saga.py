@@ -190,7 +190,7 @@ class Saga(Procedure):
         if bound_step is None:
             return None
         detour: Detour | None = getattr(self, "_Saga__detour", None)
-        return stage.name if detour is None else detour.names[self.__index()]
+        return bound_step.name if detour is None else detour.names[self.__index()]
 
     def _engine_next_no_return(self) -> bool:
         bound_step = self.__bound_step()
