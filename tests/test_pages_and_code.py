@@ -118,7 +118,7 @@ def test_every_attribute_that_a_page_names_is_there(path):
     named = {
         (owner, name)
         for owner in OWNERS
-        for name in re.findall(rf"(?<![\w.]){re.escape(owner)}\.([a-z]\w*[a-z])(?![\w…])", text)
+        for name in re.findall(rf"(?<![\w./]){re.escape(owner)}\.([a-z]\w*[a-z])(?![\w…])", text)
     }
 
     assert sorted(f"{owner}.{name}" for owner, name in named if name not in OWNERS[owner]) == []
