@@ -228,12 +228,12 @@ def test_base_steps_come_first_and_an_override_keeps_its_place_and_its_undo():
         def pay(self, ctx):
             self.note = "bigger"
 
-    assert [(stage.name, stage.unit) for stage in Bigger._Saga__stages] == [
+    assert [(bound.name, bound.unit) for bound in Bigger._Saga__bound_steps] == [
         ("pay", "pay"),
         ("ship", None),
         ("thank", None),
     ]
-    assert Bigger._Saga__stages[0].run is Bigger.pay.function
+    assert Bigger._Saga__bound_steps[0].run is Bigger.pay.function
 
 
 def test_a_plain_method_overrides_a_step_and_an_undo(context):
