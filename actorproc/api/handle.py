@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol
 
+from actorproc.engine.end_waiters import take_back
 from actorproc.engine.messages import Described, Ending, Patience
-from actorproc.engine.reply_router import take_back
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ProcedureFailed, ProcedureParked, ResultTimeout
 from actorproc.model.names import step_in_words

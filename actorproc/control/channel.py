@@ -36,7 +36,7 @@ from actorproc.control.wire import (
     peer_uid,
     read_frame,
 )
-from actorproc.engine.reply_router import settle_future
+from actorproc.engine.end_waiters import settle_future
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, OutcomeUnknown
 from actorproc.store.directory import OWNER_FILE
 from actorproc.store.lmdb.owner_lock import is_suspended, owner_of

@@ -32,9 +32,9 @@ from actorproc.control.wire import (
     framed,
     read_frame,
 )
+from actorproc.engine.end_waiters import take_back
 from actorproc.engine.engine import EngineTree
 from actorproc.engine.messages import Ending, Patience
-from actorproc.engine.reply_router import take_back
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import InternalError, ManagerStopped, UsageError
 from actorproc.model.ids import check_id

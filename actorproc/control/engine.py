@@ -20,19 +20,21 @@ import msgspec
 from actorproc.control.channel import ControlChannel
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.methods import METHODS, REPEATABLE
+from actorproc.control.pending import Pending
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.state.phases import seen_in_store
+from actorproc.engine.end_waiters import EndWaiters, pass_on
 from actorproc.engine.messages import (
     Described,
     Ending,
     EndListener,
+    EndWaiter,
     ManagerMetrics,
     ManagerStatus,
     Patience,
     SlotStatus,
 )
-from actorproc.engine.reply_router import SharedEnds, pass_on
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.subscription import FeedMark, Subscription
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, ProcedureParked, UsageError
@@ -137,7 +139,7 @@ class RemoteEngine:
         self._callback_thread = CallbackThread()
         self._opening = threading.RLock()
         self._store: RemoteStore | None = None
-        self._ends = SharedEnds()
+        self._ends = EndWaiters()
         self.pool = RemotePool(self._channel)
         self.failure: ActorprocError | None = None
         self.closed = False
@@ -196,8 +198,10 @@ class RemoteEngine:
         """Send an event that names a reply, and wait for the reply."""
         return self.ask(make).result()
 
-    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
-        """Send an event that names a reply; the future of the reply."""
+    def ask(
+        self, make: Callable[[int], Event], ends: Sequence[EndWaiter] = (), patience: Patience = Patience.CALL
+    ) -> Future[Any]:
+        """Send an event that names a reply; the future of the reply. `ends` are told what it submits ended with."""
         event = make(0)
         if isinstance(event, Signalled | Published) and event.dedup is None:
             event = msgspec.structs.replace(event, dedup=f"client {new_id()}")  # so it may be sent again
@@ -207,7 +211,20 @@ class RemoteEngine:
             event = msgspec.structs.replace(event, procedures=news)
         name = type(event).__name__
         gives = tuple[str, ...] if isinstance(event, Submitted) else Any
-        return self._channel.call("request", name, encode(event), gives, repeatable=name in REPEATABLE).future
+        reply = self._channel.call("request", name, encode(event), gives, repeatable=name in REPEATABLE).future
+
+        if isinstance(event, Submitted):
+            for new, end in zip(event.procedures, ends, strict=False):
+                # In the manager's inbox right behind the submit: so it has begun when this is asked.
+                watch = self._channel.call("end_of", new.id, encode((new.id, patience)), Ending)
+                reply.add_done_callback(partial(self._pass_on, watch, end))
+        return reply
+
+    def _pass_on(self, watch: Pending, end: EndWaiter, reply: Future[Any]) -> None:
+        if reply.exception() is None:
+            watch.future.add_done_callback(partial(pass_on, end))
+        else:
+            self._channel.drop(watch)
 
     def register(self, definition: Definition) -> None:
         """Make a class known to the manager, and to every later one."""
@@ -228,7 +245,7 @@ class RemoteEngine:
 
     def _end_of(self, id: str, patience: Patience) -> Future[Ending]:
         body = encode((id, patience))
-        return self._ends.of(id, patience, lambda: self._channel.call("end_of", id, body, Ending).future)
+        return self._ends.shared(id, patience, lambda: self._channel.call("end_of", id, body, Ending).future)
 
     def glance(self, id: str) -> Described | None:
         """State of a procedure; None when it is unknown, or no manager answers within a second."""
@@ -244,16 +261,10 @@ class RemoteEngine:
             self._channel.drop(pending)
         return found
 
-    def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
-        """Have each of these futures told the end of its procedure."""
-        for id_, future in ends:
-            self.watch(id_).add_done_callback(partial(pass_on, future))
-
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
         """Have each of these listeners told the end of its procedure."""
-        waiting: dict[EndListener, str] = {}
+        self._ends.keep(ends, Patience.CALL)
         for id_, listener in ends:
-            listener.wait_in(waiting, id_)
             self.watch(id_).add_done_callback(partial(pass_on, listener))
 
     # ------------------------------------------------------------ streams

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from actorproc.control.wire import RemoteCall
-from actorproc.engine.reply_router import fail_future
+from actorproc.engine.end_waiters import fail_future
 
 __all__ = ["Pending"]
 

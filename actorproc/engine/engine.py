@@ -22,6 +22,7 @@ import msgspec
 import pykka
 
 from actorproc.config import Config
+from actorproc.engine.end_waiters import fail_future, pass_on
 from actorproc.engine.gateway import Gateway
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.manager_parts import ManagerParts
@@ -38,7 +39,6 @@ from actorproc.engine.messages import (
     Succeeded,
 )
 from actorproc.engine.pipeline.store_port import StorePort
-from actorproc.engine.reply_router import fail_future, pass_on
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, Clock, waiting_seconds
 from actorproc.engine.runtime.thread_check import check_room_for_threads

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import pykka
 
 from actorproc.core.locks.request import LockWaiter
+from actorproc.engine.end_waiters import OpenWait, settle_future
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.messages import (
     AddSlot,
@@ -23,6 +23,7 @@ from actorproc.engine.messages import (
     Described,
     Ending,
     EndListener,
+    EndWaiter,
     FindDangling,
     Glance,
     Gone,
@@ -42,11 +43,10 @@ from actorproc.engine.messages import (
     Subscribe,
     TakeMetrics,
     Unsubscribe,
-    WatchEnd,
     WatchEnds,
 )
 from actorproc.engine.pipeline.result_cache import ResultCache
-from actorproc.engine.reply_router import ReplyTable, SharedEnds, WaitingForEnds, pass_on, settle_future
+from actorproc.engine.reply_router import ReplyTable
 from actorproc.engine.runtime.inbox import CombiningInbox
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.engine.supervisor_actor import SupervisorActor
@@ -73,55 +73,53 @@ class Gateway:
         self._manager: pykka.ActorRef[ManagerActor] | None = None
         self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
         self._replies = ReplyTable()
-        self._ends = SharedEnds()
         self._recent_ends = ResultCache()
         self._is_succeeded = False
         """Another engine goes on with this store: those who wait for ends wait on."""
-        self._left_waiting = WaitingForEnds([], {})
+        self._left_waiting: list[OpenWait] = []
 
     def request(self, make: Callable[[int], Event]) -> Any:
         """Tell the manager an event that names a reply, and wait for the reply."""
         return self.ask(make).result()
 
-    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
-        """Tell the manager an event that names a reply; the future of the reply."""
+    def ask(
+        self, make: Callable[[int], Event], ends: Sequence[EndWaiter] = (), patience: Patience = Patience.CALL
+    ) -> Future[Any]:
+        """Tell the manager an event that names a reply; the future of the reply.
+
+        `ends` are told the ends of what the event submits, in its order; none of them is told if it is refused.
+        """
         number, future = self._replies.open()
+        if ends:
+            self._replies.promise(number, ends, patience)
         self._to_manager(make(number))
         return future
 
-    def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
-        """Have each of these futures told the end of its procedure, in one message."""
-        for _, future in ends:
-            self._replies.add(future)
-        self._to_manager(WatchEnds(tuple(ends)))
-
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
         """Have each of these listeners told the end of its procedure, or that the manager stopped, in one message."""
-        self._replies.listen(ends)
-        self._to_manager(WatchEnds(tuple(ends)))
+        self._watch(ends, Patience.CALL)
+
+    def _watch(self, ends: Sequence[tuple[str, EndWaiter]], patience: Patience) -> None:
+        self._replies.wait(ends, patience)
+        self._to_manager(WatchEnds(ends, patience))
 
     def leave_ends(self) -> None:
         """Let those who wait for ends of procedures wait on when it stops: `left_waiting` are for the next engine."""
         self._is_succeeded = True
 
-    def left_waiting(self) -> WaitingForEnds:
+    def left_waiting(self) -> list[OpenWait]:
         """Take the waits for ends that were open when it stopped; they are forgotten here."""
-        left, self._left_waiting = self._left_waiting, WaitingForEnds([], {})
+        left, self._left_waiting = self._left_waiting, []
         return left
 
-    def adopt(self, left: WaitingForEnds) -> None:
+    def adopt(self, left: list[OpenWait]) -> None:
         """Tell those who waited for ends when another engine on this store stopped."""
-        for id, patience, future in left.futures:
-            own = self._ends.of(
-                id, patience, partial(self._asked_with, future, partial(WatchEnd, id, patience=patience))
-            )
-            if own is not future:
-                own.add_done_callback(partial(pass_on, future))
-        self.hear_each([(id, listener) for listener, id in left.listeners.copy().items()])
+        for id, patience, waiter in left:
+            self._watch([(id, waiter)], patience)
 
     def _close_replies(self, why: ActorprocError) -> None:
         if self._is_succeeded:
-            self._left_waiting = self._replies.close_but_for(self._ends, why)
+            self._left_waiting = self._replies.close_but_for_ends(why)
         else:
             self._replies.close(why)
 
@@ -131,9 +129,12 @@ class Gateway:
 
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""
-        return self._ends.of(
-            id, patience, lambda: self._asked(self._to_manager, lambda future: WatchEnd(id, future, patience))
-        )
+        return self._replies.ends.shared(id, patience, lambda: self._watched(id, patience))
+
+    def _watched(self, id: str, patience: Patience) -> Future[Ending]:
+        future = self._replies.future_end(id, patience)
+        self._to_manager(WatchEnds(((id, future),), patience))
+        return future
 
     def glance(self, id: str) -> Described | None:
         """State of a procedure; None when it is unknown, or the manager does not answer within a second."""
@@ -238,9 +239,4 @@ class Gateway:
         future: Future[_T] = Future()
         self._replies.add(future)
         tell(make(future))
-        return future
-
-    def _asked_with(self, future: Future[_T], make: Callable[..., object]) -> Future[_T]:
-        self._replies.add(future)
-        self._to_manager(make(future=future))
         return future

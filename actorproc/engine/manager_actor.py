@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pykka
@@ -13,6 +13,7 @@ from actorproc.engine.callers.counters import Counters
 from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.callers.parked_waits import ParkedWaits
 from actorproc.engine.callers.requests import RequestHandler
+from actorproc.engine.end_waiters import settle_future
 from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
 from actorproc.engine.housekeeping.shutdown import Shutdown
 from actorproc.engine.manager_parts import ManagerParts
@@ -44,7 +45,6 @@ from actorproc.engine.messages import (
     TakeMetrics,
     Unsubscribe,
     Wake,
-    WatchEnd,
     WatchEnds,
 )
 from actorproc.engine.pipeline.batch import CommitBatch
@@ -52,7 +52,7 @@ from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
-from actorproc.engine.reply_router import Waiters, settle_future
+from actorproc.engine.reply_router import Promise
 from actorproc.engine.runtime.gc_pause import collector_paused, collector_paused_for
 from actorproc.engine.runtime.inbox import CombiningInbox, QuickActor
 from actorproc.engine.runtime.type_table import TypeTable
@@ -110,7 +110,6 @@ class ManagerActor(QuickActor):
         self._store = parts.store
         self._pool = parts.pool
         self._replies = parts.replies
-        self._waiters = Waiters()
         self._outage = StoreOutage(parts.clock)
         self._in_flight = InFlightTable()
         self._types = TypeTable(parts.definitions)
@@ -135,7 +134,7 @@ class ManagerActor(QuickActor):
             in_flight=self._in_flight,
             types=self._types,
             replies=parts.replies,
-            waiters=self._waiters,
+            keep_promise=self._keep_promise,
             recent_ends=parts.recent_ends,
             clock=parts.clock,
         )
@@ -174,7 +173,7 @@ class ManagerActor(QuickActor):
         self._parked_waits = ParkedWaits(
             pipeline=self._pipeline,
             store=parts.store,
-            waiters=self._waiters,
+            waiters=parts.replies.ends,
             clock=parts.clock,
             grace=parts.config.parked_grace,
             warn=self._change_feed.parked,
@@ -183,7 +182,7 @@ class ManagerActor(QuickActor):
             store=parts.store,
             pipeline=self._pipeline,
             in_flight=self._in_flight,
-            waiters=self._waiters,
+            waiters=parts.replies.ends,
             outage=self._outage,
             change_feed=self._change_feed,
             parked_waits=self._parked_waits,
@@ -250,8 +249,7 @@ class ManagerActor(QuickActor):
             ResultsTaken: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),
             Wake: lambda _: self._time.wake(in_trouble=self._outage.lasts),
-            WatchEnd: self._requests.watch,
-            WatchEnds: self._requests.watch_each,
+            WatchEnds: self._requests.watch,
             Subscribe: self._requests.subscribe,
             Unsubscribe: lambda message: self._change_feed.unsubscribe(message.subscription),
             TakeMetrics: self._requests.metrics,
@@ -376,6 +374,9 @@ class ManagerActor(QuickActor):
         else:
             with collector_paused_for(len(event.procedures)):
                 self._pipeline.handle(event)
+
+    def _keep_promise(self, ids: Sequence[str], promise: Promise) -> None:
+        self._requests.keep_promise(ids, promise)
 
     def _keep(self, event: Acknowledged | DeleteRequested | ResultsTaken) -> None:
         if self._outage.refuses:

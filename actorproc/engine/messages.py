@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from enum import IntEnum
 from typing import Any, Self
@@ -32,6 +33,7 @@ __all__ = [
     "Described",
     "Drain",
     "EndListener",
+    "EndWaiter",
     "Ending",
     "FindDangling",
     "Glance",
@@ -61,7 +63,6 @@ __all__ = [
     "TakeMetrics",
     "Unsubscribe",
     "Wake",
-    "WatchEnd",
     "WatchEnds",
     "WorkerStatus",
 ]
@@ -94,15 +95,16 @@ class EndListener:
     """Is told the end of one procedure, once: what a future of it is, without what a waiting thread needs."""
 
     __slots__ = ("_waiting",)
+    _waiting: dict[EndWaiter, tuple[str, Patience]]
 
     def heard(self, ending: Ending | None, error: BaseException | None) -> None:
         """Take the end, or why it will not come. Called with the manager's turn: it must return at once."""
         raise NotImplementedError
 
-    def wait_in(self, waiting: dict[EndListener, str], id: str) -> None:
+    def wait_in(self, waiting: dict[EndWaiter, tuple[str, Patience]], id: str, patience: Patience) -> None:
         """Stay in this table until the end of procedure `id` was heard."""
         self._waiting = waiting
-        waiting[self] = id
+        waiting[self] = id, patience
 
     def set_result(self, ending: Ending) -> None:
         """Tell it, unless it was told before."""
@@ -120,6 +122,10 @@ class EndListener:
         except KeyError:
             return False
         return True
+
+
+EndWaiter = Future[Ending] | EndListener
+"""Form of a wait for the end of a procedure."""
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -275,18 +281,11 @@ class LearnType(_Message, frozen=True):
     definition: Definition
 
 
-class WatchEnd(_Message, frozen=True):
-    """Tell `future` the `Ending` of this procedure, or why it cannot come, as far as `patience` says."""
-
-    id: str
-    future: Future[Ending] | EndListener
-    patience: Patience = Patience.CALL
-
-
 class WatchEnds(_Message, frozen=True):
-    """Tell each future the `Ending` of its procedure."""
+    """Tell each waiter the `Ending` of its procedure, or why it cannot come, as far as `patience` says."""
 
-    ends: tuple[tuple[str, Future[Ending] | EndListener], ...]
+    ends: Sequence[tuple[str, EndWaiter]]
+    patience: Patience = Patience.CALL
 
 
 class Glance(_Message, frozen=True):

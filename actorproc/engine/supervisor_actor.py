@@ -20,6 +20,7 @@ import msgspec
 import pykka
 
 from actorproc.config import Config
+from actorproc.engine.end_waiters import fail_future, settle_future
 from actorproc.engine.messages import (
     AddSlot,
     Booted,
@@ -33,7 +34,7 @@ from actorproc.engine.messages import (
     StandDown,
     Wake,
 )
-from actorproc.engine.reply_router import ReplyTable, fail_future, settle_future
+from actorproc.engine.reply_router import ReplyTable
 from actorproc.engine.runtime.clock import Alarm, Clock
 from actorproc.engine.runtime.inbox import QuickActor
 from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE, BootDeadlines

@@ -149,7 +149,7 @@ class CallQueue:
             self._start()
             self._unfinished[future] = None
         try:
-            self.receiver.watch(tree, [future], None)
+            self.receiver.watch(tree, [future])
         except BaseException:  # the manager was stopped meanwhile
             self._count_off((future,))
             raise
@@ -384,10 +384,7 @@ class CallQueue:
         """Submit these in one commit; False when the manager has no room for them. Raises any other refusal."""
         tree = self._manager._running()
         try:
-            reply = tree.ask(functools.partial(Submitted, tuple(news)))
-            # In the inbox right behind the submit: an end cannot come before a watch for it.
-            self.receiver.watch(tree, futures, reply)
-            refused = reply.exception()
+            refused = tree.ask(functools.partial(Submitted, tuple(news)), self.receiver.listeners(futures)).exception()
         except ManagerStopped as error:
             refused = error
         if isinstance(refused, ManagerStopped) and self._manager._successor is not None:
@@ -395,7 +392,7 @@ class CallQueue:
             tree = self._manager._running()
             if news[0].reuse is not None or tree.store.procedure(news[0].id) is None:
                 return self._submitted(news, futures)
-            self.receiver.watch(tree, futures, None)
+            self.receiver.watch(tree, futures)
             return True
         if refused is None or isinstance(refused, ManagerBusy):
             return refused is None
@@ -403,6 +400,7 @@ class CallQueue:
             # A call of the same id was under way: that one it is, whatever its arguments, as when it is there already.
             known = tree.store.procedure(news[0].id)
             if known is not None and known.type_name == Call.type_name:
+                self.receiver.watch(tree, futures)
                 return True
         raise refused
 

@@ -10,13 +10,11 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from typing import Any
 
 from actorproc.api.manager import ProcedureManager
 from actorproc.api.verbs.base import RunningEngine
 from actorproc.engine.messages import Ending, EndListener
-from actorproc.errors import UnknownProcedure
 from actorproc.executor.futures import DurableFuture
 from actorproc.executor.results import (
     CallBroken,
@@ -29,7 +27,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.procedure.authoring.call import Call
 from actorproc.procedure.values.error_text import in_words
 
-__all__ = ["AnyFuture", "EndReceiver", "Try"]
+__all__ = ["AnyFuture", "EndReceiver"]
 
 logger = logging.getLogger("actorproc")
 
@@ -37,9 +35,7 @@ _MOST_TOGETHER = 64
 """Ends that are delivered before it is looked whether all calls are over."""
 
 AnyFuture = DurableFuture[Any]
-Try = Future[Any]
-"""The reply to a submit."""
-_Arrival = tuple[AnyFuture, Ending | None, BaseException | None, Try | None]
+_Arrival = tuple[AnyFuture, Ending | None, BaseException | None]
 _Errand = Callable[[], object]
 
 
@@ -65,14 +61,20 @@ class EndReceiver:
         again.__cause__ = self._broken.__cause__
         return again
 
-    def watch(self, tree: RunningEngine, futures: list[AnyFuture], reply: Try | None) -> None:
-        """Hear of the ends of these; ``reply`` tells whether they were stored at all."""
+    def watch(self, tree: RunningEngine, futures: list[AnyFuture]) -> None:
+        """Hear of the ends of these, which are stored."""
+        tree.hear_each(
+            [(future.id, listener) for future, listener in zip(futures, self.listeners(futures), strict=True)]
+        )
+
+    def listeners(self, futures: list[AnyFuture]) -> list[EndListener]:
+        """Listeners to the ends of these."""
         put = self._arrivals.put
-        tree.hear_each([(future.id, _CallEnd(future, reply, put)) for future in futures])
+        return [_CallEnd(future, put) for future in futures]
 
     def refuse(self, future: AnyFuture, error: BaseException) -> None:
         """Its call will not be stored."""
-        self._arrivals.put((future, None, error, None))
+        self._arrivals.put((future, None, error))
 
     def do(self, errand: _Errand) -> None:
         """Have this done on a thread of its own."""
@@ -128,15 +130,10 @@ class EndReceiver:
         if not isinstance(arrival, tuple):
             _begin(arrival)
             return None
-        future, ending, error, reply = arrival
+        future, ending, error = arrival
         try:
-            if future.reuse is not None and reply is not None and reply.exception() is not None:
-                return None  # the end of the call that had the id before; the sender knows why that one it stays
             if ending is not None:
                 return future if self.deliver(future, ending) else None
-            # Unknown because its submit was refused: the sender knows why, and may be trying again.
-            if isinstance(error, UnknownProcedure) and reply is not None and reply.exception() is not None:
-                return None
             return future if _end(future, error=error) else None
         except BaseException as failure:
             logger.exception("the end of call %s could not be delivered", future.id)
@@ -164,15 +161,14 @@ def _begin(errand: _Errand) -> None:
 class _CallEnd(EndListener):
     """Hears the end of a call. It lets the future go then: the engine may hold it a moment longer than the caller."""
 
-    __slots__ = ("_future", "_put", "_reply")
+    __slots__ = ("_future", "_put")
 
-    def __init__(self, future: AnyFuture, reply: Try | None, put: Callable[[_Arrival], None]) -> None:
+    def __init__(self, future: AnyFuture, put: Callable[[_Arrival], None]) -> None:
         self._future: AnyFuture | None = future
-        self._reply = reply
         self._put = put
 
     def heard(self, ending: Ending | None, error: BaseException | None) -> None:
         """Pass it on to the receiver."""
         future, self._future = self._future, None
         assert future is not None
-        self._put((future, ending, error, self._reply))
+        self._put((future, ending, error))

@@ -12,7 +12,7 @@ from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.result_cache import ResultCache
-from actorproc.engine.reply_router import Waiters
+from actorproc.engine.reply_router import ReplyTable
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import StepToken, WorkerId
@@ -38,8 +38,8 @@ class ShortMessages:
 
 
 def dispatcher_of(**given: Any) -> CommandExecutor:
-    names = ("pool", "store", "replies", "waiters", "clock", "hire", "worker_table")
-    own = {"in_flight": InFlightTable(), "types": TypeTable(), "recent_ends": ResultCache()}
+    names = ("pool", "store", "clock", "keep_promise", "hire", "worker_table")
+    own = {"replies": ReplyTable(), "in_flight": InFlightTable(), "types": TypeTable(), "recent_ends": ResultCache()}
     parts: dict[str, Any] = dict.fromkeys(names) | own | given
     return CommandExecutor(**parts)
 
@@ -63,12 +63,12 @@ class OneEnd:
 
 def end_told(store: OneEnd) -> Future[Ending]:
     """What those who wait for the procedure are told when the core says that it has ended."""
-    waiters = Waiters()
+    replies = ReplyTable()
     future: Future[Ending] = Future()
-    waiters.add("p", future)
+    replies.ends.begin("p", future)
     batch = CommitBatch()
     batch.commands.append(Resolve("p", ProcedureState.SUCCESS))
-    dispatcher_of(store=store, waiters=waiters).act(batch)
+    dispatcher_of(store=store, replies=replies).act(batch)
     return future
 
 
@@ -102,6 +102,8 @@ def test_steps_are_asked_back_in_several_messages_when_one_would_be_too_long():
 
 def test_callers_are_told_when_everything_is_with_the_workers():
     class Both(ShortMessages):
+        ends = None
+
         def settle(self, number: int, _value: object) -> None:
             told.append((number, len(self.sent)))
 

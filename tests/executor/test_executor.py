@@ -718,14 +718,14 @@ def test_a_look_at_a_call_that_meets_the_stop_of_its_manager_leaves_nothing_to_w
     executor = ProcedureExecutor(manager)
     future = executor.submit(pow, 2, 5)
     assert future.result(30) == 32
-    listen = ReplyTable.listen
+    listen = ReplyTable.wait
 
-    def late(replies, listeners):
+    def late(replies, ends, patience):
         manager.stop()
-        listen(replies, listeners)
+        listen(replies, ends, patience)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ReplyTable, "listen", late)
+        patch.setattr(ReplyTable, "wait", late)
         with pytest.raises(ManagerStopped):
             executor.get(future.id)
     ending = threading.Thread(target=executor.shutdown, daemon=True)

@@ -17,11 +17,11 @@ from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import worker_loss
 from actorproc.core.scheduler import scaling
 from actorproc.engine.callers.requests import RequestHandler
+from actorproc.engine.end_waiters import fail_future
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.store_outage import StoreOutage
-from actorproc.engine.reply_router import fail_future
 from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.engine.workers.message_intake import MessageIntake
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler

@@ -21,6 +21,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, cast
 
 from actorproc.api.verbs.base import EngineVerbs, RunningEngine
+from actorproc.engine.end_waiters import fail_future
 from actorproc.errors import ManagerStopped
 from actorproc.model.messages.definitions import Definition
 from actorproc.store.base import ProcedureStore
@@ -137,4 +138,5 @@ class Succession(EngineVerbs):
             manager._successor = None
         self._predecessors.clear()
         why = ManagerStopped(f"the manager was stopped for another one that did not start: {error}")
-        cast("EngineTree", former._tree).left_waiting().fail(why)
+        for _, _, waiter in cast("EngineTree", former._tree).left_waiting():
+            fail_future(waiter, why)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol
 from actorproc.api.queries import Engine
 from actorproc.api.registration import Registration
 from actorproc.config import Config
-from actorproc.engine.messages import Described, Ending, EndListener, Patience
+from actorproc.engine.messages import Described, Ending, EndListener, EndWaiter, Patience
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import ActorprocError, ManagerStopped
@@ -40,12 +40,13 @@ class RunningEngine(Engine, Protocol):
         """Send an event that names a reply, and wait for the reply."""
         ...
 
-    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
-        """Send an event that names a reply; the future of the reply."""
-        ...
+    def ask(
+        self, make: Callable[[int], Event], ends: Sequence[EndWaiter] = (), patience: Patience = Patience.CALL
+    ) -> Future[Any]:
+        """Send an event that names a reply; the future of the reply.
 
-    def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
-        """Settle each of these futures with the end of its procedure."""
+        `ends` are told the ends of what the event submits, in its order; none of them is told if it is refused.
+        """
         ...
 
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
-from actorproc.api.handle import ProcedureHandle
+from actorproc.api.handle import ProcedureHandle, late
 from actorproc.api.verbs.base import RunningEngine
 from actorproc.api.verbs.inspect import InspectVerbs
 from actorproc.engine.arguments import (
@@ -23,6 +25,8 @@ from actorproc.engine.arguments import (
     epoch_seconds,
     pair,
 )
+from actorproc.engine.end_waiters import fail_as
+from actorproc.engine.messages import Ending, Patience
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.engine.runtime.gc_pause import collector_paused_for
 from actorproc.errors import ActorprocError, DuplicateProcedure, ResultTimeout, StateTooLarge
@@ -36,6 +40,14 @@ from actorproc.procedure.declaring.policies import Limits
 from actorproc.procedure.runtime.class_shipping import refuse_unloadable
 
 __all__ = ["SubmitVerbs", "checked_reuse"]
+
+
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_CALL, _PARKED = Patience.CALL, Patience.PARKED
+
+
+class _NotStored(TimeoutError):
+    """The time is up, and the store has not answered."""
 
 
 class _Options(NamedTuple):
@@ -124,7 +136,7 @@ class SubmitVerbs(InspectVerbs):
             limit_keys=limit_keys,
             on_existing=on_existing,
         )
-        self._submit_all((new,), None)
+        self._submit_all((new,))
         return ProcedureHandle(new.id, self)
 
     def _to_submit(
@@ -146,23 +158,41 @@ class SubmitVerbs(InspectVerbs):
         options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)
         return self._describe(procedure, id, options)
 
-    def _submit_all(self, news: tuple[NewProcedure, ...], patience: float | None) -> None:
+    def _submit_all(self, news: tuple[NewProcedure, ...]) -> None:
         """Submit, and return once all are durable.
 
         The manager compares a state with one stored under its id by their digests, for it runs no code of classes.
         Where these differ, or say nothing as the versions differ, the states are read here and compared by field.
         """
-        begun = time.monotonic()
         tree = self._running()
         try:
-            tree.ask(lambda reply: Submitted(news, reply)).result(patience)
-            return
+            tree.request(partial(Submitted, news))
         except DuplicateProcedure:
-            compared = tuple(self._compared(tree, new) for new in news)
-            if compared == news:
+            tree.request(partial(Submitted, self._all_compared(tree, news)))
+
+    def _all_compared(self, tree: RunningEngine, news: tuple[NewProcedure, ...]) -> tuple[NewProcedure, ...]:
+        """These, marked as compared; for the handler of a `DuplicateProcedure`, which is raised again if it is true."""
+        compared = tuple(self._compared(tree, new) for new in news)
+        if compared == news:
+            raise  # noqa: PLE0704 - as it says
+        return compared
+
+    def _submit_and_wait(self, new: NewProcedure, seconds: float | None, patience: Patience) -> Ending:
+        """Submit, and wait for the end: one message asks for both. Raises `TimeoutError`, or `_NotStored`."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            tree = self._running()
+            end: Future[Ending] = Future()
+            reply = tree.ask(partial(Submitted, (new,)), (end,), patience)
+            reply.add_done_callback(partial(fail_as, end))
+            try:
+                return end.result(None if until is None else max(0.0, until - time.monotonic()))
+            except DuplicateProcedure:
+                (new,) = self._all_compared(tree, (new,))
+            except TimeoutError:
+                if not reply.done():
+                    raise _NotStored from None
                 raise
-        left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
-        tree.ask(lambda reply: Submitted(compared, reply)).result(left)
 
     def _compared(self, tree: RunningEngine, new: NewProcedure) -> NewProcedure:
         """The same, marked as compared where the stored procedure of its id is the same submit.
@@ -242,7 +272,7 @@ class SubmitVerbs(InspectVerbs):
             return []
         with collector_paused_for(len(news)):  # while they are decided about and stored
             handles = [ProcedureHandle(new.id, self) for new in news]
-        self._submit_all(news, None)
+        self._submit_all(news)
         return handles
 
     def run(
@@ -271,19 +301,17 @@ class SubmitVerbs(InspectVerbs):
                 answered by then (a full disk), it may be stored and run later: `get` tells, by the given ``id``.
             ActorprocError: Any error of `submit` and `ProcedureHandle.result`.
         """
-        patience = waiting_seconds(timeout)
-        begun = time.monotonic()
+        seconds = waiting_seconds(timeout)
         new = self._to_submit(procedure, id, **options)
         try:
-            self._submit_all((new,), patience)
-        except TimeoutError:
+            ending = self._submit_and_wait(new, seconds, _PARKED if wait_parked else _CALL)
+        except _NotStored:
             reason = "the submit is not stored"
-            msg = (
-                f"the submit was not stored within {patience:g} s; it may be later: look by its id, or submit it again"
-            )
+            msg = f"the submit was not stored within {seconds:g} s; it may be later: look by its id, or submit it again"
             raise ResultTimeout(msg, id=id or "", reason=reason) from None
-        left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
-        return ProcedureHandle(new.id, self)._result(left, wait_parked=wait_parked, asked=timeout)
+        except TimeoutError:
+            raise late(new.id, timeout, self._glance(new.id)) from None
+        return ProcedureHandle(new.id, self)._unpack(ending)
 
     def _options(
         self,

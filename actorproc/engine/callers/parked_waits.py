@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from actorproc.core.state.standstill import Parked
+from actorproc.engine.end_waiters import EndWaiters
 from actorproc.engine.messages import Patience
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
-from actorproc.engine.reply_router import Waiters
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, ProcedureParked, ProcedureQuarantined, StoreDamaged
 from actorproc.model.rows.records import ProcedureRecord
@@ -56,7 +56,7 @@ class ParkedWaits:
         *,
         pipeline: CommitPipeline,
         store: ProcedureStore,
-        waiters: Waiters,
+        waiters: EndWaiters,
         clock: Clock,
         grace: float,
         warn: Callable[[ProcedureRecord, str], None],

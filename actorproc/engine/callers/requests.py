@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -12,10 +12,12 @@ from actorproc.core.state.phases import last_phase
 from actorproc.engine.callers.change_feed import ChangeFeed
 from actorproc.engine.callers.counters import Counters
 from actorproc.engine.callers.parked_waits import ParkedWaits, quarantined
+from actorproc.engine.end_waiters import EndWaiters, fail_future, settle_future
 from actorproc.engine.messages import (
     Describe,
     Described,
     Ending,
+    EndWaiter,
     FindDangling,
     Glance,
     ListWaiters,
@@ -25,13 +27,12 @@ from actorproc.engine.messages import (
     ReportStatus,
     Subscribe,
     TakeMetrics,
-    WatchEnd,
     WatchEnds,
 )
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
-from actorproc.engine.reply_router import Waiters, fail_future, settle_future
+from actorproc.engine.reply_router import Promise
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.rows.records import ProcedureRecord
@@ -56,7 +57,7 @@ class RequestHandler:
         store: ProcedureStore,
         pipeline: CommitPipeline,
         in_flight: InFlightTable,
-        waiters: Waiters,
+        waiters: EndWaiters,
         outage: StoreOutage,
         change_feed: ChangeFeed,
         parked_waits: ParkedWaits,
@@ -78,39 +79,45 @@ class RequestHandler:
         self._halted = 0
         """Procedures of the core that stood still because of damage when it was looked last."""
 
-    def watch(self, message: WatchEnd) -> None:
-        """Tell the procedure's end now, or when it comes; while the store cannot be asked, later."""
+    def watch(self, message: WatchEnds) -> None:
+        """Tell each waiter the end of its procedure now, or when it comes; while the store cannot be asked, later."""
         if self._outage.lasts:
             self._outage.defer(message)
-            return
-        try:
-            self._watch(message)
-        except StoreDamaged as error:
-            fail_future(message.future, error)
+        else:
+            self.watch_each(message.ends, message.patience)
 
-    def _watch(self, message: WatchEnd) -> None:
-        live = self._pipeline.core.view(message.id)
+    def keep_promise(self, ids: Sequence[str], promise: Promise) -> None:
+        """Begin the waits for the ends of what was submitted, and is durable now."""
+        ends = list(zip(ids, promise.waiters, strict=True))
+        self._waiters.keep(ends, promise.patience)
+        self.watch_each(ends, promise.patience)
+
+    def watch_each(self, ends: Iterable[tuple[str, EndWaiter]], patience: Patience) -> None:
+        """As `watch`, while the store can be asked."""
+        for id, waiter in ends:
+            try:
+                self._watch(id, waiter, patience)
+            except StoreDamaged as error:
+                fail_future(waiter, error)
+
+    def _watch(self, id: str, waiter: EndWaiter, patience: Patience) -> None:
+        live = self._pipeline.core.view(id)
         if live is not None and live.state not in TERMINAL:
-            self._waiters.add(message.id, message.future, message.patience)
+            self._waiters.begin(id, waiter, patience)
             self._parked_waits.watched(live)
             return
         # The store is asked, not the core: an end that is decided but not committed has not happened yet.
-        ended = self._store.ending(message.id)
+        ended = self._store.ending(id)
         if ended is not None:
-            settle_future(message.future, Ending.of(*ended))
-        elif (damage := self._pipeline.core.damage_of(message.id)) is not None:
-            self._waiters.add(message.id, message.future, message.patience)
-            self._tell_damage(message.id, damage)  # its end would never come
-        elif (unfinished := live or self._store.procedure(message.id)) is not None:
-            self._waiters.add(message.id, message.future, message.patience)
+            settle_future(waiter, Ending.of(*ended))
+        elif (damage := self._pipeline.core.damage_of(id)) is not None:
+            self._waiters.begin(id, waiter, patience)
+            self._tell_damage(id, damage)  # its end would never come
+        elif (unfinished := live or self._store.procedure(id)) is not None:
+            self._waiters.begin(id, waiter, patience)
             self._parked_waits.watched(unfinished)
         else:
-            fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))
-
-    def watch_each(self, message: WatchEnds) -> None:
-        """As `watch`, for many at once."""
-        for id, future in message.ends:
-            self.watch(WatchEnd(id, future))
+            fail_future(waiter, UnknownProcedure(f"no procedure has the id {id!r}"))
 
     def look_at_damage(self) -> None:
         """Damage may have been met since the last call: who waits for what stands still now is told."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from actorproc.engine.end_waiters import settle_future
 from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
 from actorproc.engine.messages import Drain, Halt
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
-from actorproc.engine.reply_router import ReplyTable, settle_future
+from actorproc.engine.reply_router import ReplyTable
 from actorproc.errors import OutcomeUnknown
 from actorproc.workers.protocol.frames import TakeBackSteps
 

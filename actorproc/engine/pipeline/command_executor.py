@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
 from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.engine.pipeline.state_cache import StateCache
-from actorproc.engine.reply_router import ReplyTable, Waiters
+from actorproc.engine.reply_router import Promise, ReplyTable
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
@@ -76,9 +77,9 @@ class CommandExecutor:
         in_flight: InFlightTable,
         types: TypeTable,
         replies: ReplyTable,
-        waiters: Waiters,
         recent_ends: ResultCache,
         clock: Clock,
+        keep_promise: Callable[[Sequence[str], Promise], None],
         hire: Callable[[str], None],
         worker_table: Callable[[AddSlot | RetireSlot], None],
     ) -> None:
@@ -89,7 +90,9 @@ class CommandExecutor:
         self._in_flight = in_flight
         self._types = types
         self._replies = replies
-        self._waiters = waiters
+        self._waiters = replies.ends
+        self._keep_promise = keep_promise
+        """Begins the waits for the ends of what was submitted."""
         self._clock = clock
         self.hands_out = True
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
@@ -228,7 +231,9 @@ class CommandExecutor:
         if command.error is not None:
             self._replies.fail(command.reply, command.error)
         else:
-            self._replies.settle(command.reply, command.value)
+            promise = self._replies.settle(command.reply, command.value)
+            if promise is not None:
+                self._keep_promise(cast("tuple[str, ...]", command.value), promise)
 
     def _resolve(self, command: Resolve, batch: CommitBatch) -> None:
         if command.id not in self._waiters:

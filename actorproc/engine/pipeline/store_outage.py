@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.engine.messages import CommitFailed, StorageTrouble, WatchEnd
+from actorproc.engine.messages import CommitFailed, StorageTrouble, WatchEnds
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.messages.events import ReloadBegan, Resized, WorkerLost, WorkerReady
@@ -13,7 +13,7 @@ __all__ = ["Late", "StoreOutage"]
 
 logger = engine_logger("actorproc")
 
-Late = WatchEnd | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
+Late = WatchEnds | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
 """Messages that read the store, or that say of workers what must stay in order with their answers."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actorproc.engine.messages import Ending, EndListener, Patience, SweepDue, WatchEnd
+from actorproc.engine.messages import Ending, EndListener, Patience, SweepDue, WatchEnds
 from actorproc.errors import ProcedureParked, StorageUnavailable
 from actorproc.model.messages.events import Published, ReloadBegan, Resized, Submitted
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
@@ -138,8 +138,8 @@ class Callers:
         number = self._next_call()
         self.handles[number] = id
         handle = _Handle(self, number)
-        self.host.replies.listen([(id, handle)])
-        self.host.tell(WatchEnd(id, handle, patience))
+        self.host.replies.wait([(id, handle)], patience)
+        self.host.tell(WatchEnds(((id, handle),), patience))
 
     def heard(self, number: int, ending: Ending | None, error: BaseException | None) -> None:
         """A handle was told the end of its procedure. Each of these procedures comes to one, and stays for good."""
