@@ -281,6 +281,11 @@ class RecordStore(Protocol):
         ...
 
     @property
+    def store_id(self) -> str:
+        """The name that the store was given when it was made, a UUID. A backup has one of its own."""
+        ...
+
+    @property
     def copied_from(self) -> str | None:
         """The `store_id` of the store of which this one began as a backup; None when it did not."""
         ...

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from actorproc.testing.inline import InlineManager, VirtualClock
     from actorproc.testing.survival import SurvivalReport
 
+pytest.register_assert_rewrite("actorproc.testing.store_suite", "actorproc.testing.pool_suite")
+
 _IMPORTER: pytest.StashKey[Importer] = pytest.StashKey()
 
 __all__ = ["inline_manager", "make_inline_manager", "survives_crashes", "survives_deploy", "virtual_clock"]

@@ -17,15 +17,15 @@ from actorproc.store.lmdb.environment import open_databases
 from actorproc.store.lmdb.store import LmdbReader
 from actorproc.store.rows.layout import STORE_ID
 from actorproc.store.rows.tables import Table
+from actorproc.testing.store_suite import Writes
 from tests.kit.stores import opened
-from tests.store.conftest import head
 
 PAGE = 4096
 
 
 def one_step(number):
     """The commit of a lone procedure's next step, in a store with others beside it."""
-    record = head("p-000007", 7)
+    record = Writes.head("p-000007", 7)
     was = Was(record.state, record.due_at, record.finished_at)
     step = StepRecord(procedure=record.id, number=number, kind=StepKind.STEP, at=1.0, state=b"s" * 60)
     return [PutStep(step), PutProcedure(record, was)]
@@ -33,7 +33,7 @@ def one_step(number):
 
 def made(path, **options):
     store = opened(path, **options)
-    store.commit([PutProcedure(head(f"p-{seq:06}", seq), None) for seq in range(1, 65)], 1, 1)
+    store.commit([PutProcedure(Writes.head(f"p-{seq:06}", seq), None) for seq in range(1, 65)], 1, 1)
     return store
 
 

@@ -1,0 +1,44 @@
+"""Fixtures that every part of the store suite uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.store.base import ProcedureStore
+from actorproc.testing.store_suite.writes import Writes
+
+__all__ = ["MakeStore", "SuiteFixtures", "ids"]
+
+MakeStore = Callable[[], ProcedureStore]
+"""Makes an object over the rows of one test: empty at first, and at each further call those of before."""
+
+
+def ids(heads: Iterable[ProcedureRecord]) -> list[str]:
+    """The ids of heads, in their order."""
+    return [head.id for head in heads]
+
+
+class SuiteFixtures:
+    """Fixtures of the store suite. An author's class overrides `make_store`."""
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        """A function that makes a store of no rows; called again, a second object over the same rows."""
+        msg = f"{type(self).__name__} needs a fixture `make_store`: see actorproc.testing.store_suite"
+        raise NotImplementedError(msg)
+
+    @pytest.fixture
+    def store(self, make_store: MakeStore) -> Iterator[ProcedureStore]:
+        """An owned store of no rows, with epoch 1."""
+        made = make_store()
+        assert made.own() == 1
+        yield made
+        made.close()
+
+    @pytest.fixture
+    def make(self) -> type[Writes]:
+        """Writes by short names."""
+        return Writes

@@ -1,0 +1,181 @@
+"""Queries of a store: scans, trees, finished roots, and loading."""
+
+# A record that is missing fails its test, and lists of other kinds are compared as empty ones.
+# mypy: disable-error-code="comparison-overlap,union-attr"
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actorproc.errors import UnknownProcedure
+from actorproc.model.rows.records import (
+    ProcedureRecord,
+)
+from actorproc.model.states import ProcedureState
+from actorproc.store.base import ProcedureStore
+from actorproc.testing.store_suite.base import SuiteFixtures, ids
+from actorproc.testing.store_suite.writes import Writes
+
+__all__ = ["QueryCases"]
+
+SUCCESS, WAITING, RUNNABLE = ProcedureState.SUCCESS, ProcedureState.WAITING, ProcedureState.RUNNABLE
+
+
+class QueryCases(SuiteFixtures):
+    """Queries give what matches, in order."""
+
+    def test_index_rows_follow_the_state_of_a_procedure(self, store: ProcedureStore, make: type[Writes]) -> None:
+        write, waiting = make.change(make.head("a", 1), state=WAITING)
+        store.commit([make.new("a", 1), make.new("b", 2)], 1)
+
+        store.commit([write], 1)
+
+        assert ids(store.scan(state=RUNNABLE)) == ["b"]
+        assert ids(store.scan(state=WAITING)) == ["a"]
+        store.commit([make.change(waiting, state=SUCCESS, finished_at=9.0)[0]], 1)
+        assert ids(store.scan(state=WAITING)) == []
+        assert ids(store.scan(state=SUCCESS)) == ["a"]
+
+    def test_finished_roots_come_in_the_order_in_which_they_finished(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        for name, seq, root, at in [("a", 1, "a", 30.0), ("b", 2, "b", 10.5), ("c", 3, "b", 5.0), ("d", 4, "d", 20.0)]:
+            store.commit([make.new(name, seq, root=root, state=SUCCESS, finished_at=at)], 1)
+
+        assert store.finished() == [("b", 10.5), ("d", 20.0), ("a", 30.0)]
+        assert store.finished(limit=1) == [("b", 10.5)]
+        assert store.finished(before=20.0) == [("b", 10.5)]
+        assert store.finished(limit=0) == []
+
+    def test_a_procedure_that_runs_again_is_no_longer_finished(self, store: ProcedureStore, make: type[Writes]) -> None:
+        failed = make.head("a", 1, state=ProcedureState.FAILED, finished_at=5.0)
+        store.commit([make.put(failed)], 1)
+
+        store.commit([make.change(failed, state=RUNNABLE, finished_at=None, run=2)[0]], 1)
+
+        assert store.finished() == []
+        assert ids(store.load().procedures) == ["a"]
+
+    @pytest.fixture
+    def crowd(self, store: ProcedureStore, make: type[Writes]) -> list[ProcedureRecord]:
+        """700 procedures: every third of another type, every fifth tagged, every seventh finished."""
+        heads = [
+            make.head(
+                f"p{n}",
+                n,
+                type_name="b" if n % 3 == 0 else "a",
+                tags=("five",) if n % 5 == 0 else (),
+                state=SUCCESS if n % 7 == 0 else RUNNABLE,
+            )
+            for n in range(1, 701)
+        ]
+        store.commit([make.put(head) for head in heads], 1)
+        return heads
+
+    @pytest.mark.parametrize("reverse", [False, True])
+    @pytest.mark.parametrize("after", [None, "p3", "p256", "p257", "p700"])
+    @pytest.mark.parametrize(
+        "filters",
+        [
+            {},
+            {"state": RUNNABLE},
+            {"state": SUCCESS},
+            {"type_name": "b"},
+            {"tag": "five"},
+            {"tag": "none"},
+            {"root": "p12"},
+            {"state": SUCCESS, "type_name": "a"},
+            {"state": RUNNABLE, "type_name": "b", "tag": "five"},
+        ],
+    )
+    def test_a_scan_gives_what_matches_in_submit_order(
+        self,
+        store: ProcedureStore,
+        crowd: list[ProcedureRecord],
+        filters: dict[str, Any],
+        after: str | None,
+        reverse: bool,
+    ) -> None:
+        found = ids(store.scan(**filters, after=after, reverse=reverse))
+
+        seq = int(after[1:]) if after else None
+        expected = [
+            head.id
+            for head in crowd
+            if filters.get("state") in (None, head.state)
+            and filters.get("type_name") in (None, head.type_name)
+            and filters.get("root") in (None, head.root)
+            and (filters.get("tag") is None or filters["tag"] in head.tags)
+            and (seq is None or (head.seq < seq if reverse else head.seq > seq))
+        ]
+        assert found == (expected[::-1] if reverse else expected)
+
+    def test_a_scan_after_an_unknown_id_is_refused_at_once(self, store: ProcedureStore) -> None:
+        with pytest.raises(UnknownProcedure, match="nobody"):
+            store.scan(after="nobody")
+
+    def test_the_store_can_be_written_while_a_scan_is_half_read(
+        self, store: ProcedureStore, crowd: list[ProcedureRecord], make: type[Writes]
+    ) -> None:
+        scan = store.scan()
+        first = next(scan)
+
+        store.commit([make.change(crowd[600], state=WAITING)[0], make.new("late", 701)], 1)
+
+        rest = list(scan)
+        assert ids([first, *rest]) == [head.id for head in crowd] + ["late"]
+        assert rest[599].state is WAITING
+
+    def test_a_tree_is_its_root_and_all_below_in_submit_order(self, store: ProcedureStore, make: type[Writes]) -> None:
+        store.commit([make.new("r", 5), make.new("x", 6), make.new("c", 300, root="r"), make.new("b", 7, root="r")], 1)
+
+        assert ids(store.tree("r")[0]) == ["r", "b", "c"]
+        assert ids(store.scan(root="r")) == ["r", "b", "c"]
+        assert store.tree("nobody") == ([], [])
+
+    def test_loading_leaves_out_finished_trees_and_keeps_finished_members_of_live_ones(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        store.commit([make.new("done", 1, state=SUCCESS), make.new("done-child", 2, root="done", state=SUCCESS)], 1)
+        live = make.new("live", 3, children=1)
+        store.commit([live, make.new("ended", 4, root="live", parent="live", state=SUCCESS)], 1)
+        store.commit([make.undo("live", 1), make.undo("done", 1)], 1)
+
+        snapshot = store.load()
+
+        assert ids(snapshot.procedures) == ["live", "ended"]
+        assert [unit.root for unit in snapshot.units] == ["live"]
+
+    def test_loading_keeps_a_tree_in_which_a_child_outlives_its_root(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        store.commit([make.new("root", 1, state=SUCCESS), make.new("left", 2, root="root", parent="root")], 1)
+
+        assert ids(store.load().procedures) == ["root", "left"]
+
+    def test_loading_gives_trees_interleaved_in_submit_order(self, store: ProcedureStore, make: type[Writes]) -> None:
+        store.commit([make.new("a", 1), make.new("b", 2), make.new("a1", 3, root="a"), make.new("b1", 4, root="b")], 1)
+
+        assert ids(store.load().procedures) == ["a", "b", "a1", "b1"]
+
+    def test_tickets_go_on_after_the_highest_stored_one(self, store: ProcedureStore, make: type[Writes]) -> None:
+        store.commit([make.new("a", 1, ticket=7), make.new("b", 2, ticket=3)], 1)
+
+        assert store.load().next_ticket == 8
+
+    def test_the_ending_of_a_procedure_is_its_head_and_its_closing_record(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        new = make.new("a", 1)
+        write, ended = make.change(new.record, state=SUCCESS, records=2, finished_at=3.0)
+        store.commit([new, make.step("a", 1)], 1)
+
+        assert store.ending("a") is None
+        assert store.ending("nobody") is None
+
+        closing = make.step("a", 2)
+        store.commit([closing, write], 1)
+
+        assert store.ending("a") == (ended, closing.record)

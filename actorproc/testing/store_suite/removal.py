@@ -1,0 +1,168 @@
+"""Retention in a store: finish times, trees that are removed in parts, compaction."""
+
+# A record that is missing fails its test, and lists of other kinds are compared as empty ones.
+# mypy: disable-error-code="comparison-overlap,union-attr"
+
+from __future__ import annotations
+
+import pytest
+
+from actorproc.model.rows.records import (
+    AcknowledgementRecord,
+    ProcedureRecord,
+    RemovalRecord,
+)
+from actorproc.model.rows.writes import (
+    DeleteAcknowledgement,
+    DeleteProcedure,
+    DeleteRemoval,
+    PutAcknowledgement,
+    PutRemoval,
+)
+from actorproc.model.states import ProcedureState
+from actorproc.store.base import ProcedureStore
+from actorproc.testing.store_suite.base import SuiteFixtures, ids
+from actorproc.testing.store_suite.writes import Writes
+
+__all__ = ["RemovalCases"]
+
+SUCCESS, FAILED = ProcedureState.SUCCESS, ProcedureState.FAILED
+
+
+class RemovalCases(SuiteFixtures):
+    """Trees leave in parts, and completely."""
+
+    @pytest.fixture
+    def tree(self, store: ProcedureStore, make: type[Writes]) -> list[ProcedureRecord]:
+        """A finished root "r" with three children, and a finished root "s"."""
+        heads = [make.head("r", 1, state=SUCCESS, finished_at=20.0)]
+        heads += [
+            make.head(f"c{n}", 1 + n, root="r", parent="r", state=SUCCESS, finished_at=10.0 + n) for n in (1, 2, 3)
+        ]
+        heads.append(make.head("s", 9, state=SUCCESS, finished_at=30.0))
+        store.commit([make.put(head) for head in heads] + [make.step(head.id, 1) for head in heads], 1)
+        return heads
+
+    def test_finished_roots_are_read_on_from_any_of_them_in_both_directions(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        ends = {"a": 1.0, "b": 2.0, "c": 2.0, "d": 3.5}
+        store.commit(
+            [make.new(name, n, state=SUCCESS, finished_at=at) for n, (name, at) in enumerate(ends.items(), 1)], 1
+        )
+
+        assert store.finished(after=("b", 2.0)) == [("c", 2.0), ("d", 3.5)]
+        assert store.finished(after=("b", 2.0), limit=1) == [("c", 2.0)]
+        assert store.finished(after=("b", 2.0), before=3.0) == [("c", 2.0)]
+        assert store.finished(reverse=True) == [("d", 3.5), ("c", 2.0), ("b", 2.0), ("a", 1.0)]
+        assert store.finished(reverse=True, after=("c", 2.0), limit=1) == [("b", 2.0)]
+        assert store.finished(reverse=True, before=2.0) == [("a", 1.0)]
+        assert store.finished(after=("d", 3.5)) == []
+
+    def test_only_roots_are_listed_as_finished(self, store: ProcedureStore, tree: list[ProcedureRecord]) -> None:
+        assert store.finished() == [("r", 20.0), ("s", 30.0)]
+
+    def test_a_finished_tree_is_read_root_first_and_says_whether_that_was_all(
+        self, store: ProcedureStore, tree: list[ProcedureRecord], make: type[Writes]
+    ) -> None:
+        whole = store.finished_tree("r", 4)
+        part = store.finished_tree("r", 2)
+
+        assert ids(whole.members) == ["r", "c1", "c2", "c3"]
+        assert (whole.more, whole.units) == (False, False)
+        assert ids(part.members) == ["r", "c1"]
+        assert part.more
+        assert store.finished_tree("nobody", 4) is None
+        assert store.finished_tree("c1", 4) is None
+        store.commit([make.undo("r", 1)], 1)
+        assert store.finished_tree("r", 1).units
+
+    def test_a_tree_marked_as_removed_is_seen_by_nobody_and_the_others_are(
+        self, store: ProcedureStore, tree: list[ProcedureRecord]
+    ) -> None:
+        store.commit([PutRemoval(RemovalRecord("r", 40.0))], 1)
+
+        assert store.procedure("r") is store.procedure("c2") is None
+        assert store.procedure("c2", removed=True) == tree[2]
+        assert store.tree("r") == ([], [])
+        assert store.finished_tree("r", 10) is None
+        assert store.finished() == store.finished(reverse=True) == [("s", 30.0)]
+        assert ids(store.scan()) == ids(store.scan(state=SUCCESS)) == ids(store.scan(reverse=True)) == ["s"]
+        assert list(store.scan(root="r")) == []
+        assert [row.root for row in store.load().removals] == ["r"]
+        assert store.load().damage == []
+
+    def test_a_removal_goes_on_with_the_latest_members_until_nothing_is_left(
+        self, store: ProcedureStore, tree: list[ProcedureRecord]
+    ) -> None:
+        store.commit([PutRemoval(RemovalRecord("r", 40.0))], 1)
+
+        seen = []
+        more = True
+        while more:
+            members, more = store.removed_members("r", 3)
+            seen += ids(members)
+            last = [] if more else [DeleteRemoval("r")]
+            store.commit([*(DeleteProcedure(member) for member in members), *last], 1)
+
+        assert seen == ["c3", "c2", "c1", "r"]
+        assert store.procedure("r", removed=True) is store.procedure("c1", removed=True) is None
+        assert store.removed_members("r", None) == ([], False)
+        assert store.load().removals == store.load().damage == []
+        assert store.steps("r") == store.steps("c1") == []
+        assert ids(store.scan()) == ["s"]
+
+    def test_an_id_is_free_once_its_tree_is_removed(
+        self, store: ProcedureStore, tree: list[ProcedureRecord], make: type[Writes]
+    ) -> None:
+        store.commit([DeleteProcedure(member) for member in reversed(store.finished_tree("r", 10).members)], 1)
+
+        store.commit([make.new("r", 10), make.new("c1", 11)], 1)
+
+        assert ids(store.scan()) == ["s", "r", "c1"]
+        assert store.finished() == [("s", 30.0)]
+        assert store.load().damage == []
+
+    def test_an_acknowledgement_is_kept_until_it_is_taken_back_or_its_root_goes(
+        self, store: ProcedureStore, tree: list[ProcedureRecord]
+    ) -> None:
+        store.commit(
+            [PutAcknowledgement(AcknowledgementRecord(name, at)) for name, at in (("s", 41.0), ("r", 40.0))], 1
+        )
+        assert [(row.root, row.at) for row in store.load().acknowledgements] == [("r", 40.0), ("s", 41.0)]
+
+        store.commit([DeleteAcknowledgement("s")], 1)
+        assert [row.root for row in store.load().acknowledgements] == ["r"]
+
+        store.commit([DeleteProcedure(tree[0])], 1)
+        assert store.load().acknowledgements == []
+
+    def test_a_root_that_finishes_a_second_time_has_one_finish_time(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        write, failed = make.change(make.head("a", 1), state=FAILED, finished_at=5.0)
+        store.commit([make.new("a", 1), write], 1)
+        write, again = make.change(failed, state=ProcedureState.RUNNABLE, finished_at=None)
+        store.commit([write], 1)
+        store.commit([make.change(again, state=SUCCESS, finished_at=9.0)[0]], 1)
+
+        assert store.finished() == [("a", 9.0)]
+
+    def test_compacting_changes_nothing_that_is_stored_and_the_store_goes_on(
+        self, store: ProcedureStore, tree: list[ProcedureRecord], make: type[Writes]
+    ) -> None:
+        store.commit([make.lock("x", "r"), make.poison("y"), make.event("r", 1), make.note("r", 1, "k")], 1)
+        before = (list(store.scan()), store.locks(), store.poisons(), store.events("r"), store.store_id)
+
+        report = store.compact()
+
+        assert report.before >= report.after > 0
+        assert (list(store.scan()), store.locks(), store.poisons(), store.events("r"), store.store_id) == before
+        store.commit([make.new("later", 20)], 1, batch=1)
+        assert store.procedure("later").seq == 20
+        store.reopen()
+        assert store.load().epoch == 1
+        assert store.load().batch == 1
+
+    def test_a_store_is_nobodys_copy_unless_it_is(self, store: ProcedureStore) -> None:
+        assert store.copied_from is None

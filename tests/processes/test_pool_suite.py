@@ -1,0 +1,35 @@
+"""The conformance suite of pools finds every planted fault, and none in a sound pool."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.kit.suites import ROOT, failures_by_class, run_pytest
+from tests.processes.broken_pools import BROKEN, SOUND
+
+
+def test_each_planted_fault_fails_the_suite_and_a_sound_pool_passes(tmp_path):
+    tests, failures = failures_by_class("tests/processes/broken_pools.py", tmp_path)
+
+    assert len(BROKEN) >= 15
+    assert [failures[kind.__name__] for kind in SOUND] == [0]
+    assert [kind.__name__ for kind in BROKEN if not failures[kind.__name__]] == []
+    assert len({tests[kind.__name__] for kind in SOUND + BROKEN}) == 1, "each ran the whole suite"
+
+
+def test_a_suite_without_a_pool_says_what_it_needs(tmp_path):
+    (tmp_path / "test_forgotten.py").write_text(
+        "from actorproc.testing.pool_suite import PoolSuite\nclass TestMine(PoolSuite):\n    pass\n"
+    )
+
+    ended = run_pytest("--tb=line", "-k", "boots", cwd=tmp_path)
+
+    assert ended.returncode == 1
+    assert "TestMine needs a fixture `make_pool`" in ended.stdout
+
+
+def test_workers_that_load_the_steps_of_the_suite_load_no_pytest():
+    code = "import sys, actorproc.testing.pool_suite.steps; sys.exit('pytest' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
