@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.suites import run_pytest
+
 ROOT = Path(__file__).parents[2]
 EXPECTED = [
     "5",
@@ -121,7 +123,7 @@ print(sorted({line.kind for line in Journal("journal").lines()}))
 
 @pytest.mark.processes
 def test_the_programs_of_the_page_about_tests_run_as_they_stand(tmp_path):
-    crashes, _deploy, move, judge = programs_in("docs/testing.md")
+    crashes, _deploy, _suites, move, judge = programs_in("docs/testing.md")
     (tmp_path / "page.py").write_text(f"{crashes}\n{move}\n{MOVED}\n{judge}")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
@@ -135,6 +137,16 @@ def test_the_programs_of_the_page_about_tests_run_as_they_stand(tmp_path):
         "['Sell.take (step 1)']",
         "['acknowledged', 'effect', 'enter', 'exit', 'submitted']",
     ]
+
+
+def test_the_suites_that_the_page_about_tests_shows_pass_as_they_stand(tmp_path):
+    _crashes, _deploy, suites, _move, _judge = programs_in("docs/testing.md")
+    (tmp_path / "test_page.py").write_text(suites)
+
+    ended = run_pytest("-W", "error", cwd=tmp_path)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert int(re.search(r"^(\d+) passed", ended.stdout, re.MULTILINE)[1]) > 150
 
 
 @pytest.mark.processes
