@@ -19,7 +19,7 @@ from actorproc.api.verbs.async_life import AsyncLife
 from actorproc.api.verbs.base import RunningEngine
 from actorproc.api.verbs.maintenance import MaintenanceVerbs
 from actorproc.api.verbs.operator import OperatorVerbs
-from actorproc.api.verbs.register import Registering
+from actorproc.api.verbs.register import RegisterVerbs
 from actorproc.api.verbs.reload import ReloadVerbs
 from actorproc.api.verbs.repair import RepairVerbs
 from actorproc.api.verbs.scale import ScaleVerbs
@@ -74,7 +74,7 @@ class ProcedureManager(
     MaintenanceVerbs,
     ScaleVerbs,
     ReloadVerbs,
-    Registering,
+    RegisterVerbs,
     AsyncLife,
     Succession,
 ):

@@ -22,7 +22,7 @@ from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_port import StorePort
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.clock import SystemClock
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import ManagerStopped, StorageUnavailable
@@ -53,7 +53,7 @@ class StoppedEngine:
         self.store = LmdbStore(directory, role="command", allow_any_filesystem=config.allow_any_filesystem)
         self._epoch = 0
         self._lock = threading.RLock()
-        self._replies = ReplyTable()
+        self._replies = ReplyRouter()
         self._types = TypeTable()
         self._committed: list[int] = []
         self._pipeline: CommitPipeline | None = None

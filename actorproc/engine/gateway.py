@@ -46,7 +46,7 @@ from actorproc.engine.messages import (
     WatchEnds,
 )
 from actorproc.engine.pipeline.result_cache import ResultCache
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.inbox import CombiningInbox
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.engine.supervisor_actor import SupervisorActor
@@ -72,7 +72,7 @@ class Gateway:
     def __init__(self) -> None:
         self._manager: pykka.ActorRef[ManagerActor] | None = None
         self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
-        self._replies = ReplyTable()
+        self._replies = ReplyRouter()
         self._recent_ends = ResultCache()
         self._is_succeeded = False
         """Another engine goes on with this store: those who wait for ends wait on."""

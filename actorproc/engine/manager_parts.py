@@ -10,7 +10,7 @@ from actorproc.config import Config
 from actorproc.engine.messages import AddSlot, Gone, RetireSlot
 from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.engine.pipeline.store_port import StorePort
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import Alarm, Clock
 from actorproc.errors import (
@@ -35,7 +35,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     store: ProcedureStore
     store_port: StorePort
     pool: WorkerPool
-    replies: ReplyTable
+    replies: ReplyRouter
     recent_ends: ResultCache
     callback_thread: CallbackThread
     snapshot: RecoverySnapshot

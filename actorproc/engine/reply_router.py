@@ -15,7 +15,7 @@ from actorproc.engine.end_waiters import EndWaiters, OpenWait, fail_future, once
 from actorproc.engine.messages import Ending, EndWaiter, Patience
 from actorproc.errors import ActorprocError, NotAllowed
 
-__all__ = ["Promise", "ReplyTable"]
+__all__ = ["Promise", "ReplyRouter"]
 
 
 class Promise(NamedTuple):
@@ -25,7 +25,7 @@ class Promise(NamedTuple):
     patience: Patience
 
 
-class ReplyTable:
+class ReplyRouter:
     """Callers waiting for an answer. Thread-safe; once closed it refuses and fails everything with one error.
 
     Without a lock, for a signal handler that stops the engine may run in the middle of any of this: who is kept looks

@@ -34,7 +34,7 @@ from actorproc.engine.messages import (
     StandDown,
     Wake,
 )
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.clock import Alarm, Clock
 from actorproc.engine.runtime.inbox import QuickActor
 from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE, BootDeadlines
@@ -58,7 +58,7 @@ class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
     alarm: Alarm
     pool: WorkerPool
     slots: int
-    replies: ReplyTable
+    replies: ReplyRouter
     on_failed: Callable[[EngineError], None]
     """Called when every slot is parked. Must return at once."""
     on_slot: Callable[[SlotParked | SlotRecovered], None]

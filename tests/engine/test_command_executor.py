@@ -12,7 +12,7 @@ from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.result_cache import ResultCache
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import StepToken, WorkerId
@@ -39,7 +39,7 @@ class ShortMessages:
 
 def dispatcher_of(**given: Any) -> CommandExecutor:
     names = ("pool", "store", "clock", "keep_promise", "hire", "worker_table")
-    own = {"replies": ReplyTable(), "in_flight": InFlightTable(), "types": TypeTable(), "recent_ends": ResultCache()}
+    own = {"replies": ReplyRouter(), "in_flight": InFlightTable(), "types": TypeTable(), "recent_ends": ResultCache()}
     parts: dict[str, Any] = dict.fromkeys(names) | own | given
     return CommandExecutor(**parts)
 
@@ -63,7 +63,7 @@ class OneEnd:
 
 def end_told(store: OneEnd) -> Future[Ending]:
     """What those who wait for the procedure are told when the core says that it has ended."""
-    replies = ReplyTable()
+    replies = ReplyRouter()
     future: Future[Ending] = Future()
     replies.ends.begin("p", future)
     batch = CommitBatch()

@@ -30,7 +30,7 @@ from actorproc import (
     step,
 )
 from actorproc.engine.manager_actor import ManagerActor
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor, queue, receiver
 from actorproc.model.ids import new_id
 from actorproc.model.messages.events import Submitted
@@ -718,14 +718,14 @@ def test_a_look_at_a_call_that_meets_the_stop_of_its_manager_leaves_nothing_to_w
     executor = ProcedureExecutor(manager)
     future = executor.submit(pow, 2, 5)
     assert future.result(30) == 32
-    listen = ReplyTable.wait
+    listen = ReplyRouter.wait
 
     def late(replies, ends, patience):
         manager.stop()
         listen(replies, ends, patience)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ReplyTable, "wait", late)
+        patch.setattr(ReplyRouter, "wait", late)
         with pytest.raises(ManagerStopped):
             executor.get(future.id)
     ending = threading.Thread(target=executor.shutdown, daemon=True)

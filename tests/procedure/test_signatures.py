@@ -192,7 +192,7 @@ def test_a_type_error_about_a_signature_of_the_class_is_not_retried(context, mod
 
     if depth == "hidden by a decorator":
         hidden = logged(_of_order(Order))
-        Order._Saga__stages[0].run = Order._Saga__stages[0].undo = hidden
+        Order._Saga__bound_steps[0].run = Order._Saga__bound_steps[0].undo = hidden
 
     outcome, _ = TypeRuntime.of_class(Order).run(Order(), context(mode=mode), mode, "pay", None)
 

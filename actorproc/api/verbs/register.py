@@ -11,12 +11,12 @@ from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.runtime.probing import differences
 
-__all__ = ["Registering"]
+__all__ = ["RegisterVerbs"]
 
 _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 
 
-class Registering(EngineVerbs):
+class RegisterVerbs(EngineVerbs):
     """`register`, `register_loader`, and the conditions of `reload`."""
 
     _is_service: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from actorproc.core.lock_manager.requests import put_off
-from actorproc.core.locks.wait_for_graph import WaitGraph
+from actorproc.core.locks.wait_for_graph import WaitForGraph
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.tree import Tree
 from actorproc.model.rows.records import ProcedureRecord
@@ -79,8 +79,8 @@ def keeper_in(state: EngineState, cycle: list[str]) -> ProcedureRecord | None:
     return max(found, key=lambda record: record.seq, default=None)
 
 
-def _graph(state: EngineState) -> WaitGraph:
-    return WaitGraph(
+def _graph(state: EngineState) -> WaitForGraph:
+    return WaitForGraph(
         state.locks,
         put_off=partial(put_off, state) if state.stalled else None,
         # A holder that is not in memory belongs to a cold tree, in which no procedure waits for a lock.

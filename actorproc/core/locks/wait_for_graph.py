@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from actorproc.core.locks.request import LockRequest
 from actorproc.core.locks.view import LockView
 
-__all__ = ["WaitGraph"]
+__all__ = ["WaitForGraph"]
 
 
-class WaitGraph:
+class WaitForGraph:
     """Wait-for graph of this moment; not to be kept.
 
     `put_off` gives the undos of a tree that are put off until they can have their locks, with what they would ask for.

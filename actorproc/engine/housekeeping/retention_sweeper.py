@@ -21,7 +21,7 @@ import msgspec
 from actorproc.core.lifecycle.removal import CHUNK
 from actorproc.engine.housekeeping.retention_lag import RetentionLag
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StoreDamaged
 from actorproc.model.messages.events import (
@@ -80,7 +80,7 @@ class RetentionSweeper:
         *,
         store: ProcedureStore,
         pipeline: CommitPipeline,
-        replies: ReplyTable,
+        replies: ReplyRouter,
         clock: Clock,
         retention: Retention,
         interval: float,

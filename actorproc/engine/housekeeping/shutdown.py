@@ -11,7 +11,7 @@ from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.errors import OutcomeUnknown
 from actorproc.workers.protocol.frames import TakeBackSteps
 
@@ -34,7 +34,7 @@ class Shutdown:
         dispatcher: CommandExecutor,
         sweeper: RetentionSweeper,
         outage: StoreOutage,
-        replies: ReplyTable,
+        replies: ReplyRouter,
         patience: float,
     ) -> None:
         self._pipeline = pipeline

@@ -15,7 +15,7 @@ from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
 from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.engine.pipeline.state_cache import StateCache
-from actorproc.engine.reply_router import Promise, ReplyTable
+from actorproc.engine.reply_router import Promise, ReplyRouter
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
@@ -76,7 +76,7 @@ class CommandExecutor:
         store: ProcedureStore,
         in_flight: InFlightTable,
         types: TypeTable,
-        replies: ReplyTable,
+        replies: ReplyRouter,
         recent_ends: ResultCache,
         clock: Clock,
         keep_promise: Callable[[Sequence[str], Promise], None],

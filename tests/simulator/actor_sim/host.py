@@ -12,7 +12,7 @@ from actorproc.engine.manager_parts import ManagerParts
 from actorproc.engine.messages import Begin, Booted, LaunchAll, OpenGate, RegisterType, SlotParked, Succeeded
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.result_cache import ResultCache
-from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
 from actorproc.engine.workers.dedicated_workers import is_dedicated
@@ -51,7 +51,7 @@ class SimulatedHost:
         epoch = world.store.own()
         snapshot = world.store.load(whole=False)
         self.alarm = HeldAlarm(clock)
-        self.replies = ReplyTable()
+        self.replies = ReplyRouter()
         self.disk = HeldStorePort(world, hazards, epoch, self.tell)
         self.pool = SimulatedPool(world, hazards, self)
         self.broken: InternalError | None = None
