@@ -60,7 +60,7 @@ _PLAIN = """
     kept killer killing known lag late launch layout learn leaving lifecycle limiter line link listener
     listening live lmdb loading local look loss main mark marker metric need offspring on order os output
     outside part pass patched patience pending pipe place plan poison postponed prepare prepared process
-    processor program protocol put quarantine query quick read reader reading ready receiver recipe recovered
+    processor program promise protocol put quarantine query quick read reader reading ready receiver recipe recovered
     reference register remain removal reopen reopened replace report resource result retire returned rolling
     rule runtime sampler scaling schedule sender service set settled shared shutdown signing skipped stack stand
     standard start started status stop stopwatch storage stream subscribe subscriber subscription succeeded
