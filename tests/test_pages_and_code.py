@@ -156,6 +156,45 @@ def test_every_program_option_and_variable_that_a_page_names_is_there(path):
     assert set(re.findall(r"ACTORPROC_[A-Z_]*[A-Z]", text)) <= variables_read()
 
 
+PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/(?:[\w-]+\.\w+)?)`")
+
+
+@cache
+def tree() -> frozenset[str]:
+    """Files and folders of the package, each also by the ends of its path: a page may name a room within a room."""
+    paths = [
+        path.relative_to(ROOT).parts for path in (ROOT / "actorproc").rglob("*") if "__pycache__" not in path.parts
+    ]
+    return frozenset("/".join(parts[first:]) for parts in paths for first in range(len(parts)))
+
+
+def missing_paths(text: str) -> list[str]:
+    """Files and folders that a page names and that are not there."""
+    return [path for path in PATH.findall(text) if not (ROOT / path).exists() and path.rstrip("/") not in tree()]
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_path_that_a_page_about_the_code_names_is_there(name):
+    text = (ROOT / name).read_text()
+
+    assert len(PATH.findall(text)) > 20
+    assert missing_paths(text) == []
+
+
+def test_a_path_that_is_not_there_would_be_noticed():
+    text = "`core/`, `core/rules.py` and `actorproc/core/rules.py`, but `core/rulez.py` and `nowhere/`; `a/b` is none"
+
+    assert missing_paths(text) == ["core/rulez.py", "nowhere/"]
+
+
+PLACED = re.findall(r"`(\w+)` (?:of|in) `(actorproc/[\w/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
+
+
+@pytest.mark.parametrize(("name", "path"), PLACED)
+def test_every_name_that_contributing_places_in_a_file_is_there(name, path):
+    assert re.search(rf"\b{name}\b", (ROOT / path).read_text())
+
+
 def test_a_name_that_nobody_has_would_be_noticed():
     assert "retain_forever" not in OWNERS["Config"]
     assert {"event", "env", "children", "idempotency_key"} <= OWNERS["ctx"]
