@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import select
 import shlex
 import signal
 import subprocess
@@ -220,6 +221,80 @@ def forked(ctx):
 
 def test_a_forked_copy_has_the_handlers_of_a_python_program_or_the_steps_own(manager):
     assert manager.run(forked(), timeout=60) == [7, -signal.SIGTERM, 9, 9]
+
+
+@procedure
+def forked_and_ended(ctx, in_thread):
+    """How many copies, of those that get SIGTERM while they begin, live on, and the worker's mask after that."""
+    alive = []
+
+    def fork():
+        for _ in range(100):
+            pid = os.fork()
+            if pid == 0:
+                with contextlib.suppress(BaseException):
+                    threading.Event().wait(60)
+                os._exit(0)
+            os.kill(pid, signal.SIGTERM)
+            ended = select.select([handle := os.pidfd_open(pid)], [], [], 5)[0]
+            os.close(handle)
+            os.kill(pid, signal.SIGKILL)
+            if os.waitpid(pid, 0)[1] != signal.SIGTERM:
+                alive.append(pid)
+            if not ended:
+                break
+
+    if in_thread:
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+    else:
+        fork()
+    return alive, signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["the step's thread", "a thread of it"])
+def test_a_sigterm_that_comes_while_a_forked_copy_begins_is_not_lost(manager, in_thread):
+    assert manager.run(forked_and_ended(in_thread), timeout=120) == ([], False)
+
+
+@procedure
+def forked_again(ctx):
+    """Exit code of a copy of a copy that gets SIGTERM at once, and of a program started by a fork of that time."""
+    pid = os.fork()
+    if pid == 0:
+        inner = os.fork()
+        if inner == 0:
+            threading.Event().wait(60)
+            os._exit(0)
+        os.kill(inner, signal.SIGTERM)
+        os._exit(-os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]))
+    program = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: None)  # noqa: PLW1509 - the fork that it makes is what is tried
+    program.terminate()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), program.wait(30)
+
+
+def test_a_copy_of_a_copy_and_a_program_end_by_a_signal_that_comes_at_once(manager):
+    assert manager.run(forked_again(), timeout=60) == (signal.SIGTERM, -signal.SIGTERM)
+
+
+def square(number):
+    return number * number
+
+
+@procedure
+def pools(ctx, rounds):
+    """Pools of forked processes, each shut down at once."""
+    context = multiprocessing.get_context("fork")
+    total = 0
+    for _ in range(rounds):
+        with context.Pool(3) as pool:
+            total += sum(pool.map(square, range(3)))
+    return total
+
+
+def test_pools_of_forked_processes_shut_down(manager):
+    assert manager.run(pools(25), timeout=120) == 125
 
 
 # ---------------------------------------------------------------- what resource trackers hold

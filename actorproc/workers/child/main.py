@@ -77,15 +77,12 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
     worker_runtime = WorkerRuntime(channel, guard, limiter)
 
     def in_forked_copy() -> None:
-        if guard.is_copy:
-            return  # a copy of a copy
-        guard.give_up_in_fork()
         offspring.in_forked_copy()
         channel.leave_to_parent()
         with contextlib.suppress(OSError):  # a step may have closed it
             os.close(lifeline)
 
-    os.register_at_fork(after_in_child=in_forked_copy)
+    guard.watch_forks(in_forked_copy)
     imports_only("a worker process", repeats=True).__enter__()
     show_what_comes()
     mark_multiprocessing()

@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 _F_SETSIG = getattr(fcntl, "F_SETSIG", 10) if sys.platform == "linux" else None
+_set_mask: Callable[[int, Any], Any] = sys.modules["_signal"].pthread_sigmask
+"""Not that of `signal`, which is watched for changes that a step makes."""
 _NUDGE = signal.SIGURG
 """Ignored by processes without a handler for it."""
 
@@ -115,6 +117,7 @@ class Guard:
         self.is_copy = False
         """This is a forked copy of the worker."""
         self._main = threading.get_ident()
+        self._masks = threading.local()
         self._handler: Callable[[int, FrameType | None], Any] = self._on_sigterm
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         self._install()
@@ -182,11 +185,31 @@ class Guard:
         """Inside, what a step changes of the process stays, unless that raises. On the thread of the step."""
         return contextlib.nullcontext() if self._process_state is None else self._process_state.keep_changes()
 
-    def give_up_in_fork(self) -> None:
-        """In a forked copy of the worker: SIGTERM and SIGINT do what they do in any Python program.
+    def watch_forks(self, in_copy: Callable[[], None]) -> None:
+        """Call ``in_copy`` in each forked copy of the worker, where the worker's signal handlers end.
 
-        Handlers that the step has set before stay.
+        SIGTERM waits from before the fork until then. Otherwise one that comes at once would meet the handler of the
+        worker, or be dropped with what the interpreter had pending, and `multiprocessing.Pool` sends only one.
         """
+
+        def in_child() -> None:
+            try:
+                if not self.is_copy:  # else it is a copy of a copy
+                    self._give_up_in_fork()
+                    in_copy()
+            finally:
+                self._let_through()
+
+        os.register_at_fork(before=self._hold_back, after_in_parent=self._let_through, after_in_child=in_child)
+
+    def _hold_back(self) -> None:
+        self._masks.before = _set_mask(signal.SIG_BLOCK, (signal.SIGTERM,))
+
+    def _let_through(self) -> None:
+        _set_mask(signal.SIG_SETMASK, self._masks.before)
+
+    def _give_up_in_fork(self) -> None:
+        """Have SIGTERM and SIGINT do what they do in any Python program. Handlers that the step has set before stay."""
         if signal.getsignal(signal.SIGTERM) == self._handler:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) is _look_up:
