@@ -53,14 +53,17 @@ class Listener(Procedure):
 
 @dataclass
 class Hang(Procedure):
-    """Says when it starts, then waits to be killed; ends when told to."""
+    """Says when it starts, takes some memory, says so, then waits to be killed; ends when told to."""
 
     journal: str
+    megabytes: int = 0
     limits = Limits(crashes=1_000_000)
 
     def execute(self, ctx):
         with Path(self.journal).open("a", buffering=1) as file:
             file.write(f"{os.getpid()} {time.monotonic_ns()}\n")
+        held = b"\1" * (self.megabytes * 1024 * 1024)
+        Path(f"{self.journal}.{os.getpid()}").write_text(str(len(held)))
         while not Path(self.journal + ".stop").exists():
             time.sleep(0.001)
         return Status.done()

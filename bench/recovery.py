@@ -5,7 +5,8 @@
 The step writes the monotonic time at its start to a file; the bench kills its worker with SIGKILL and takes the time
 from the kill to the start of the replay. Before each kill it waits until the next spare has prepared itself: what is
 measured is a death, not a storm of them. The step is in a module that loads nothing but the engine: to take the dead
-process apart costs the kernel time for each page that it had. Compared with the start of a bare interpreter.
+process apart costs the kernel time for each page that it had. So it is measured with 100 and 400 MB more in the worker
+as well. Compared with the start of a bare interpreter.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from jobs import Hang
 from rest import wait_for_spares
 
 from actorproc import ProcedureManager
+
+SIZES = (0, 100, 400)
+"""Megabytes that the step takes before it is killed."""
 
 
 def starts(journal: Path) -> list[tuple[int, int]]:
@@ -51,28 +55,49 @@ def main() -> None:
         subprocess.run([sys.executable, "-c", "pass"], check=True)
         bare.append(time.perf_counter() - start)
 
-    delays = []
-    with fresh_directory() as path, ProcedureManager(path, procedures=[Hang], workers=1) as manager:
-        journal = Path(path) / "journal"
-        handle = manager.submit(Hang(str(journal)))
-        for kills in range(given.kills):
-            pid, _ = wait_for_starts(journal, kills + 1)[-1]
-            wait_for_spares(pid)
-            killed_at = time.monotonic_ns()
-            os.kill(pid, signal.SIGKILL)
-            _, started_at = wait_for_starts(journal, kills + 2)[-1]
-            delays.append((started_at - killed_at) / 1e9)
-        Path(str(journal) + ".stop").touch()
-        handle.result(timeout=30)
-    figures = spread(delays)
+    by_size = {
+        megabytes: delays(megabytes, given.kills if not megabytes else max(5, given.kills // 3)) for megabytes in SIZES
+    }
+    figures = {megabytes: spread(found) for megabytes, found in by_size.items()}
     report(
         "recovery",
-        {"kill_to_restart_s": figures, "bare_interpreter_s": spread(bare), "kills": given.kills},
+        {
+            "kill_to_restart_s": figures[0],
+            "kill_to_restart_by_megabytes_s": {str(megabytes): found for megabytes, found in figures.items()},
+            "bare_interpreter_s": spread(bare),
+            "kills": given.kills,
+        },
         [
-            _line(f"worker killed -> its step starts again ({given.kills} kills)", figures),
+            *(
+                _line(
+                    f"worker with {megabytes} MB more killed -> its step again ({len(by_size[megabytes])} kills)",
+                    found,
+                )
+                for megabytes, found in figures.items()
+            ),
             _line("starting a bare interpreter", spread(bare)),
         ],
     )
+
+
+def delays(megabytes: int, kills: int) -> list[float]:
+    """Seconds from each kill to the next start."""
+    found = []
+    with fresh_directory() as path, ProcedureManager(path, procedures=[Hang], workers=1) as manager:
+        journal = Path(path) / "journal"
+        handle = manager.submit(Hang(str(journal), megabytes))
+        for number in range(kills):
+            pid, _ = wait_for_starts(journal, number + 1)[-1]
+            while not Path(f"{journal}.{pid}").exists():
+                time.sleep(0.002)
+            wait_for_spares(pid)
+            killed_at = time.monotonic_ns()
+            os.kill(pid, signal.SIGKILL)
+            _, started_at = wait_for_starts(journal, number + 2)[-1]
+            found.append((started_at - killed_at) / 1e9)
+        Path(str(journal) + ".stop").touch()
+        handle.result(timeout=30)
+    return found
 
 
 if __name__ == "__main__":

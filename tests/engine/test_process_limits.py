@@ -15,7 +15,6 @@ import pytest
 
 from actorproc import Limits, Procedure, RetryPolicy, Status, WorkerCrashed
 from actorproc.errors import ProcedureFailed, UsageError
-from actorproc.workers.protocol.frames import KEEPER_NAME
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")]
 
@@ -151,13 +150,12 @@ def test_a_fork_bomb_is_contained_and_fails_its_step_alone(open_manager, until, 
 
 
 def _children_of_nobody(manager) -> list[int]:
-    """Copies of workers that live: a forked copy has the environment of its worker, as the keeper of its memory has."""
+    """Copies of workers that live: a forked copy has the environment of its worker."""
     mine = {os.getpid(), *(child.pid for child in psutil.Process().children())}
     found = []
-    for process in psutil.process_iter(["name", "environ", "status"]):
+    for process in psutil.process_iter(["environ", "status"]):
         marked = (process.info["environ"] or {}).get("PYTEST_CURRENT_TEST") == os.environ["PYTEST_CURRENT_TEST"]
-        is_other = process.pid not in mine and process.info["name"] != KEEPER_NAME.decode()
-        if marked and is_other and process.info["status"] != psutil.STATUS_ZOMBIE:
+        if marked and process.pid not in mine and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.append(process.pid)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -653,3 +654,35 @@ def test_messages_to_an_unknown_or_dead_worker_are_dropped(host: Listener) -> No
     host.pool.kill(WorkerId(7, 7))
 
     assert host.pool.facts() == {}
+
+
+def test_a_death_is_told_as_it_was_however_late_it_can_be_collected(
+    host: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_thread, "_EOF_PATIENCE", 0.2)
+    collect, from_now = process.WorkerProcess.reap, time.monotonic()
+    monkeypatch.setattr(
+        process.WorkerProcess, "reap", lambda self: collect(self) if time.monotonic() > from_now + 2 else None
+    )
+    worker = host.boot()
+
+    from_now = time.monotonic()
+    host.start(worker, Do("segfault"))
+    died = host.died(worker)
+
+    assert died.report.kind == "signal"
+    assert died.report.signal == "SIGSEGV"
+
+
+def test_a_file_that_a_dead_worker_had_mapped_is_free_when_its_death_is_told(host: Listener, tmp_path: Path) -> None:
+    path = tmp_path / "locked"
+    path.write_bytes(b"\0" * 4096)
+    worker = host.boot()
+    host.start(worker, Do("map_a_locked_file", str(path)))
+    host.heartbeat(worker)
+
+    os.kill(host.pid(worker), signal.SIGKILL)
+    host.died(worker)
+
+    with path.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while the old mapping holds the lock

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from kept import keepers_of
 from pool_listener import is_gone
 
 from tests.kit.waiting import wait_until
@@ -27,8 +26,7 @@ def started(*what: str) -> tuple[subprocess.Popen[str], list[int]]:
     named = [int(pid) for pid in host.stdout.readline().split()]
     children = Path(f"/proc/{host.pid}/task")
     spares = [int(pid) for task in children.iterdir() for pid in (task / "children").read_text().split()]
-    workers = {*named, *spares}
-    return host, sorted({*workers, *keepers_of(*workers)})
+    return host, sorted({*named, *spares})
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ _NAME = "actorproc-work"
 def boot() -> NoReturn:
     """Enter the directory, take the module path from the channel, and live as a worker.
 
-    The second argument is the descriptor of the channel, the sixth that of the directory (-1: the inherited one).
+    The second argument is the descriptor of the channel, the fifth that of the directory (-1: the inherited one).
     """
-    channel, lifeline, fault, is_kept, directory = map(int, sys.argv[2:7])
+    channel, lifeline, fault, directory = map(int, sys.argv[2:6])
     if directory >= 0:
         os.fchdir(directory)
         os.close(directory)
@@ -32,7 +32,7 @@ def boot() -> NoReturn:
     sys.path[:] = [os.fsdecode(part) for part in _taken(channel, size).split(b"\0")]
     from actorproc.workers.child.main import main  # noqa: PLC0415 - from where the host has it
 
-    main(channel, lifeline, fault, is_kept)
+    main(channel, lifeline, fault)
 
 
 def _taken(channel: int, size: int) -> bytes:

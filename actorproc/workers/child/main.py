@@ -34,7 +34,6 @@ from actorproc.workers.child.process_state.guard import (
     write_stacks_to,
 )
 from actorproc.workers.child.process_state.limits import Limiter
-from actorproc.workers.child.process_state.memory_keeper import start_keeper
 from actorproc.workers.child.process_state.program import take_over
 from actorproc.workers.child.process_state.recycling import Recycling
 from actorproc.workers.child.runtime import log_channel
@@ -45,7 +44,6 @@ from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
 from actorproc.workers.protocol.frames import (
     BootFailed,
-    KeeperStarted,
     Prepare,
     Prepared,
     Ready,
@@ -62,9 +60,8 @@ _LEAVE_SECONDS = 2.0
 """Seconds that an orderly end may take: a thread or an exit hook of user code may never finish."""
 
 
-def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoReturn:
-    """Live as a worker on these descriptors, and with a keeper of this process's memory if it is to be kept."""
-    keeper = start_keeper(lifeline_fd) if is_kept else 0
+def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
+    """Live as a worker on these descriptors."""
     lifeline = out_of_the_way(lifeline_fd)
     arm_lifeline(lifeline)
     fault = out_of_the_way(fault_fd)
@@ -93,8 +90,6 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
         lambda: token.procedure if (token := worker_runtime.current_here()) is not None else ""
     )
     try:
-        if keeper:
-            channel.send([KeeperStarted(keeper)])
         code = _Worker(channel, worker_runtime, guard).live()
     except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report
         traceback.print_exc()

@@ -47,14 +47,10 @@ def boot_bytes(path: Sequence[str]) -> bytes:
 
 
 def start_interpreter(
-    executable: str, passed: tuple[int, int, int], stdout: int, stderr: int, *, place: StartPlace, kept: bool
+    executable: str, passed: tuple[int, int, int], stdout: int, stderr: int, *, place: StartPlace
 ) -> subprocess.Popen[bytes]:
-    """Start it in this place with these descriptors. Raises `OSError` or `ValueError`.
-
-    Args:
-        kept: it has a keeper of its memory.
-    """
-    numbers = (*passed, int(kept), place.directory)
+    """Start it in this place with these descriptors. Raises `OSError` or `ValueError`."""
+    numbers = (*passed, place.directory)
     return subprocess.Popen(  # noqa: S603 - our own interpreter and program text
         [executable, *_how_to_boot(executable), _HOME, *map(str, numbers), "actorproc-worker"],
         stdin=subprocess.DEVNULL,

@@ -28,7 +28,6 @@ import psutil
 from actorproc.errors import WorkerBootFailed
 from actorproc.workers import fork_guard
 from actorproc.workers.os.interpreter import start_interpreter
-from actorproc.workers.os.memory_keepers import Keeper, find_keeper
 from actorproc.workers.os.usage import has_ended
 from actorproc.workers.output.pipe import OutputPipe
 from actorproc.workers.protocol.host_program import StartPlace
@@ -45,13 +44,8 @@ Reaped = tuple[int | None, int | None, float | None]
 class WorkerProcess:
     """A running worker. Raises `WorkerBootFailed` when the process cannot be started at all."""
 
-    def __init__(
-        self, *, executable: str, label: str, place: StartPlace, use_pidfd: bool = True, kept: bool = False
-    ) -> None:
-        """With `kept` another process has its memory after its death, until `let_go` (Linux)."""
+    def __init__(self, *, executable: str, label: str, place: StartPlace, use_pidfd: bool = True) -> None:
         self.closed = False
-        self.keeper: Keeper | None = None
-        self.lifeline_fd: int | None = None
         self.warming: tuple[str, ...] = ()
         """The classes it was told to load and has not loaded yet."""
         self._lock = threading.Lock()
@@ -60,25 +54,24 @@ class WorkerProcess:
         self._stack_taken = 0
         self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with fork_guard.starting:
-            self._start(executable, label, place, use_pidfd, kept and use_pidfd and hasattr(os, "pidfd_open"))
+            self._start(executable, label, place, use_pidfd)
             fork_guard.guarded(self)
 
-    def _start(self, executable: str, label: str, place: StartPlace, use_pidfd: bool, kept: bool) -> None:
+    def _start(self, executable: str, label: str, place: StartPlace, use_pidfd: bool) -> None:
         with contextlib.ExitStack() as mine, contextlib.ExitStack() as childs:
             try:
                 self.fault_fd = _closed_by(mine, _memory_file())
                 self.channel, far_end = socket.socketpair()
                 mine.enter_context(self.channel)
                 childs.enter_context(far_end)
-                lifeline, lifeline_fd = _pipe(childs, mine)
+                lifeline, self._lifeline_fd = _pipe(childs, mine)
                 out, err = _pipe(mine, childs), _pipe(mine, childs)
                 passed = far_end.fileno(), lifeline, self.fault_fd
-                self._popen = start_interpreter(executable, passed, out[1], err[1], place=place, kept=kept)
+                self._popen = start_interpreter(executable, passed, out[1], err[1], place=place)
                 self._identify(use_pidfd)
             except (OSError, ValueError) as error:
                 msg = f"cannot start a worker process with {executable!r} (Config.executable names another): {error}"
                 raise WorkerBootFailed(msg) from error
-            self.lifeline_fd = lifeline_fd
             mine.pop_all()
         self.channel.setblocking(False)
         self.stdout = OutputPipe(out[0], label=f"{label} stdout:", level=logging.INFO, name="stdout")
@@ -247,58 +240,30 @@ class WorkerProcess:
             self._stack_taken = self.stack_size()
         return text
 
-    # ------------------------------------------------------------------ the keeper of its memory, and the end
-    def found_keeper(self, pid: int) -> None:
-        """The worker has said who keeps its memory."""
-        if self.keeper is None and not self.closed and self.pidfd is not None:
-            with fork_guard.starting:
-                self.keeper = find_keeper(pid, self.pid)
-
-    def let_go(self) -> None:
-        """Close the lifeline, by which the kernel kills the processes tied to it, and end the keeper. Idempotent."""
-        with fork_guard.starting:  # a copy of the host that begins meanwhile would not know that it has the lifeline
-            fd, self.lifeline_fd = self.lifeline_fd, None
-            if fd is not None:
-                os.close(fd)
-        if self.keeper is not None:
-            self.keeper.kill()  # others may have the other end of the lifeline, as a copy made by native code has
-
-    def forget_keeper(self) -> None:
-        """Watch the keeper no longer. Idempotent."""
-        keeper, self.keeper = self.keeper, None
-        if keeper is not None:
-            keeper.close()
-
+    # ------------------------------------------------------------------ the end
     def close(self) -> None:
-        """Give up every descriptor, but the lifeline of one that has a keeper. Idempotent."""
-        with self._lock:
-            if self.closed:
-                return
-            self.closed = True
-            self._outbox.clear()
-            for fd in (*self.watched(), self.fault_fd):
-                os.close(fd)
-            self.channel.detach()
-        if self.keeper is None:
-            self.let_go()
+        """Give up every descriptor. Idempotent."""
+        with self._lock, fork_guard.starting:  # a copy of the host that begins meanwhile would not know what it has
+            self._close()
 
     def forget(self) -> None:
         """Close the descriptors in a forked copy of the host, where locks may be held by threads that do not exist."""
+        self._close()
+
+    def _close(self) -> None:
+        if self.closed:
+            return
         fds = self.descriptors()
-        self.lifeline_fd = self.keeper = None
+        self.closed = True
+        self._outbox.clear()
         for fd in fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        if not self.closed:
-            self.closed = True
-            self.channel.detach()
+        self.channel.detach()
 
     def descriptors(self) -> list[int]:
         """All descriptors of the host's side that are open."""
-        fds = [] if self.closed else [*self.watched(), self.fault_fd]
-        if self.lifeline_fd is not None:
-            fds.append(self.lifeline_fd)
-        return fds if self.keeper is None else [*fds, self.keeper.pidfd]
+        return [] if self.closed else [*self.watched(), self.fault_fd, self._lifeline_fd]
 
     def watched(self) -> list[int]:
         """The descriptors a selector watches."""

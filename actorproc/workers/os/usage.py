@@ -15,7 +15,6 @@ from actorproc.workers.resource_trackers import is_tracker
 __all__ = [
     "cpu_and_rss",
     "family_usage",
-    "free_memory",
     "has_ended",
     "is_above_rlimits",
     "kill_all",
@@ -109,17 +108,6 @@ def has_ended(pidfd: int) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
-
-
-def free_memory(mount: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Bytes that this program may take before the system, or its own control group (version 2), has no more."""
-    free: int = psutil.virtual_memory().available
-    with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = own.read_text(encoding="utf-8").splitlines()
-        group = Path(mount, next(line[3:] for line in lines if line.startswith("0::")).lstrip("/"))
-        limit = int((group / "memory.max").read_text(encoding="utf-8"))  # ValueError: "max"
-        free = min(free, max(0, limit - int((group / "memory.current").read_text(encoding="utf-8"))))
-    return free
 
 
 def is_above_rlimits() -> bool:

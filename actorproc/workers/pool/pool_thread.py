@@ -30,7 +30,6 @@ from actorproc.support.engine_log import engine_logger
 from actorproc.support.staged_files import drop_staged_by
 from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.os.cgroups import Cgroups
-from actorproc.workers.os.memory_keepers import Keepers
 from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.os.timers import PoolTimers
 from actorproc.workers.os.usage import kill_all
@@ -48,7 +47,7 @@ __all__ = ["PoolThread", "Recipe"]
 logger = engine_logger("actorproc.pool")
 
 _REAP_AGAIN = 0.002
-"""Seconds between looks at a dead process that is not collectable (a debugger holds it), or whose memory is in use."""
+"""Seconds between looks at a dead process that is not collectable: a debugger holds it."""
 _EOF_PATIENCE = 1.0
 """Seconds a worker may live after it closed its channel: it cannot answer any more."""
 _DRAIN_READS = 1024
@@ -87,7 +86,6 @@ class PoolThread:
         self._sink = sink
         self._timers = PoolTimers()
         self._killer = Killer(self._timers)
-        self._keepers = Keepers(self._timers)
         self.stacks = StackRequests(self._timers)
         self._spares = Spares(
             wanted=recipe.spares,
@@ -133,7 +131,7 @@ class PoolThread:
     def _run(self) -> None:
         failure: BaseException | None = None
         try:
-            while not (self._closing and not self._links and not self._spares and not self._keepers):
+            while not (self._closing and not self._links and not self._spares):
                 for key, mask in self._selector.select(self._timers.wait()):
                     if key.data is None:
                         self._wake_out.recv(4096)
@@ -158,9 +156,6 @@ class PoolThread:
             if link.process is not None and not link.process.closed:
                 link.process.kill_group()
                 link.process.close()
-                link.process.let_go()
-                link.process.forget_keeper()
-        self._keepers.abandon()
         self._recipe.place.close()
         self._links.clear()
         self._log_buffer.close()
@@ -206,7 +201,6 @@ class PoolThread:
                 label=link.label,
                 place=recipe.place,
                 use_pidfd=recipe.use_pidfd,
-                kept=self._keepers.are_of_use(),
             )
         except WorkerBootFailed as error:
             self._report(link, CrashReport(kind="boot", message=str(error)))
@@ -348,7 +342,7 @@ class PoolThread:
             self._drain(link, process)
         process.stdout.read_rest()
         process.stderr.read_rest()
-        if process.reap() is None or self._keepers.must_end_first(process):
+        if process.reap() is None:
             if process.pidfd is not None:
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(process.pidfd)  # readable for good: look again by the clock
@@ -360,7 +354,6 @@ class PoolThread:
         group_killed = self._cgroups.was_killed(process.pid)
         self._spares.blame(process)
         report = link.bury(group_killed=group_killed)
-        self._keepers.take(process)
         self._cgroups.forget(process.pid)
         drop_staged_by(self._recipe.staging, process.pid)
         if link.should_start_again():
@@ -416,7 +409,6 @@ class PoolThread:
     def close(self, timeout: float) -> None:
         """Stop all, and kill what is left after `timeout` seconds."""
         self._closing = True
-        self._keepers.close()
         for link in self._spares:
             self._killer.kill_at_once(link, "stopped", "the pool was closed")
         for worker in list(self._links):

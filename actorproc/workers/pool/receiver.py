@@ -19,7 +19,6 @@ from actorproc.workers.protocol.frames import (
     Ended,
     FrameError,
     FromWorker,
-    KeeperStarted,
     LogLine,
     Prepared,
     Ready,
@@ -94,9 +93,6 @@ class FrameReceiver:
         for message in messages:
             if isinstance(message, BootFailed):
                 link.boot_failed = message
-            elif isinstance(message, KeeperStarted):
-                assert link.process is not None
-                link.process.found_keeper(message.pid)
             elif isinstance(message, Prepared):
                 link.prepared = True
                 assert link.process is not None

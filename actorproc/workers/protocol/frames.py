@@ -28,7 +28,6 @@ __all__ = [
     "ATTACHED",
     "DEFAULT_MAX_FRAME",
     "HEADER",
-    "KEEPER_NAME",
     "AbortAsked",
     "Ask",
     "Began",
@@ -41,7 +40,6 @@ __all__ = [
     "FrameError",
     "FromWorker",
     "Heartbeat",
-    "KeeperStarted",
     "Leaving",
     "LogLine",
     "NeedState",
@@ -206,16 +204,6 @@ class Ready(_Frame, frozen=True, array_like=True, tag="ready", gc=False):
     python: str
 
 
-KEEPER_NAME = b"actorproc-mem"
-"""Name that `ps -o comm` and `top` show for the process that keeps a worker's memory."""
-
-
-class KeeperStarted(_Frame, frozen=True, array_like=True, tag="keeping", gc=False):
-    """The first word of a worker that has a keeper."""
-
-    pid: int
-
-
 class Prepared(_Frame, frozen=True, array_like=True, tag="prepared", gc=False):
     """The preparation is done; a spare that has said so can be named and given steps in one go.
 
@@ -319,19 +307,7 @@ ToWorker = (
     | Stop
 )
 FromWorker = (
-    KeeperStarted
-    | Prepared
-    | Ready
-    | BootFailed
-    | Began
-    | Ended
-    | Returned
-    | NeedState
-    | Ask
-    | Heartbeat
-    | Leaving
-    | LogLine
-    | Stack
+    Prepared | Ready | BootFailed | Began | Ended | Returned | NeedState | Ask | Heartbeat | Leaving | LogLine | Stack
 )
 
 _encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode

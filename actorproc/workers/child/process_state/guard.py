@@ -24,9 +24,7 @@ __all__ = [
     "arm_lifeline",
     "die_with_group",
     "exit_with_traceback",
-    "is_over",
     "out_of_the_way",
-    "tie",
     "write_stacks_to",
 ]
 
@@ -56,22 +54,11 @@ def arm_lifeline(fd: int) -> None:
     if _F_SETSIG is None:
         return
     with contextlib.suppress(OSError):
-        tie(fd, -os.getpgrp() if os.getpgrp() == os.getpid() else os.getpid())
-    if is_over(fd):
+        fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp() if os.getpgrp() == os.getpid() else os.getpid())
+        fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    if select.select([fd], [], [], 0)[0]:  # the host died before this
         die_with_group()
-
-
-def tie(lifeline: int, owner: int) -> None:
-    """Have the kernel kill this process (a group: below 0) when the other end is closed, from now on (Linux)."""
-    assert _F_SETSIG is not None
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, owner)
-    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
-
-
-def is_over(lifeline: int) -> bool:
-    """The other end is closed: the host may have died before a process was tied to this one."""
-    return bool(select.select([lifeline], [], [], 0)[0])
 
 
 def die_with_group() -> None:
