@@ -25,7 +25,7 @@ from actorproc.workers.protocol.frames import Ended, FrameBuffer, Run, decode_fr
 from tests.core.harness import CoreHarness
 from tests.kit.counting import calls_of
 
-CALLS_OF_A_STEP = 55.2
+CALLS_OF_A_STEP = 55.6
 CALLS_OF_A_STEP_THAT_QUEUES = 113.2
 CALLS_OF_A_SUBMIT = 52.8
 CALLS_OF_A_CHILD = 190.8

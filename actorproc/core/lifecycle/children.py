@@ -8,6 +8,7 @@ from actorproc.core.lifecycle.removal import remove_one
 from actorproc.core.lifecycle.submit import admit, refusal
 from actorproc.core.scheduler.pick import on_suspended
 from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
@@ -131,7 +132,7 @@ def _never_start(child: ProcedureRecord) -> None:
     """Its parent's tree fails already. The keys it was to have it never asked for: only a retry needs them."""
     child.rolling = True
     if child.locks and child.lock_scope == "procedure":
-        child.interrupted = Interrupted(ProcedureState.RUNNABLE, keys=child.locks)
+        head.interrupt(child, Interrupted(ProcedureState.RUNNABLE, keys=child.locks))
         child.locks, child.locked = (), True
 
 

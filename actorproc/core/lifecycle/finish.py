@@ -9,7 +9,7 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import take_back_all, update_poisons
 from actorproc.core.scheduler.pick import keep_nothing, leave_limits
 from actorproc.core.scheduler.schedule import go_on, wake
-from actorproc.core.state import signal_ids
+from actorproc.core.state import head, signal_ids
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.skipped_undo import has_own
 from actorproc.core.state.transitions import Trigger, move
@@ -44,7 +44,7 @@ def end(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     was_open = record.state not in TERMINAL
     move(record, trigger)
     record.finished_at = state.now
-    record.due_at = None
+    head.wait_no_longer(record)
     record.parked = None
     record.failing = False
     record.undoing = 0
@@ -124,7 +124,7 @@ def _note_left_open(state: EngineState, tree: Tree, record: ProcedureRecord) -> 
             state.refused[member.id] = path
         if member.state is ProcedureState.WAITING_TIMEOUT and member.due_at is None and member.event is not None:
             # Its wait was over in vain while there was no way back: it is over now.
-            member.due_at = state.now
+            head.wait_until(member, state.now)
             state.timers.add(state.now, member.id)
             state.touch(member)
 
@@ -199,7 +199,8 @@ def close_bypassed(state: EngineState, record: ProcedureRecord) -> None:
         )
     )
     record.bypassed = True
-    record.error = record.interrupted = None
+    head.forget_error(record)
+    head.interrupt(record, None)
     record.rolling = False
     if record.state is not _SUCCESS:
         end(state, record, Trigger.BYPASSED)
@@ -208,7 +209,7 @@ def close_bypassed(state: EngineState, record: ProcedureRecord) -> None:
     tree = state.tree_of(record)
     record.undoing = 0
     record.bypassing = False
-    record.due_at = None
+    head.wait_no_longer(record)
     if tree.undoing == record.id:
         tree.undoing = None
     state.run_queue.discard(record.id)

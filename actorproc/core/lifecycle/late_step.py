@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from actorproc.core.lifecycle.children import join_group
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.outcomes import Advanced, Outcome, Slept, Suspended, Waited
 from actorproc.model.rows.records import Interrupted, ProcedureRecord
@@ -13,7 +14,7 @@ __all__ = ["last_step", "note_interrupted", "stop_late"]
 
 def stop_late(state: EngineState, record: ProcedureRecord) -> None:
     """A step of a failing scope ended: the member waits for nothing any more."""
-    record.due_at = None
+    head.wait_no_longer(record)
     state.run_queue.discard(record.id)
     state.touch(record)
 
@@ -22,19 +23,20 @@ def note_interrupted(state: EngineState, record: ProcedureRecord, outcome: Outco
     """Note what a step asked for when its tree failed already: not begun now, kept for a retry that goes forward."""
     if isinstance(outcome, Suspended):
         join_group(state, record, outcome)
-        record.interrupted = Interrupted(ProcedureState.WAITING)
+        head.interrupt(record, Interrupted(ProcedureState.WAITING))
     elif isinstance(outcome, Waited):
         due_at = None if outcome.timeout is None else state.now + outcome.timeout
         waiting = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
-        record.interrupted = Interrupted(waiting, outcome.event, due_at)
+        head.interrupt(record, Interrupted(waiting, outcome.event, due_at))
     elif isinstance(outcome, Slept | Advanced):
         pause = outcome.seconds if isinstance(outcome, Slept) else outcome.after
         added = outcome.acquire if isinstance(outcome, Advanced) else ()
         keys = tuple(dict.fromkeys((*record.locks, *added))) if added else ()
         if pause > 0:
-            record.interrupted = Interrupted(ProcedureState.WAITING_TIMEOUT, None, state.now + pause, keys=keys)
+            intended = Interrupted(ProcedureState.WAITING_TIMEOUT, None, state.now + pause, keys=keys)
+            head.interrupt(record, intended)
         elif keys:
-            record.interrupted = Interrupted(ProcedureState.RUNNABLE, keys=keys)
+            head.interrupt(record, Interrupted(ProcedureState.RUNNABLE, keys=keys))
 
 
 def last_step(record: ProcedureRecord) -> Interrupted:

@@ -11,6 +11,7 @@ from itertools import islice
 
 from actorproc.core.lifecycle.finish import forget_listening
 from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.signal_ids import discard, is_repeated, keep, next_number, remember
@@ -114,7 +115,7 @@ def _deliver(state: EngineState, record: ProcedureRecord, row: EventRecord) -> N
     """A procedure that waits gets a signal that was not kept."""
     forget_listening(state, record)
     record.payload = row.payload
-    record.due_at = None
+    head.wait_no_longer(record)
     move(record, Trigger.SIGNALLED)
     state.touch(record)
     wake(state, record)

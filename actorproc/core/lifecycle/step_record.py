@@ -9,6 +9,7 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import update_poisons
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.head import begin_step, end_last_step
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome
@@ -22,16 +23,24 @@ _STEP, _COMMIT = StepKind.STEP, StepKind.COMMIT
 
 
 def commit_step(
-    state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
+    state: EngineState,
+    record: ProcedureRecord,
+    item: InHand,
+    outcome: Outcome,
+    name: str,
+    error: ErrorInfo | None,
+    next_attempt: int = 0,
 ) -> None:
-    """Write the record from which the next step runs, and give the next step fresh counters."""
+    """Write the record from which the next step runs, and give the next step fresh counters.
+
+    `next_attempt`: the next step goes out with this very decision, as this attempt.
+    """
     attempts = record.attempt
     crash = death_on_the_way(record) if record.error is not None else None
     record.step += outcome.steps
     # Not the same number as the step's after a retry: the records of the failed run stay.
     record.records += outcome.steps
     record.state_at = 0
-    record.interrupted = None
     worker = item.token.worker
     version = outcome.version or state.types[record.type_name].version
     state.writes.append(
@@ -66,13 +75,9 @@ def commit_step(
     record.step_name = outcome.step_name
     record.unit_no_return = outcome.no_return
     # A step that may follow without a record may have begun in an attempt before this one: it is a repetition.
-    record.attempt = int(attempts > 1 and may_have_gone_on(outcome))
-    record.errors = record.crashes = 0
-    record.first_error_at = None
+    begin_step(record, next_attempt or int(attempts > 1 and may_have_gone_on(outcome)))
     record.awaiting = 0
     record.payload = None
-    if not record.rolling:
-        record.error = None
     if record.event is not None:
         forget_listening(state, record)
     if outcome.poisons is not None and (outcome.poisons or record.poisons):  # the same again: one may have been cleared
@@ -130,8 +135,8 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
     record.step += outcome.steps
     record.records += outcome.steps
     record.state_at = 0
-    record.attempt = record.errors = record.crashes = 0
-    record.error = record.step_name = None
+    end_last_step(record)
+    record.step_name = None
     worker = item.token.worker
     # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
     state.writes.append(

@@ -8,6 +8,7 @@ from actorproc.core.lifecycle import restart
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.worker_table import BULKY
 from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.transitions import Trigger, move
@@ -171,7 +172,8 @@ def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> Ac
 def admit(state: EngineState, new: NewProcedure, parent: ProcedureRecord | None) -> ProcedureRecord:
     """Make the head and the first step record of a procedure; the caller wakes it."""
     record = _head_of(state, new)
-    record.due_at = new.due_at
+    if new.due_at is not None:
+        head.wait_until(record, new.due_at)
     record.locks = new.locks
     record.limit_keys = new.limit_keys
     record.limits = new.limits

@@ -16,6 +16,7 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import free_tree
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.scheduler.cancellation import stop_forced
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.tree import Tree
@@ -122,7 +123,7 @@ def _take_out(state: EngineState, member: ProcedureRecord) -> None:
     if not member.locked and member.lock_scope == "procedure":
         acquire.keep_granted(state, member)
     forget_listening(state, member)
-    member.due_at = None
+    head.wait_no_longer(member)
     state.touch(member)
 
 

@@ -18,6 +18,7 @@ from actorproc.core.lock_manager.poison import declare
 from actorproc.core.recovery import hold_back
 from actorproc.core.rollback.failure_scope import fail
 from actorproc.core.scheduler.schedule import go_on
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.transitions import Trigger, move
@@ -157,8 +158,9 @@ def _open_again(state: EngineState, tree: Tree, member: ProcedureRecord, run: in
     # The attempts go on counting: the step, or its undo, may have half run. So both keep their numbers as well.
     if rolling:
         member.undo_step = member.undo_step or member.records
-    member.errors = member.crashes = member.stuck = member.ended_in = member.ticket = 0
-    member.first_error_at = member.finished_at = None
+    head.reset_errors(member)
+    member.stuck = member.ended_in = member.ticket = 0
+    member.finished_at = None
     member.aborting = member.forced = False
     member.cancelled_at = None
     member.locked = member.lock_scope == "procedure" or not member.locks
@@ -185,16 +187,14 @@ def _take_up_undoing(state: EngineState, tree: Tree, root: ProcedureRecord, unit
         member.undoing = unit.seq
         member.undo_name = unit.label
         tree.undoing = member.id
-        if member.tried != unit.seq:  # it gave up before it began
-            member.tried = unit.seq
-            member.attempt = member.undo_step = 0
+        head.take_up_unit(member, unit.seq)  # it may have given up before it began
 
 
 def _take_up_forward(state: EngineState, tree: Tree, members: list[ProcedureRecord]) -> None:
     """Every member goes on with what it was about to do; the failed ones with the step they failed in."""
     for member in members:
-        stopped, member.interrupted = member.interrupted, None
-        member.error = None
+        stopped = head.take_interrupted(member)
+        head.forget_error(member)
         member.leftovers = ()
         if member.id not in tree.units_of:
             member.last_unit = None
@@ -240,7 +240,7 @@ def _take_up(state: EngineState, member: ProcedureRecord, stopped: Interrupted) 
 
 
 def _wait(state: EngineState, member: ProcedureRecord, due_at: float | None, trigger: Trigger) -> None:
-    member.due_at = due_at
+    head.wait_until(member, due_at)
     if due_at is None:
         move(member, Trigger.WAITED)
     else:

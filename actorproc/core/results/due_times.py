@@ -6,6 +6,7 @@ from actorproc.core.queues.worker_table import InHand
 from actorproc.core.rollback.failure_scope import aborted_error, fail
 from actorproc.core.scheduler.cancellation import kill_outstaying, stop_forced
 from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.model.ids import Mode
@@ -29,7 +30,7 @@ def on_due(state: EngineState, record: ProcedureRecord) -> None:
     if record.due_at is None or record.due_at > state.now:
         return
     if record.state is ProcedureState.WAITING_TIMEOUT:
-        record.due_at = None
+        head.wait_no_longer(record)
         state.touch(record)
         _end_wait(state, record)
     else:
@@ -97,6 +98,6 @@ def _end_wait(state: EngineState, record: ProcedureRecord) -> None:
     )
     if state.has_no_return(record):
         # No way back: it goes on waiting, and says what it waits for in vain.
-        record.error = error
+        head.fail_with(record, error)
         return
     fail(state, record, error)

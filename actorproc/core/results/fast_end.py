@@ -13,18 +13,18 @@ from actorproc.core.lifecycle.step_record import close_step
 from actorproc.core.results.on_result import look_after
 from actorproc.core.state import signal_ids
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.head import is_plain
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode
 from actorproc.model.messages.commands import Resolve
 from actorproc.model.messages.events import StepEnded
 from actorproc.model.messages.outcomes import Finished
-from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
 
 __all__ = ["end_straight"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
-_EXECUTE, _RUNNABLE, _SUCCESS = Mode.EXECUTE, ProcedureState.RUNNABLE, ProcedureState.SUCCESS
+_EXECUTE, _SUCCESS = Mode.EXECUTE, ProcedureState.SUCCESS
 
 
 def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> bool:
@@ -32,7 +32,7 @@ def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> boo
     token = event.token
     procedure = token.procedure
     record = state.procs.get(procedure)
-    if record is None or token.mode is not _EXECUTE or not _holds_nothing(record):
+    if record is None or token.mode is not _EXECUTE or record.poisons or not is_plain(record):
         return False
     tree = state.trees[record.root]
     if not _is_calm(tree, procedure) or (record.parent is None and tree.open != 1):
@@ -60,20 +60,6 @@ def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> boo
     if not tree.open:
         close_tree(state, tree)
     return True
-
-
-def _holds_nothing(record: ProcedureRecord) -> bool:
-    """It goes forward, waits for no children, and has no limits, poison or earlier runs to clear up after."""
-    return not (
-        record.state is not _RUNNABLE
-        or record.rolling
-        or record.bypassing
-        or record.pending
-        or record.admitted
-        or record.poisons
-        or record.stuck
-        or record.run > 1
-    )
 
 
 def _is_calm(tree: Tree, procedure: str) -> bool:

@@ -11,18 +11,17 @@ from __future__ import annotations
 from actorproc.core.lifecycle.step_record import commit_step, may_have_gone_on
 from actorproc.core.scheduler.schedule import push_unit
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.head import is_plain
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.commands import Decision, RunStep
 from actorproc.model.messages.events import StepEnded
 from actorproc.model.messages.outcomes import Advanced
-from actorproc.model.rows.records import ProcedureRecord
-from actorproc.model.states import ProcedureState
 
 __all__ = ["go_straight_on"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
-_EXECUTE, _RUNNABLE = Mode.EXECUTE, ProcedureState.RUNNABLE
+_EXECUTE = Mode.EXECUTE
 
 
 def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> Decision | None:
@@ -32,11 +31,16 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
     record = state.procs.get(procedure)
     worker_table = state.worker_table
     worker = worker_table.in_hand.get(procedure)
-    if record is None or worker is None or not _is_quiet(state) or not _is_alone(state, record):
+    if record is None or worker is None or not _is_quiet(state) or not is_plain(record):
         return None
     if outcome.after or outcome.acquire or outcome.yield_ or outcome.no_return or outcome.poisons is not None:
         return None
-    if outcome.placed:
+    tree = state.trees[record.root]
+    if outcome.placed or tree.still or (record.parent is not None and tree.held):
+        return None
+    if (record.locks and record.lock_scope == "step") or record.type_name not in state.types:
+        return None
+    if record.deadline is not None and record.deadline <= state.now:
         return None
     if token.mode is not _EXECUTE or (record.attempt > 1 and may_have_gone_on(outcome)):
         return None
@@ -48,9 +52,8 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
         return None
     warm = state.warm
     warm[procedure] = worker.id
-    commit_step(state, record, item, outcome, "executing", None)
+    commit_step(state, record, item, outcome, "executing", None, 1)
     record.epoch = state.epoch
-    record.attempt = 1
     if record.unit is None:
         record.last_unit = None
     elif record.unit != record.last_unit:
@@ -98,27 +101,4 @@ def _is_quiet(state: EngineState) -> bool:
         or state.stalled
         or state.shedding
         or not state.hands_out
-    )
-
-
-def _is_alone(state: EngineState, record: ProcedureRecord) -> bool:
-    """It goes forward, and waits for nothing; nothing was asked of it, and nothing happened in this step."""
-    tree = state.trees[record.root]
-    return not (
-        record.state is not _RUNNABLE
-        or record.rolling
-        or record.undoing
-        or record.aborting
-        or record.bypassing
-        or record.error is not None
-        or record.parked is not None
-        or record.due_at is not None
-        or record.event is not None
-        or record.limit_keys
-        or not record.locked
-        or (record.locks and record.lock_scope == "step")
-        or (record.deadline is not None and record.deadline <= state.now)
-        or record.type_name not in state.types
-        or tree.still
-        or (record.parent is not None and tree.held)
     )

@@ -23,6 +23,7 @@ from actorproc.core.scheduler.cancellation import stop_forced, stop_next
 from actorproc.core.scheduler.dedicated import say_goodbye
 from actorproc.core.scheduler.pick import on_suspended
 from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import backoff_of
 from actorproc.core.state.transitions import Trigger, move
@@ -141,7 +142,7 @@ def on_returned(state: EngineState, event: StepReturned) -> None:
     if event.token.mode is _ASK_ABORT:
         ask_again(state, record)
     else:
-        record.attempt -= 1
+        head.take_back_attempt(record)
         state.touch(record)
         if item.forced is not None:
             end_forced(state, record, item)
@@ -239,7 +240,7 @@ def _end_poisoned(state: EngineState, record: ProcedureRecord, item: InHand, out
     # Should its root be retried, it runs again and sees what it saw; where it was `on_timeout`, it waits again.
     record.awaiting, record.payload = awaiting, payload
     if event is not None:
-        record.interrupted = Interrupted(ProcedureState.WAITING, event)
+        head.interrupt(record, Interrupted(ProcedureState.WAITING, event))
 
 
 def _go_on(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
@@ -267,8 +268,9 @@ def _add_locks(record: ProcedureRecord, keys: tuple[LockKey, ...]) -> None:
 
 
 def _sleep(state: EngineState, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
-    record.due_at = state.now + seconds
-    state.timers.add(record.due_at, record.id)
+    due_at = state.now + seconds
+    head.wait_until(record, due_at)
+    state.timers.add(due_at, record.id)
     move(record, trigger)
     if record.pending:
         on_suspended(state, record)
@@ -294,13 +296,14 @@ def _finish(state: EngineState, record: ProcedureRecord, item: InHand, outcome: 
     if record.rolling:
         # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
         began = last_step(record)
-        kept, named = (record.attempt, record.awaiting, record.payload), record.poisons
+        attempts, kept, named = record.attempt, (record.awaiting, record.payload), record.poisons
         commit_step(state, record, item, outcome, "done", None)
         # A retry runs this very step once more: it sees what it saw, no number of an attempt is given twice, and the
         # keys that were named for it, which are sound now, are poisoned again.
-        record.attempt, record.awaiting, record.payload = kept
+        head.keep_attempts(record, attempts)
+        record.awaiting, record.payload = kept
         record.poisons = tuple(dict.fromkeys((*named, *record.poisons)))
-        record.interrupted = began
+        head.interrupt(record, began)
         stop_late(state, record)
         return
     close_step(state, record, item, outcome)
@@ -341,17 +344,15 @@ def on_step_error(
     """A forward step failed: try it again by the policy of its submit or class, or fail the procedure."""
     policy = backoff_of(state, record)
     error = _named(record, error)
-    record.errors += 1
-    if record.first_error_at is None:
-        record.first_error_at = state.now
+    first_error_at = head.count_error(record, state.now)
     if not record.rolling or record.error is None:
-        record.error = error
+        head.fail_with(record, error)
     state.touch(record)
     if record.rolling:
         stop_late(state, record)
         return
     acquire.end_of_step(state, record)
-    is_spent = backoff.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=state.now)
+    is_spent = backoff.is_exhausted(policy, errors=record.errors, first_error_at=first_error_at, now=state.now)
     has_way_back = not state.has_no_return(record)
     if record.aborting and has_way_back and (record.forced or not state.types[record.type_name].asks_abort):
         fail(state, record, aborted_error(record))
@@ -378,7 +379,7 @@ def _named(record: ProcedureRecord, error: ErrorInfo) -> ErrorInfo:
 def _retry(state: EngineState, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:
     if after is None:
         after = backoff.delay(policy, procedure=record.id, step=record.step, errors=record.errors)
-    record.due_at = state.now + after
+    head.wait_until(record, state.now + after)
     wake(state, record)
     if record.aborting:
         state.asking[record.id] = None

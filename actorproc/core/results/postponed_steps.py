@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from actorproc.core.results.abort import on_refused
 from actorproc.core.scheduler.schedule import note_unbegun, wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts import PostponedStep
 from actorproc.model.ids import Mode
@@ -39,7 +40,7 @@ def put_off_or_park(state: EngineState, record: ProcedureRecord, mode: Mode, out
     if is_step:
         note_unbegun(state, record)
     state.postponed[record.id] = PostponedStep(step, tried + 1, outcome.reason)
-    record.due_at = state.now + _PAUSES[tried]
+    head.wait_until(record, state.now + _PAUSES[tried])
     state.touch(record)
     wake(state, record)
 

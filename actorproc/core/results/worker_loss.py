@@ -17,6 +17,7 @@ from actorproc.core.scheduler.dedicated import join, was_lost
 from actorproc.core.scheduler.reload import gone
 from actorproc.core.scheduler.scaling import joined, left
 from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import limits_of, retries_overtime
 from actorproc.model.crash_report import CrashReport
@@ -130,7 +131,7 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
 
 
 def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
-    record.crashes += 1
+    head.count_crash(record)
     state.touch(record)
     limit = limits_of(state, record).crashes
     in_words = (
@@ -151,7 +152,7 @@ def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, repo
         if item.token.mode is Mode.ROLLBACK:
             record.undo_error = error
         elif not record.rolling and not record.undoing:
-            record.error = error
+            head.fail_with(record, error)
         _run_again(state, record, item)
     elif item.token.mode is Mode.ROLLBACK:
         on_rollback_error(state, record, error, retryable=False)

@@ -16,6 +16,7 @@ from actorproc.core.lock_manager.poison import poison
 from actorproc.core.lock_manager.requests import could_undo_now
 from actorproc.core.scheduler.cancellation import cancel_step
 from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.skipped_undo import list_no_rollback
 from actorproc.core.state.transitions import Trigger, move
@@ -46,7 +47,7 @@ def fail(state: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
     """
     tree = state.tree_of(record)
     if record.error is None or not record.rolling or error.kind == "poisoned":
-        record.error = error
+        head.fail_with(record, error)
     state.touch(record)
     top = _top_of(state, tree, record)
     if not top.failing:
@@ -84,7 +85,7 @@ def _begin(state: EngineState, tree: Tree, top: ProcedureRecord, culprit: Proced
     if top is not culprit:
         message = f"{culprit.id} ({culprit.type_name}) failed in {error.step_in_words}: {error.message}"
         # All but kind and words stay: its class, its crash report and the exception itself are told at the root, too.
-        top.error = replace(error, kind="child", message=message)
+        head.fail_with(top, replace(error, kind="child", message=message))
     state.touch(top)
     members = tree.below(top.id)
     inside = {member.id for member in members}
@@ -106,7 +107,7 @@ def _begin(state: EngineState, tree: Tree, top: ProcedureRecord, culprit: Proced
 def _stop(state: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: bool) -> None:
     if not is_named and not member.rolling:
         # An error it was still retrying is not why it ends.
-        member.error = ErrorInfo(
+        error = ErrorInfo(
             "cancelled",
             "Cancelled",
             "stopped because its tree failed",
@@ -114,8 +115,9 @@ def _stop(state: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: 
             step=member.step,
             step_name=member.step_name or "",
         )
+        head.fail_with(member, error)
     if not member.rolling:
-        member.interrupted = _interrupted(member)
+        head.interrupt(member, _interrupted(member))
     member.rolling = True
     tree.held.pop(member.id, None)
     if member.state is ProcedureState.RUNNABLE and state.worker_table.runs_a_step(member.id):
@@ -144,7 +146,7 @@ def _interrupted(member: ProcedureRecord) -> Interrupted | None:
 
 def _set_aside(state: EngineState, member: ProcedureRecord) -> None:
     """Take a member out of every queue; its undoing, if it was begun, is taken up again in its turn."""
-    member.due_at = None
+    head.wait_no_longer(member)
     _end_undoing(state, state.tree_of(member), member)
     state.run_queue.discard(member.id)
     state.asking.pop(member.id, None)
@@ -152,7 +154,7 @@ def _set_aside(state: EngineState, member: ProcedureRecord) -> None:
     if not member.locked and member.lock_scope == "procedure":
         # It undoes with the keys it holds; those it was still waiting for are needed by a retry at most.
         kept = member.interrupted or Interrupted(ProcedureState.RUNNABLE)
-        member.interrupted = replace(kept, keys=member.locks)
+        head.interrupt(member, replace(kept, keys=member.locks))
         acquire.keep_granted(state, member)
     state.touch(member)
 
@@ -282,12 +284,7 @@ def _undo(state: EngineState, member: ProcedureRecord, unit: UndoRecord) -> None
         member.undoing = unit.seq
         member.undo_name = unit.label
         state.tree_of(member).undoing = member.id
-        if member.tried != unit.seq:  # else it was set aside, or is retried, and may have half run
-            member.tried = unit.seq
-            member.attempt = member.undo_step = 0
-        member.errors = member.crashes = 0
-        member.first_error_at = member.undo_error = None
-        member.due_at = None
+        head.begin_unit(member, unit.seq)
         if member.lock_scope == "step" and member.locks:
             # Ahead of newcomers: the ticket is as old as the procedure.
             # What it keeps for its finished children is not enough.
@@ -334,7 +331,8 @@ def give_up(state: EngineState, member: ProcedureRecord, error: ErrorInfo) -> No
     tree = state.tree_of(member)
     top_id = tree.scope_of(member.id)
     assert top_id is not None, member.id
-    member.error, member.undo_error = _with_cause(error, member.error), None
+    head.fail_with(member, _with_cause(error, member.error))
+    member.undo_error = None
     for inside in reversed(tree.below(top_id)):
         for path, mode in list(state.locks.keys_of(inside.id).items()):
             if mode == LockMode.WRITE:

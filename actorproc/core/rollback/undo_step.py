@@ -9,6 +9,7 @@ from actorproc.core.queues import backoff
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.rollback.failure_scope import drop_unit, give_up
 from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.skipped_undo import skip
 from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Outcome
@@ -48,14 +49,13 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
                 )
             )
         )
-        record.attempt = record.errors = record.crashes = record.undo_step = 0
-        record.first_error_at = record.undo_error = None
+        head.begin_undo_step(record)
         state.touch(record)
         acquire.end_of_step(state, record)
         if isinstance(outcome, Finished):
             drop_unit(state, tree, unit)
         else:
-            record.due_at = state.now + outcome.after if outcome.after > 0 else None
+            head.wait_until(record, state.now + outcome.after if outcome.after > 0 else None)
             wake(state, record)
     else:
         error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
@@ -86,12 +86,10 @@ def on_rollback_error(state: EngineState, record: ProcedureRecord, error: ErrorI
     """A rollback step failed: again with backoff, or give the whole scope up."""
     error = replace(error, step_name=error.step_name or record.undo_name or "")
     policy = state.types[record.type_name].rollback_retry
-    record.errors += 1
-    if record.first_error_at is None:
-        record.first_error_at = state.now
+    first_error_at = head.count_error(record, state.now)
     state.touch(record)
     is_spent = not retryable or backoff.is_exhausted(
-        policy, errors=record.errors, first_error_at=record.first_error_at, now=state.now
+        policy, errors=record.errors, first_error_at=first_error_at, now=state.now
     )
     if is_spent and not _others_run(state, record):
         if state.types[record.type_name].best_effort:
@@ -100,7 +98,8 @@ def on_rollback_error(state: EngineState, record: ProcedureRecord, error: ErrorI
             give_up(state, record, error)
         return
     record.undo_error = error
-    record.due_at = state.now + backoff.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
+    pause = backoff.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
+    head.wait_until(record, state.now + pause)
     wake(state, record)
 
 

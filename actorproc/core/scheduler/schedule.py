@@ -25,7 +25,9 @@ from actorproc.core.scheduler.pick import (
     work_class_of,
 )
 from actorproc.core.scheduler.reload import open_to
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts import KnownLimits
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode, StepToken
@@ -57,7 +59,7 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
         if record.due_at > state.now:
             state.timers.add(record.due_at, record.id)
             return
-        record.due_at = None
+        head.wait_no_longer(record)
         state.touch(record)
     if record.bypassing or (record.parent is not None and _is_held_back(state, record, record.parent)):
         return
@@ -183,15 +185,16 @@ def fill(state: EngineState) -> None:
             state.run_queue.discard(procedure)
             state.overdue[procedure] = None
             continue
-        worker = _worker_for(state, record)
+        known = known_limits_of(state, record)
+        worker = _worker_for(state, record, known)
         if worker is not None:
             take_turn(state, record)
-            _hand_out(state, worker, record)
+            _hand_out(state, worker, record, known)
             if barred:
                 barred.clear()
             elif state.worker_table.is_full and not state.knows_dedicated:
                 return
-        elif known_limits_of(state, record).limits.dedicated:
+        elif known.limits.dedicated:
             state.awaiting_worker.put(procedure)
             leave_queue(state, record)
             if procedure not in state.hired:
@@ -217,16 +220,16 @@ def _ask_abort(state: EngineState, procedure: str) -> None:
         return
     if state.tree_of(record).is_still(procedure):
         return
-    worker = _worker_for(state, record)
+    known = known_limits_of(state, record)
+    worker = _worker_for(state, record, known)
     if worker is not None:
         del state.asking[procedure]
         state.run_queue.discard(procedure)
-        _send(state, worker, record, Mode.ASK_ABORT, record.step, None)
+        _send(state, worker, record, known, Mode.ASK_ABORT, record.step, None)
 
 
-def _worker_for(state: EngineState, record: ProcedureRecord) -> Worker | None:
+def _worker_for(state: EngineState, record: ProcedureRecord, known: KnownLimits) -> Worker | None:
     """The worker that gets the next step; None when there is none, and the procedure waits."""
-    known = known_limits_of(state, record)
     if known.is_plain and state.worker_shares is None and not state.outdated:
         return state.worker_table.choose(record.type_name, state.warm.get(record.id))
     limits = known.limits
@@ -239,11 +242,11 @@ def _worker_for(state: EngineState, record: ProcedureRecord) -> Worker | None:
     return state.worker_table.choose(record.type_name, state.warm.get(record.id), threads, among)
 
 
-def _hand_out(state: EngineState, worker: Worker, record: ProcedureRecord) -> None:
-    record.attempt += 1
+def _hand_out(state: EngineState, worker: Worker, record: ProcedureRecord, known: KnownLimits) -> None:
+    head.count_attempt(record)
     if record.undoing:
         unit = state.tree_of(record).units[record.undoing]
-        _send(state, worker, record, Mode.ROLLBACK, record.undo_step or record.records + 1, unit.label)
+        _send(state, worker, record, known, Mode.ROLLBACK, record.undo_step or record.records + 1, unit.label)
         return
     if record.poisons and record.step == 1 and record.attempt == 1:
         # The keys it named when it was submitted; later ones come with the answer of the step before.
@@ -259,7 +262,7 @@ def _hand_out(state: EngineState, worker: Worker, record: ProcedureRecord) -> No
         # What it does next is no repetition of the unit before: coming back to that one is a new unit.
         record.last_unit = None
     mode = _EXECUTE if is_step else _ON_TIMEOUT
-    _send(state, worker, record, mode, record.step, None)
+    _send(state, worker, record, known, mode, record.step, None)
 
 
 def push_unit(state: EngineState, record: ProcedureRecord, label: str) -> None:
@@ -283,13 +286,20 @@ def note_unbegun(state: EngineState, record: ProcedureRecord) -> None:
         state.write(PutUndo(unit))
 
 
-def _send(state: EngineState, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:
+def _send(
+    state: EngineState,
+    worker: Worker,
+    record: ProcedureRecord,
+    known: KnownLimits,
+    mode: Mode,
+    step: int,
+    unit: str | None,
+) -> None:
     state.touch(record)
     procedure, type_name, attempt = record.id, record.type_name, record.attempt
     token = StepToken(state.epoch, worker.id, procedure, step, attempt, mode)
     if state.outdated and worker.id not in state.outdated:
         state.renewed.add(procedure)
-    known = known_limits_of(state, record)
     limits = known.limits
     threads = 1 if known.is_plain or procedure in state.suspects else limits.threads
     if not worker.queue and state.worker_shares is not None:

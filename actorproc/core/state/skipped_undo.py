@@ -5,6 +5,7 @@ Listed where they happened and at the top of the failing scope, durably. The hea
 
 from __future__ import annotations
 
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.model.rows.records import ErrorInfo, Leftover, ProcedureRecord, StepKind, StepRecord, UndoRecord
 from actorproc.model.rows.writes import PutStep
@@ -35,8 +36,7 @@ def skip(state: EngineState, record: ProcedureRecord, unit: UndoRecord, error: E
             )
         )
     )
-    record.attempt = record.errors = record.crashes = record.undo_step = 0
-    record.first_error_at = record.undo_error = None
+    head.begin_undo_step(record)
     reason = f"{error.type_name}: {error.message}"[:_LONGEST_REASON]
     _add(state, record, top, Leftover(record.id, unit.label, reason))
 
