@@ -37,9 +37,7 @@ from actorproc.engine.arguments import (
 )
 from actorproc.engine.runtime.clock import Clock, SystemClock, waiting_seconds
 from actorproc.errors import ActorprocError, ManagerStopped, StoreInUse, UsageError
-from actorproc.model.rows.records import NewProcedure
 from actorproc.procedure.authoring.function import ProcedureFunction
-from actorproc.procedure.encoding.own_states import OWN_STATES
 from actorproc.procedure.runtime.class_shipping import pickled_by_value
 from actorproc.procedure.shipping.importing import shut_here
 from actorproc.procedure.values.codec import permit_calls, permit_size
@@ -375,12 +373,6 @@ class ProcedureManager(
         tree = self._tree
         if tree is not None and os.getpid() == self._pid:
             tree.stop(drain=drain, timeout=patience)
-            OWN_STATES.clear()
-
-    def _describe(self, *arguments: Any, **options: Any) -> NewProcedure:
-        new = super()._describe(*arguments, **options)
-        OWN_STATES.note(new.id, new.state, new.codec)
-        return new
 
     def __enter__(self) -> Self:
         return self.start()

@@ -77,7 +77,6 @@ class StoppedEngine:
                 retention=self._config.retention,
                 scheduling=self._config.scheduling(1, 1),
                 act=self._act,
-                send_ahead=_nothing,
                 mark=_nothing,
                 stored=_nothing,
                 gated=True,

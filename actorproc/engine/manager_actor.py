@@ -155,7 +155,6 @@ class ManagerActor(QuickActor):
             retention=parts.config.retention,
             scheduling=parts.scheduling,
             act=self._dispatcher.act,
-            send_ahead=self._dispatcher.send_ahead,
             mark=self._mark,
             stored=self._stored,
             gated=parts.gated,

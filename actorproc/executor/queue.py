@@ -32,7 +32,6 @@ from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import IdReuse, NewProcedure
 from actorproc.model.states import Phase
 from actorproc.procedure.authoring.call import Call, PickledCall
-from actorproc.procedure.encoding.own_states import OWN_STATES
 
 __all__ = ["CallQueue", "on_its_way"]
 
@@ -420,7 +419,6 @@ class CallQueue:
                 if limits is not None:
                     new = msgspec.structs.replace(new, limits=limits)
                 self._manager._check_size(new, of_call=True)
-                OWN_STATES.note(new.id, new.state, new.codec)
             except ActorprocError as error:
                 self._refuse_one(future, error)
             else:

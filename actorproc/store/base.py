@@ -263,9 +263,6 @@ class RecordStore(Protocol):
         """
         ...
 
-    has_files: bool
-    """Long fields of the step log may stand in files, of which `place_of` tells."""
-
     def place_of(self, id: str, number: int) -> str | None:
         """The file that holds the long field of a record of the step log, from its beginning.
 

@@ -1,14 +1,12 @@
 """The digest that a long pickled state carries: a hash of all its bytes costs more than to write them, so there is one.
 
-It is what the signature of the state is over, what two submits of one id are compared by, and the checksum of these
-bytes in the store. From 2 MiB on it is that of the digests of parts of 1 MiB each, so that two processors can make it.
+It is what the signature of the state is over, and what two submits of one id are compared by.
 """
 
 from __future__ import annotations
 
 import struct
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 __all__ = [
     "BIN_32",
@@ -32,7 +30,6 @@ HEAD_SIZE = len(BY_DIGEST) + SIGNATURE_SIZE + DIGEST_SIZE
 BIN_32 = struct.Struct(">BI")
 BIN_32_CODE = 0xC6
 """First byte of msgpack for bytes of more than 64 KiB; their number follows."""
-_LEAF = 1024 * 1024
 
 
 def sealed_in(state: bytes | memoryview) -> memoryview | None:
@@ -57,53 +54,8 @@ def digest_of_parts(parts: Sequence[bytes | memoryview]) -> bytes:
     """A SHA-256 of these bytes in a row, however they are divided: 32 bytes."""
     import hashlib  # noqa: PLC0415 - as in `child_id`: most procedures are not pickled
 
-    if sum(map(len, parts)) < 2 * _LEAF:
-        # Begun as `procedure.digest` does for a state that has no position.
-        found = hashlib.sha256(b"pickle\xc0")
-        for part in parts:
-            found.update(part)
-        return found.digest()
-    leaves = list(_leaves(parts))
-    digests = [b""] * len(leaves)
-
-    def work(which: range) -> None:
-        for number in which:
-            digests[number] = _digest_of(leaves[number])
-
-    half = len(leaves) // 2
-    other = threading.Thread(target=work, args=(range(half),), name="actorproc-hash", daemon=True)
-    try:
-        other.start()
-    except RuntimeError:  # the system has no more threads
-        work(range(half))
-    work(range(half, len(leaves)))
-    if other.ident is not None:
-        other.join()
-        if not all(digests):  # it ran out of memory; here the error reaches the caller
-            work(range(half))
-    return hashlib.sha256(b"pickle in parts\0" + b"".join(digests)).digest()
-
-
-def _digest_of(pieces: Sequence[memoryview]) -> bytes:
-    import hashlib  # noqa: PLC0415 - as above
-
-    found = hashlib.sha256()
-    for piece in pieces:
-        found.update(piece)
-    return found.digest()
-
-
-def _leaves(parts: Sequence[bytes | memoryview]) -> Iterator[list[memoryview]]:
-    """The bytes in a row, cut into leaves, each in as many pieces as it has of the parts."""
-    leaf: list[memoryview] = []
-    room = _LEAF
+    # Begun as `procedure.digest` does for a state that has no position.
+    found = hashlib.sha256(b"pickle\xc0")
     for part in parts:
-        view = memoryview(part)
-        while view:
-            leaf.append(view[:room])
-            view, room = view[room:], room - len(leaf[-1])
-            if not room:
-                yield leaf
-                leaf, room = [], _LEAF
-    if leaf:
-        yield leaf
+        found.update(part)
+    return found.digest()

@@ -64,7 +64,6 @@ def _pipeline(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
         "store_port": unused,
         "in_flight": unused,
         "act": unused,
-        "send_ahead": lambda _batch: None,
         "stored": lambda _batch, _seconds: None,
         **parts,
     }

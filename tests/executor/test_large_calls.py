@@ -17,7 +17,7 @@ from actorproc import ProcedureManager, StorageUnavailable
 from actorproc.executor import ProcedureExecutor
 from actorproc.procedure.authoring.call import Call
 from actorproc.store.lmdb.files.blobs import LONG
-from actorproc.workers.protocol.frames import Run, StateAhead
+from actorproc.workers.protocol.frames import Run
 from tests.executor.calls import die_once
 from tests.kit.stores import HeldStore
 from tests.kit.waiting import wait_until
@@ -173,41 +173,26 @@ def sent_by(executor, lost=()):
     return sent
 
 
-def test_arguments_are_with_the_worker_before_they_are_stored_and_the_call_begins_after(held, tmp_path):
+def test_arguments_are_sent_when_they_are_stored(held, tmp_path):
     executor, store = held
     content = os.urandom(SIZE)
     sent = sent_by(executor)
     store.free.clear()
 
     future = executor.submit(note, str(tmp_path / "began"), content)
-    wait_until(lambda: [type(message) for message in sent] == [StateAhead])
 
     assert store.waiting.wait(30)
+    assert not sent
     assert not future.done()
     assert not (tmp_path / "began").exists()
     store.free.set()
     assert future.result(30) == SIZE
-    _, run = sent
-    assert (run.is_ahead, run.is_own, run.state) == (True, True, None)
+    (run,) = sent
+    assert type(run) is Run
     assert (tmp_path / "began").read_text() == digest(content) + "\n"
 
 
-def test_a_worker_that_lost_what_it_was_sent_ahead_asks_for_it(held, tmp_path):
-    executor, store = held
-    content = os.urandom(SIZE)
-    sent = sent_by(executor, lost=StateAhead)
-    store.free.clear()
-    future = executor.submit(note, str(tmp_path / "began"), content)
-    wait_until(lambda: sent)
-    store.free.set()
-
-    assert future.result(30) == SIZE
-    assert [type(message) for message in sent] == [StateAhead, Run, Run]
-    assert [run.is_ahead for run in sent[1:]] == [True, False]
-    assert (tmp_path / "began").read_text() == digest(content) + "\n"
-
-
-def test_a_worker_that_dies_with_arguments_it_was_sent_ahead_costs_nothing(held, tmp_path):
+def test_a_worker_that_dies_while_arguments_are_stored_costs_nothing(held, tmp_path):
     executor, store = held
     content = os.urandom(SIZE)
     (worker,) = executor.manager.workers()
@@ -224,7 +209,7 @@ def test_a_worker_that_dies_with_arguments_it_was_sent_ahead_costs_nothing(held,
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["not-written", "written-but-reported-failed"])
-def test_a_call_whose_commit_failed_when_its_arguments_were_sent_ahead_is_made_once(held, tmp_path, late):
+def test_a_call_whose_commit_failed_with_its_arguments_is_made_once(held, tmp_path, late):
     executor, store = held
     first, second = os.urandom(SIZE), os.urandom(SIZE)
     store.late, store.full = late, True
@@ -279,14 +264,13 @@ def test_arguments_of_many_megabytes_are_mapped_by_the_worker_from_the_store(hel
     store.free.clear()
     future = executor.submit(digest, content)
     assert store.waiting.wait(30)
-    assert not [message for message in sent if isinstance(message, StateAhead)]
     store.free.set()
 
     assert future.result(30) == digest(content)
     (run,) = [message for message in sent if isinstance(message, Run)]
-    assert (run.state, run.is_ahead) == (None, True)
+    assert run.state is None
     assert run.size > LONG
-    assert Path(run.file).parent == Path(store.path) / "blobs"
+    assert Path(os.fsdecode(run.file)).parent == Path(store.path) / "blobs"
 
 
 @pytest.mark.parametrize("harm", ["missing", "short"])
@@ -301,7 +285,7 @@ def test_a_worker_that_cannot_map_a_file_gets_its_content(held, tmp_path, harm):
             if isinstance(message, Run):
                 sent.append(message.file)
                 if message.file:
-                    msgspec.structs.force_setattr(message, "file", str(tmp_path / harm))
+                    msgspec.structs.force_setattr(message, "file", os.fsencode(tmp_path / harm))
         send(worker, messages)
 
     pool.send = elsewhere

@@ -12,14 +12,12 @@ import pytest
 from actorproc.config import Config
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.child.runtime.channel import WorkerChannel
-from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.attachments import LONG, Attachments, in_pieces
 from actorproc.workers.protocol.frames import (
     DEFAULT_MAX_FRAME,
     FrameBuffer,
     FrameError,
     Run,
-    StateAhead,
     Stop,
     ToWorker,
     decode_to_worker,
@@ -67,14 +65,14 @@ def received(stream: bytes, cut: int) -> list[ToWorker]:
 @pytest.mark.parametrize("cut", [1 << 20, 70_001, 4096, 5])
 def test_long_states_arrive_with_their_messages_however_the_stream_is_cut(cut):
     short, one, two = b"s" * 10, long_state(b"1"), long_state(b"2", more=3)
-    messages = [run("a", short), run("b", one), Stop(), StateAhead(token("c"), two), run("d", None)]
+    messages = [run("a", short), run("b", one), Stop(), run("c", two), run("d", None)]
     stream = b"".join([*in_pieces(messages, DEFAULT_MAX_FRAME), *in_pieces([run("e", one)], DEFAULT_MAX_FRAME)])
 
     found = received(stream, cut)
 
     told: list[Any] = [message.state for message in found if not isinstance(message, Stop)]
     states = [None if state is None else bytes(state) for state in told]
-    assert [type(message) for message in found] == [Run, Run, Stop, StateAhead, Run, Run]
+    assert [type(message) for message in found] == [Run, Run, Stop, Run, Run, Run]
     assert states == [short, one, two, None, one]
 
 
@@ -91,20 +89,6 @@ def test_long_states_arrive_where_frames_may_be_as_long_as_a_length_can_say():
     assert message.state == state
     with pytest.raises(ValueError, match="less than 2 GiB"):
         Config(max_frame=2**31)
-
-
-def test_states_that_came_ahead_go_with_their_steps_and_take_so_much_room():
-    nobody: Any = None
-    worker_runtime = WorkerRuntime(Silent(), nobody)
-    state = long_state(b"1")
-    worker_runtime.take_in(StateAhead(token("a"), state))
-    worker_runtime.take_in(run("a", state))  # its commit failed, and it was given again with all it needs
-    assert not worker_runtime._ahead
-
-    long = bytes(24 * 1024 * 1024)
-    for name in "bcdef":
-        worker_runtime.take_in(StateAhead(token(name), long))
-    assert [each.procedure for each in worker_runtime._ahead] == ["d", "e", "f"]
 
 
 def test_a_long_state_is_sent_from_where_it_is():
@@ -154,34 +138,3 @@ def test_a_worker_receives_a_long_state_through_its_channel():
     assert messages[0].state == state  # type: ignore[union-attr]
     assert channel.receive() is None
     channel._socket.close()
-
-
-class Silent:
-    def send(self, messages: Any) -> None:
-        """Nobody listens."""
-
-
-def test_a_state_that_came_ahead_is_there_when_its_step_comes_and_never_for_another_one():
-    nobody: Any = None
-    worker_runtime = WorkerRuntime(Silent(), nobody)
-    worker_runtime.take_in(StateAhead(token("a"), b"of a"))
-    worker_runtime.take_in(StateAhead(token("b"), b"of b"))
-
-    for name in ("b", "a", "c"):
-        worker_runtime.take_in(run(name, None, is_ahead=True))
-    worker_runtime.take_in(run("a", None, is_ahead=True))
-
-    states = [worker_runtime.queue.get().state for _ in range(4)]  # type: ignore[union-attr]
-    assert states == [b"of b", b"of a", None, None]
-
-
-def test_states_of_steps_that_never_come_do_not_gather():
-    nobody: Any = None
-    worker_runtime = WorkerRuntime(Silent(), nobody)
-
-    for number in range(1000):
-        worker_runtime.take_in(StateAhead(token(str(number)), b"x"))
-
-    assert len(worker_runtime._ahead) < 100
-    worker_runtime.take_in(run("999", None, is_ahead=True))
-    assert worker_runtime.queue.get().state == b"x"  # type: ignore[union-attr]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -38,21 +36,16 @@ from actorproc.model.messages.commands import (
 from actorproc.model.messages.events import Event, StepEnded, StepReturned
 from actorproc.model.messages.outcomes import Refused
 from actorproc.model.rows.records import StepRecord
-from actorproc.model.rows.writes import PutStep
 from actorproc.model.states import TERMINAL
-from actorproc.procedure.encoding.own_states import OWN_STATES
-from actorproc.procedure.encoding.pickles import LARGE
 from actorproc.store.base import ProcedureStore
 from actorproc.support.engine_log import engine_logger
 from actorproc.support.staged_files import LONG as IN_FILES
 from actorproc.workers.base import WorkerPool
-from actorproc.workers.protocol.attachments import LONG
 from actorproc.workers.protocol.frames import (
     AbortAsked,
     Define,
     FrameError,
     Run,
-    StateAhead,
     StepAnswer,
     TakeBackSteps,
     ToWorker,
@@ -98,8 +91,6 @@ class CommandExecutor:
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
         self._first_states = StateCache(clock)
         self._recent_ends = recent_ends
-        self._ahead: set[StepToken] = set()
-        """Steps of the batch under way whose states are with their workers."""
         self._outbox: dict[WorkerId, list[ToWorker]] = {}
         self._bytes = 0
         self._events: list[Event] = []
@@ -139,32 +130,11 @@ class CommandExecutor:
         self._flush()
         for command in told:
             verbs[type(command)](command, batch)
-        self._ahead.clear()
         return self._events
-
-    def send_ahead(self, batch: CommitBatch) -> None:
-        """Its commit is under way: bring long states of new procedures to their workers. Nothing runs by that."""
-        if batch.is_routine or not self.hands_out:
-            return
-        longest = IN_FILES - 1 if self._store.has_files else sys.maxsize
-        long = {
-            write.record.procedure: write.record.state
-            for write in batch.writes
-            if type(write) is PutStep and write.record.number == 1 and LONG <= len(write.record.state) <= longest
-        }
-        if not long:
-            return
-        for command in batch.commands:
-            if type(command) is RunStep and command.record == 1 and command.token.procedure in long:
-                with contextlib.suppress(FrameError):  # too long for the channel: told when it is to run
-                    state = long[command.token.procedure]
-                    self._pool.send(command.token.worker, (StateAhead(command.token, state),))
-                    self._ahead.add(command.token)
 
     def forget(self) -> None:
         """The store was opened again: states and ends are read from it."""
         self._first_states.forget()
-        self._ahead.clear()
         self._recent_ends.forget()
 
     def post(self, worker: WorkerId, message: ToWorker) -> None:
@@ -305,16 +275,13 @@ class CommandExecutor:
         if definition is None:
             self._refuse(token, f"no class or loader is registered for {type_name!r}")
             return
-        payload, codec, version, is_own, file, size = None, "", 0, False, b"", 0
-        is_ahead = bool(self._ahead) and token in self._ahead
+        payload, codec, version, file, size = None, "", 0, b"", 0
         if state is not None:
             payload, codec, version = state.state, state.codec, state.version
-            is_own = len(payload) >= LARGE and OWN_STATES.take(token.procedure, payload)
             if len(payload) >= IN_FILES and may_map and not state.output:
                 file = os.fsencode(self._store.place_of(token.procedure, state.number) or "")
-                if file:
-                    is_ahead, size = True, len(payload)
-            room = 0 if is_ahead else len(payload)
+                size = len(payload) if file else 0
+            room = 0 if file else len(payload)
             if self._bytes + room > _BURST:
                 self._flush()
             self._bytes += room
@@ -329,7 +296,7 @@ class CommandExecutor:
                 type_name,
                 command.root,
                 command.parent,
-                None if is_ahead else payload,
+                None if file else payload,
                 codec,
                 version,
                 command.replayed,
@@ -341,9 +308,7 @@ class CommandExecutor:
                 command.recovered,
                 limits if limits is not None and limits.concerns_worker else None,
                 command.wall_time is not None or (limits is not None and limits.cpu_time is not None),
-                is_own,
                 False,  # whether it is attached is the pool's to say
-                is_ahead,
                 command.generation,
                 command.begun,
                 file,

@@ -60,7 +60,6 @@ class CommitPipeline:
         retention: Retention,
         scheduling: Scheduling,
         act: Callable[[CommitBatch], list[Event]],
-        send_ahead: Callable[[CommitBatch], None],
         mark: Callable[[], None],
         stored: Callable[[CommitBatch, float | None], None],
         gated: bool = False,
@@ -75,8 +74,6 @@ class CommitPipeline:
         self._retention = retention
         self._scheduling = scheduling
         self._act = act
-        self._send_ahead = send_ahead
-        """Told of each batch whose commit has begun: what it brings to workers already changes nothing there."""
         self._mark = mark
         self._stored = stored
         """Told of each batch that is durable, after it was acted on, with the seconds its commit took."""
@@ -221,8 +218,6 @@ class CommitPipeline:
                 self._committing = batch
                 self._asked = self._clock.monotonic()
                 self._store_port.commit(batch.number, batch.writes)
-                if self._committing is batch:
-                    self._send_ahead(batch)
             else:
                 self._settle(batch)
 

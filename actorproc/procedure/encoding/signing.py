@@ -82,22 +82,15 @@ def verified(
     procedure: str,
     key: SigningKey | None,
     tail: str = "",
-    *,
-    is_own: bool = False,
 ) -> Any:
     """The fields of a signed state. Raises `StateRefused`, without decoding, when the signature does not match.
 
-    The field `tail` may be a `memoryview`. `is_own`: the manager signed the state itself and has had it in its memory
-    since, so that there is nothing to check.
+    The field `tail` may be a `memoryview`.
     """
     if not key:
         msg = f"the state of {type_name} is pickled, and this manager has no signing key"
         raise StateRefused(msg)
-    sealed = _signed_in(state)
-    if is_own:
-        body = _behind_signature(sealed)
-    else:
-        body = _checked(sealed, _state_of(type_name, procedure), key, f"pickled state of {type_name}")
+    body = _checked(_signed_in(state), _state_of(type_name, procedure), key, f"pickled state of {type_name}")
     values = pickle.loads(body)  # noqa: S301 - signed by us, checked above
     if tail and type(values[tail]) is int:
         values[tail] = body[len(body) - values[tail] :]

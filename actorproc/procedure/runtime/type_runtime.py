@@ -187,16 +187,13 @@ class TypeRuntime:
         codec: str,
         version: int,
         id: str = "",
-        *,
-        is_own: bool = False,
     ) -> Procedure:
         """The procedure of a stored state, through `migrate` and `load` (or the loader).
 
-        `is_own`: the host made it and has had it in memory since, so its signature is not checked. Raises
-        `StateRefused`, or `MemoryError`.
+        Raises `StateRefused`, or `MemoryError`.
         """
         try:
-            return self._load(state, codec, version, id, is_own=is_own)
+            return self._load(state, codec, version, id)
         except (StateRefused, MemoryError):
             raise
         except Exception as error:
@@ -464,7 +461,7 @@ class TypeRuntime:
             found = self._relatives[cls] = TypeRuntime.of_class(cls, signing_key=self.signing_key)
         return found
 
-    def _load(self, state: bytes | memoryview, codec: str, version: int, procedure: str, *, is_own: bool) -> Procedure:
+    def _load(self, state: bytes | memoryview, codec: str, version: int, procedure: str) -> Procedure:
         if codec != "pickle":
             state = bytes(state)  # a class's own `load` takes nothing else
         payload = state
@@ -475,7 +472,7 @@ class TypeRuntime:
         data: Any = None
         if codec == "pickle":
             tail = "" if self.procedure_class is None else self.procedure_class._engine_tail
-            data = verified(payload, self.type_name, procedure, self.signing_key, tail, is_own=is_own)
+            data = verified(payload, self.type_name, procedure, self.signing_key, tail)
         elif codec == "data":
             data = payload if payload[:1] and payload[0] in _MAP else _decode(payload)
         else:

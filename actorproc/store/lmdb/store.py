@@ -77,8 +77,6 @@ class LmdbStore(OpenStore):
     The constructor touches nothing; `own` opens.
     """
 
-    has_files = True
-
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -8,12 +8,6 @@ The checksum is the CRC-32 of version, database name, key and record together: L
 itself, and a whole and valid record that stands under the wrong key (a swapped or replayed page) is damage
 too. It finds accidents, not attackers.
 
-The checksum of a long record with a pickled state leaves out those bytes that the state carries a digest of
-(`actorproc.support.digests`), for a hash of all of them has been made already::
-
-    version (1 byte, 2)  ·  checksum (4 bytes)  ·  where in the record these bytes begin (4 bytes)
-    ·  their number (4 bytes)  ·  the record
-
 A record whose long field stands in a file of its own (`actorproc.store.lmdb.files.blobs`)::
 
     version (1 byte, 3)  ·  checksum of the rest (4 bytes)  ·  name of the file (8 bytes)  ·  length (8 bytes)
@@ -52,7 +46,6 @@ from actorproc.model.rows.records import (
     UndoRecord,
 )
 from actorproc.store.rows.tables import Table
-from actorproc.support.digests import DIGEST_SIZE, content_at, digest_of_parts
 
 __all__ = [
     "OUTSIDE",
@@ -77,11 +70,6 @@ _head = struct.Struct(">BI")
 _HEAD_SIZE = _head.size
 _unpack_head = _head.unpack_from
 _SEED = [zlib.crc32(bytes([VERSION]) + table.label.encode() + b"\0") for table in Table]
-_BY_DIGEST = 2
-_BY_DIGEST_MARK = bytes([_BY_DIGEST])
-_long_head = struct.Struct(">BIII")
-_place = struct.Struct(">II")
-_LONG_SEED = [zlib.crc32(bytes([_BY_DIGEST]) + table.label.encode() + b"\0") for table in Table]
 OUTSIDE = b"\3"
 """Beginning of the value of a record with a file."""
 _reference = struct.Struct(">8sQIB")
@@ -89,8 +77,6 @@ _OUTSIDE_SIZE = _head.size + _reference.size
 _OUTSIDE_SEED = [zlib.crc32(OUTSIDE + table.label.encode() + b"\0") for table in Table]
 _FIELDS = ("state", "output")
 """Fields of a record that may stand in a file, by their number in the value."""
-_HEAD_SIZES = {_BY_DIGEST_MARK: _long_head.size, OUTSIDE: _OUTSIDE_SIZE}
-"""Bytes in front of the record, by version, where they are not as many as in the first."""
 _encoder = msgspec.msgpack.Encoder(enc_hook=as_plain)
 _encode, _encode_into = _encoder.encode, _encoder.encode_into
 _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
@@ -142,22 +128,14 @@ def encode(table: Table, key: bytes, record: object) -> bytes:
 
 
 def encode_long(table: Table, key: bytes, record: StepRecord) -> bytearray:
-    """As `encode`, for a record of many bytes: they are copied once and not twice, and hashed once at most."""
-    content = content_at(record.state) if record.codec == "pickle" else None
-    head = _head if content is None else _long_head
-    value = bytearray(head.size)
+    """As `encode`, for a record of many bytes: they are copied once and not twice."""
+    value = bytearray(_HEAD_SIZE)
     try:
-        _encode_into(record, value, head.size)
+        _encode_into(record, value, _HEAD_SIZE)
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
         raise _unstorable(table, key, record, error) from error
-    with memoryview(value)[head.size :] as body:
-        if content is None:
-            head.pack_into(value, 0, VERSION, _crc32(body, _crc32(key, _SEED[table])))
-            return value
-        # What stands in front of the content is no UTF-8, so it is in no text: where it is found, the state is.
-        at = value.index(record.state[:content]) + content - head.size
-        size = len(record.state) - content
-        head.pack_into(value, 0, _BY_DIGEST, _checksum_around(table, key, body, at, size), at, size)
+    with memoryview(value)[_HEAD_SIZE:] as body:
+        _head.pack_into(value, 0, VERSION, _crc32(body, _crc32(key, _SEED[table])))
     return value
 
 
@@ -179,11 +157,6 @@ def reference_in(value: bytes | None) -> Reference | None:
     return Reference(name.hex(), size, checksum, _FIELDS[field]) if field < len(_FIELDS) else None
 
 
-def _checksum_around(table: Table, key: bytes, body: memoryview, at: int, size: int) -> int:
-    checksum = _crc32(_place.pack(at, size), _crc32(key, _LONG_SEED[table]))
-    return _crc32(body[at + size :], _crc32(body[:at], checksum))
-
-
 def _unstorable(table: Table, key: bytes, record: object, error: Exception) -> InternalError:
     return InternalError(
         f"a {type(record).__name__} for {table.label} {show_key(table, key)} cannot be stored: {error}"
@@ -196,19 +169,17 @@ def decode(table: Table, key: bytes, value: bytes) -> Any:
         raise damaged(table, key, f"a value of {len(value)} bytes is too short to be a record")
     version, checksum = _unpack_head(value)
     if version == VERSION:
-        body: bytes | memoryview = value[_HEAD_SIZE:]
+        body = value[_HEAD_SIZE:]
         if checksum != _crc32(body, _crc32(key, _SEED[table])):
             raise damaged(table, key, "the checksum does not match")
-    elif version == _BY_DIGEST:
-        body = _checked_by_digest(table, key, value)
     elif version == OUTSIDE[0]:
         return _with_content(table, key, value)
     else:
-        raise damaged(table, key, f"record version {version} is not known here (1 to 3 are)")
+        raise damaged(table, key, f"record version {version} is not known here (1 and 3 are)")
     return _decoded(table, key, body)
 
 
-def _decoded(table: Table, key: bytes, body: bytes | memoryview) -> Any:
+def _decoded(table: Table, key: bytes, body: bytes) -> Any:
     try:
         return _DECODERS[table].decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # ValidationError included
@@ -240,22 +211,10 @@ def _with_content(table: Table, key: bytes, value: bytes) -> Any:
     return record
 
 
-def _checked_by_digest(table: Table, key: bytes, value: bytes) -> memoryview:
-    if len(value) <= _long_head.size:
-        raise damaged(table, key, f"a value of {len(value)} bytes is too short to be such a record")
-    _, checksum, at, size = _long_head.unpack_from(value)
-    body = memoryview(value)[_long_head.size :]
-    if checksum != _checksum_around(table, key, body, at, size):
-        raise damaged(table, key, "the checksum does not match")
-    if body[at - DIGEST_SIZE : at] != digest_of_parts((body[at : at + size],)):
-        raise damaged(table, key, "the state does not match the digest it carries")
-    return body
-
-
 def unchecked(table: Table, value: bytes) -> Any:
     """Contents that a damaged value seems to have, only to tell its owner; None when it says nothing."""
     try:
-        return _DECODERS[table].decode(value[_HEAD_SIZES.get(value[:1], _HEAD_SIZE) :])
+        return _DECODERS[table].decode(value[_OUTSIDE_SIZE if value[:1] == OUTSIDE else _HEAD_SIZE :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return None
 

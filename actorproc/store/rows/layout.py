@@ -101,7 +101,7 @@ __all__ = [
     "rows_of",
 ]
 
-FORMAT = 3
+FORMAT = 4
 """Version of this layout. A store with another one is refused. 2: the keys of the step log begin with the number.
 3: what is published under a name has a target that is no id."""
 

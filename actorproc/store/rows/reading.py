@@ -51,8 +51,6 @@ class RecordReader(ABC):
     def _view(self) -> AbstractContextManager[Rows]:
         """A snapshot of the last commit, to be given back soon."""
 
-    has_files = False
-
     @property
     def store_id(self) -> str:
         """The name this store was given when it was made (a UUID)."""

@@ -21,7 +21,6 @@ from actorproc.workers.protocol.frames import (
     HEADER,
     FrameError,
     Run,
-    StateAhead,
     ToWorker,
     encode_frame,
 )
@@ -40,7 +39,7 @@ def in_pieces(messages: Sequence[ToWorker], max_frame: int) -> list[bytes]:
     pieces: list[bytes] = []
     inside: list[ToWorker] = []
     for message in messages:
-        state = message.state if type(message) is Run or type(message) is StateAhead else None
+        state = message.state if type(message) is Run else None
         if state is None or len(state) < LONG:
             inside.append(message)
             continue
@@ -99,7 +98,7 @@ class Attachments:
     def give_to(self, messages: Sequence[ToWorker]) -> None:
         """Give these messages the states that came before them. Raises `FrameError` when there are not as many."""
         for message in messages:
-            if isinstance(message, Run | StateAhead) and message.is_attached:
+            if isinstance(message, Run) and message.is_attached:
                 if not self._whole:
                     msg = f"the state of step {message.token.step} of {message.token.procedure} did not come before it"
                     raise FrameError(msg)

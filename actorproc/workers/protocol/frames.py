@@ -51,7 +51,6 @@ __all__ = [
     "Run",
     "Stack",
     "StackWanted",
-    "StateAhead",
     "StepAnswer",
     "Stop",
     "TakeBackSteps",
@@ -147,28 +146,18 @@ class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     """Limits that the worker has to set around the step; None: nothing."""
     is_timed: bool = False
     """Its time is limited, which is for one step: none follows it at once."""
-    is_own: bool = False
-    """The host signed the state itself and has had it in memory since: there is nothing to check."""
     is_attached: bool = False
     """Its state is long and came before this frame (`workers.attachments`), as a `memoryview`."""
-    is_ahead: bool = False
-    """Its state came with a `StateAhead`; when the worker has it no more, it answers `NeedState`."""
     generation: int = 1
     begun: int = 0
     """Steps of earlier generations: what the step sees as its number counts from there."""
     file: bytes = b""
-    """Its state `is_ahead`: it stands at the beginning of this file of the store, and the worker maps it."""
+    """Its state stands at the beginning of this file of the store, and the worker maps it; "": there is none.
+
+    A worker that cannot map it answers `NeedState`.
+    """
     size: int = 0
     """Bytes of that state."""
-
-
-class StateAhead(_Frame, frozen=True, array_like=True, tag="ahead", gc=False):
-    """The long state of a step whose `Run` follows once it is stored, if it is; nothing runs by this."""
-
-    token: StepToken
-    state: bytes | None
-    is_attached: bool = False
-    """As of a `Run`."""
 
 
 class TakeBackSteps(_Frame, frozen=True, array_like=True, tag="takeback", gc=False):
@@ -293,19 +282,7 @@ class LogLine(_Frame, frozen=True, array_like=True, tag="log", gc=False):
     """Its other attributes (`procedure.log_records`)."""
 
 
-ToWorker = (
-    Prepare
-    | WorkerHello
-    | WarmUp
-    | Define
-    | StateAhead
-    | Run
-    | TakeBackSteps
-    | AbortAsked
-    | StepAnswer
-    | StackWanted
-    | Stop
-)
+ToWorker = Prepare | WorkerHello | WarmUp | Define | Run | TakeBackSteps | AbortAsked | StepAnswer | StackWanted | Stop
 FromWorker = (
     Prepared | Ready | BootFailed | Began | Ended | Returned | NeedState | Ask | Heartbeat | Leaving | LogLine | Stack
 )

@@ -108,11 +108,11 @@ class ProcedureActor(DispatchedActor):
     def _restore(self, run: Run, runtime: TypeRuntime) -> bool:
         """Have the live object for this step; False when its state must be sent first."""
         if run.state is None:
-            return self._live is not None and self._runtime is runtime and not run.is_ahead
+            return self._live is not None and self._runtime is runtime and not run.file
         guard = self._worker_runtime.guard
         guard.allow_interrupt()
         try:
-            self._live = runtime.load(run.state, run.codec, run.version, run.token.procedure, is_own=run.is_own)
+            self._live = runtime.load(run.state, run.codec, run.version, run.token.procedure)
         except (StateRefused, StopStep, MemoryError):
             raise
         except BaseException as error:  # load is user code; a sys.exit() in it is a refusal as well

@@ -43,7 +43,6 @@ from actorproc.workers.protocol.frames import (
     Run,
     Stack,
     StackWanted,
-    StateAhead,
     StepAnswer,
     Stop,
     TakeBackSteps,
@@ -56,10 +55,6 @@ __all__ = ["WorkerRuntime"]
 
 _RETURNED = 32
 """Steps named in one frame: ids may have 255 bytes."""
-_AHEAD = 64
-"""States kept for steps that are to come."""
-_AHEAD_BYTES = 64 * 1024 * 1024
-"""Bytes of them, beside the newest."""
 
 
 class Listening(Protocol):
@@ -143,8 +138,6 @@ class WorkerRuntime:
         self.queue: SimpleQueue[Run | None] = SimpleQueue()
         """Steps to run, and None for the end."""
         self._waiting: dict[StepToken, Run] = {}
-        self._ahead: dict[StepToken, bytes | None] = {}
-        """States of steps that are to come."""
         self._abort_asked: set[StepToken] = set()
         self._requests = itertools.count(1)
         self.asked: dict[int, _Pending] = {}
@@ -172,8 +165,6 @@ class WorkerRuntime:
         match message:
             case Run():
                 self.put(message)
-            case StateAhead():
-                self._keep_ahead(message)
             case StepAnswer():
                 self.answer(message)
             case TakeBackSteps(tokens):
@@ -194,9 +185,8 @@ class WorkerRuntime:
 
     def put(self, run: Run) -> None:
         """A step to run after those before it."""
-        ahead = self._ahead.pop(run.token, None) if self._ahead else None
-        if run.is_ahead:
-            msgspec.structs.force_setattr(run, "state", mapped(run.file, run.size) if run.file else ahead)
+        if run.file:
+            msgspec.structs.force_setattr(run, "state", mapped(run.file, run.size))
         self._waiting[run.token] = run
         if run.aborting:
             self.ask_to_abort(run.token)  # in a step before, which refused it, or in an attempt that died
@@ -204,13 +194,6 @@ class WorkerRuntime:
             self.give_back((run.token,))
         else:
             self.queue.put(run)
-
-    def _keep_ahead(self, message: StateAhead) -> None:
-        """Keep a state until its step comes. A step whose commit failed never does, so only so many are kept."""
-        kept = sum(len(state or b"") for state in self._ahead.values())
-        while len(self._ahead) >= _AHEAD or kept > _AHEAD_BYTES:
-            kept -= len(self._ahead.pop(next(iter(self._ahead))) or b"")
-        self._ahead[message.token] = message.state
 
     def give_back(self, tokens: Iterable[StepToken]) -> None:
         """Return those of these steps that have not begun."""
