@@ -128,13 +128,14 @@ if TYPE_CHECKING:
     )
     from actorproc.report.metrics import Metrics
     from actorproc.report.states import StateInfo
-    from actorproc.report.step_log import StepInfo
+    from actorproc.report.step_log import AttemptInfo, StepInfo
     from actorproc.workers.base import WorkerInfo
     from actorproc.workers.os.frozen import freeze_support
     from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = [
     "ActorprocError",
+    "AttemptInfo",
     "AuditInfo",
     "BackupReport",
     "Change",
@@ -229,6 +230,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "AttemptInfo": "actorproc.report.step_log",
     "AuditInfo": "actorproc.report.info",
     "BackupReport": "actorproc.model.reports",
     "Change": "actorproc.report.changes",

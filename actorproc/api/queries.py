@@ -36,7 +36,7 @@ from actorproc.report.info import (
 )
 from actorproc.report.listing import ListFilter, children_by_state
 from actorproc.report.metrics import Metrics
-from actorproc.report.step_log import StepInfo, step_infos_of
+from actorproc.report.step_log import AttemptInfo, StepInfo, attempt_info_of, step_infos_of
 from actorproc.store.base import RecordStore
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.output.spool import spooled
@@ -227,6 +227,10 @@ class StoredQueries:
     def notes(self, id: str, step: int) -> list[NoteRecord]:
         """Notes that the step of this number has written so far."""
         return self._store.notes(id, step)
+
+    def attempts(self, id: str, step: int | None) -> list[AttemptInfo]:
+        """Failed attempts of a procedure, of one step when given, in order of time."""
+        return [attempt_info_of(record) for record in self._store.attempts(self.head(id).id, step)]
 
     def locks(self, now: float) -> list[LockInfo]:
         """The lock table at `now`, with the live queues."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from actorproc.model.ids import Mode
 from actorproc.model.plain import plain_dict
-from actorproc.model.rows.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord
 from actorproc.report.info import as_text
 
-__all__ = ["StepInfo", "step_infos_of"]
+__all__ = ["AttemptInfo", "StepInfo", "attempt_info_of", "step_infos_of"]
 
 _BYTES = {"state", "output"}
+AttemptMode = Literal["execute", "rollback", "on_timeout"]
+_MODES: dict[Mode, AttemptMode] = {Mode.ROLLBACK: "rollback", Mode.ON_TIMEOUT: "on_timeout"}
 
 
 class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +83,55 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold, in this order of fields: the kind by name, states and outputs left out."""
         return plain_dict(self)
+
+
+class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a step that did not succeed; times in epoch seconds (UTC)."""
+
+    procedure: str
+    step: int
+    """Number of the step; of an undo, the number that its record gets."""
+    step_name: str | None
+    """Name of the step, or label of the undo; None: it has a number only."""
+    mode: AttemptMode
+    attempt: int
+    run: int
+    """Run of the procedure, from 1: a retry of a failed procedure begins another one."""
+    started_at: float
+    ended_at: float
+    slot: int
+    incarnation: int
+    pid: int | None
+    """Process of the worker; None when it is not known."""
+    error: ErrorInfo
+    """The error, or the words of the worker's death; `ErrorInfo.crash` is its report."""
+
+    @property
+    def duration(self) -> float:
+        """Seconds that it ran, as far as known."""
+        return self.ended_at - self.started_at
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+
+def attempt_info_of(record: AttemptRecord) -> AttemptInfo:
+    """The public view of a failed attempt."""
+    return AttemptInfo(
+        procedure=record.procedure,
+        step=record.step,
+        step_name=record.error.step_name or None,
+        mode=_MODES.get(record.mode, "execute"),
+        attempt=record.attempt,
+        run=record.run,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        slot=record.slot,
+        incarnation=record.incarnation,
+        pid=record.pid or None,
+        error=record.error,
+    )
 
 
 def step_infos_of(head: ProcedureRecord, records: Sequence[StepRecord]) -> list[StepInfo]:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, StoreSize
 from actorproc.model.rows.records import (
+    AttemptRecord,
     AuditRecord,
     ChildRecord,
     EventRecord,
@@ -154,6 +155,21 @@ class RecordStore(Protocol):
 
         Returns:
             The notes.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
+        ...
+
+    def attempts(self, id: str, step: int | None = None) -> list[AttemptRecord]:
+        """Failed attempts of a procedure.
+
+        Args:
+            id: The procedure.
+            step: Number of a step; only its attempts. Default: None, those of all.
+
+        Returns:
+            The attempts in order of time, the newest `ATTEMPTS_KEPT` of each step.
 
         Raises:
             StoreDamaged: A record cannot be trusted.

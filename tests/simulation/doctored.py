@@ -22,6 +22,7 @@ from actorproc.model.rows.records import PoisonRecord, ProcedureRecord, StepKind
 from actorproc.model.rows.writes import (
     DeleteProcedure,
     DeleteUndo,
+    PutAttempt,
     PutChild,
     PutLock,
     PutPoison,
@@ -158,6 +159,26 @@ def _a_record_is_left_out(left: Left) -> Left | None:
         if write.record.number > 1:
             return _rewritten(left, place, at, PutStep(replace(write.record, number=write.record.number + 1)))
     return None
+
+
+def _attempts_are_left_out(left: Left) -> Left | None:
+    for place, _, write in _writes(left, PutAttempt):
+        heads = [other.record for other in left.journal[place][2] if isinstance(other, PutProcedure)]
+        failed = write.record
+        if any(
+            head.id == failed.procedure and head.step == failed.step and head.errors + head.crashes and not head.rolling
+            for head in heads
+        ):
+            kind, epoch, writes = left.journal[place]
+            kept = [other for other in writes if not isinstance(other, PutAttempt)]
+            return _without(left, place, (kind, epoch, kept))
+    return None
+
+
+def _stored_attempts_are_others(left: Left) -> Left | None:
+    if not any(left.dump.attempts.values()):
+        return None
+    return _dumped(left, attempts={name: [] for name in left.dump.attempts})
 
 
 def _an_end_is_taken_back(left: Left) -> Left | None:
@@ -557,6 +578,8 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "a step starts with another state": (9, "starts with", _starts_with_another_state(warm=False)),
     "a worker goes on with another state": (9, "goes on warm", _starts_with_another_state(warm=True)),
     "a record is written twice": (4, "was written twice", _a_record_is_written_twice),
+    "attempts are left out": (25, "no attempt was recorded", _attempts_are_left_out),
+    "stored attempts are others": (25, "the attempts stored of", _stored_attempts_are_others),
     "a record is left out": (4, "after the one before it", _a_record_is_left_out),
     "an end is taken back": (14, "was SUCCESS and became RUNNABLE", _an_end_is_taken_back),
     "the last record is gone": (4, "has numbers", _steps_become(lambda steps: steps[:-1])),

@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from actorproc.errors import StoreDamaged
+from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
+    AttemptRecord,
     AuditRecord,
     ChildRecord,
     ErrorInfo,
@@ -73,6 +75,7 @@ RECORDS = {
     Table.POISON: PoisonRecord("shop/1", "order-1", "order-1", 3.5, "the rollback gave up"),
     Table.EVENTS: EventRecord("order-1", 1, b"paid", "k1", 4.5),
     Table.NOTES: NoteRecord("order-1", 3, "old", b"\x01"),
+    Table.ATTEMPTS: AttemptRecord("order-1", 3, Mode.EXECUTE, 2, 1, 9.5, 10.5, 1, 4, 4711, ERROR),
     Table.ACKNOWLEDGED: AcknowledgementRecord("order-1", 5.5),
     Table.REMOVALS: RemovalRecord("order-1", 6.5),
     Table.STARTS: StartRecord("smtp", 2, 8.5),

@@ -13,7 +13,7 @@ from actorproc.engine.arguments import kept_target
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.report.listing import ListFilter
-from actorproc.report.step_log import StepInfo
+from actorproc.report.step_log import AttemptInfo, StepInfo
 
 if TYPE_CHECKING:
     from actorproc.report.states import StateInfo
@@ -169,6 +169,23 @@ class ReadVerbs(ABC):
         """
         with self._asking() as queries:
             return queries.steps(id)
+
+    def attempts(self, id: str, step: int | None = None) -> _List[AttemptInfo]:
+        """Attempts of a procedure's steps that failed, crashed or were killed.
+
+        Args:
+            id: The procedure.
+            step: Number of a step; only its attempts. Default: None, those of all steps.
+
+        Returns:
+            One `AttemptInfo` for each, in order of time; the newest 20 of a step are kept.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+        """
+        with self._asking() as queries:
+            return queries.attempts(id, step)
 
     def states(self, id: str) -> _List[StateInfo]:
         """The states of a procedure over time, decoded without its class and with secrets masked.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actorproc.core.lifecycle import renewal
+from actorproc.core.lifecycle.attempts import note_attempt
 from actorproc.core.lifecycle.children import problem_with, suspend
 from actorproc.core.lifecycle.finish import end, settle_bypass
 from actorproc.core.lifecycle.late_step import last_step, note_interrupted, stop_late
@@ -182,6 +183,7 @@ def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, 
         _go_on(state, record, outcome)
         _after_step(state, record)
     elif isinstance(outcome, Failed):
+        note_attempt(state, record, item, outcome.error, outcome.elapsed)
         on_step_error(state, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
     elif isinstance(outcome, Poisoned):
         _end_poisoned(state, record, item, outcome)
@@ -193,6 +195,7 @@ def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, 
         error = ErrorInfo(
             "usage", "UsageError", problem, procedure=record.id, step=record.step, step_name=record.step_name or ""
         )
+        note_attempt(state, record, item, error, outcome.elapsed)
         on_step_error(state, record, error, retryable=False)
     else:
         commit_step(state, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
@@ -229,6 +232,7 @@ def _end_poisoned(state: EngineState, record: ProcedureRecord, item: InHand, out
         # No way back, and no end without one: others are refused its keys, and the step runs again until it works.
         for path in outcome.keys:
             poison(state, path, record, outcome.error.message)
+        note_attempt(state, record, item, outcome.error, outcome.elapsed)
         on_step_error(state, record, outcome.error, retryable=False)
         return
     event, awaiting, payload = record.event, record.awaiting, record.payload
@@ -325,6 +329,7 @@ def _begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outc
             step=record.step,
             step_name=record.step_name or "",
         )
+        note_attempt(state, record, item, error, outcome.elapsed)
         on_step_error(state, record, error, retryable=False)
     else:
         renewal.begin_again(state, record, item, outcome)

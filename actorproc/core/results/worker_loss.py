@@ -6,6 +6,7 @@ been begun and go back to the queue uncharged, as replayed ones. A host restart 
 
 from __future__ import annotations
 
+from actorproc.core.lifecycle.attempts import note_attempt
 from actorproc.core.lifecycle.finish import settle_bypass
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.results.abort import ask_again, begin_abort, may_abort
@@ -122,6 +123,7 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
             crash=report,
             step_name=record.current_name or "",
         )
+        note_attempt(state, record, item, error, report.duration)
         if item.token.mode is Mode.ROLLBACK:
             on_rollback_error(state, record, error, retryable=True)
         else:
@@ -148,6 +150,7 @@ def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, repo
         crash=report,
         step_name=record.current_name or "",
     )
+    note_attempt(state, record, item, error, report.duration)
     if record.crashes < limit:
         if item.token.mode is Mode.ROLLBACK:
             record.undo_error = error

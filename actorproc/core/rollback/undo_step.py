@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from actorproc.core.lifecycle.attempts import note_attempt
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues import backoff
 from actorproc.core.queues.worker_table import InHand
@@ -59,6 +60,7 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
             wake(state, record)
     else:
         error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
+        note_attempt(state, record, item, error, outcome.elapsed)
         on_rollback_error(state, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode, LockScope, OnChildFailure, StepLimits
 from actorproc.model.rows.record_parts import (
     WITH_RUNNING,
@@ -25,12 +26,14 @@ from actorproc.model.rows.record_parts import (
 from actorproc.model.states import ProcedureState
 
 __all__ = [
+    "ATTEMPTS_KEPT",
     "UNKNOWN_ROOT",
     "WITH_RUNNING",
     "WITH_SLOT",
     "WITH_STARTED",
     "AcknowledgementRecord",
     "Admitted",
+    "AttemptRecord",
     "AuditRecord",
     "ChildRecord",
     "ErrorInfo",
@@ -338,6 +341,39 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the record before it."""
     step_name: str | None = None
     """Of a ``.step``: the name of the step that runs from it; None: it has a number only, or none follows."""
+
+
+ATTEMPTS_KEPT = 20
+"""Failed attempts of one step that are kept: the newest."""
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One attempt of a step that failed, took its worker along, or was killed by an operator.
+
+    A step that succeeds at its first attempt has none.
+    """
+
+    procedure: str
+    step: int
+    """Number of the step; of an undo, the number that its record gets."""
+    mode: Mode
+    attempt: int
+    run: int
+    started_at: float
+    """Epoch seconds, as far as the worker told it; else the time of the end."""
+    ended_at: float
+    """Epoch seconds: time of the decision."""
+    slot: int
+    incarnation: int
+    pid: int
+    """Process of the worker; 0: not known."""
+    error: ErrorInfo
+    """The error, or the words of the death; `ErrorInfo.crash` is its report."""
+
+    @property
+    def place(self) -> int:
+        """Place among those of its step: after `ATTEMPTS_KEPT` others it is used again."""
+        return int(self.mode) * ATTEMPTS_KEPT + self.attempt % ATTEMPTS_KEPT
 
 
 class UndoRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,6 +6,7 @@ import msgspec
 
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
+    AttemptRecord,
     AuditRecord,
     ChildRecord,
     EventRecord,
@@ -30,6 +31,7 @@ __all__ = [
     "DeleteRemoval",
     "DeleteUndo",
     "PutAcknowledgement",
+    "PutAttempt",
     "PutAudit",
     "PutChild",
     "PutEvent",
@@ -69,6 +71,12 @@ class PutStep(msgspec.Struct, frozen=True, gc=False):
 
 class PutChild(msgspec.Struct, frozen=True, gc=False):
     record: ChildRecord
+
+
+class PutAttempt(msgspec.Struct, frozen=True, gc=False):
+    """Store a failed attempt in its place, where an older one may be."""
+
+    record: AttemptRecord
 
 
 class PutUndo(msgspec.Struct, frozen=True, gc=False):
@@ -152,7 +160,7 @@ class DeleteRemoval(msgspec.Struct, frozen=True, gc=False):
 
 
 class TrimLog(msgspec.Struct, frozen=True, gc=False):
-    """Remove the records `first` to `last` of a step log, and the notes of steps before `step`."""
+    """Remove the records `first` to `last` of a step log, and the notes and failed attempts of steps before `step`."""
 
     procedure: str
     first: int
@@ -174,6 +182,7 @@ Write = (
     PutProcedure
     | PutStep
     | PutChild
+    | PutAttempt
     | PutUndo
     | DeleteUndo
     | PutLock

@@ -33,6 +33,7 @@ from actorproc.errors import InternalError, StoreDamaged
 from actorproc.model.exact import as_plain
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
+    AttemptRecord,
     AuditRecord,
     ChildRecord,
     EventRecord,
@@ -89,6 +90,7 @@ _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.POISON: msgspec.msgpack.Decoder(PoisonRecord),
     Table.EVENTS: msgspec.msgpack.Decoder(EventRecord),
     Table.NOTES: msgspec.msgpack.Decoder(NoteRecord),
+    Table.ATTEMPTS: msgspec.msgpack.Decoder(AttemptRecord),
     Table.STARTS: msgspec.msgpack.Decoder(StartRecord),
     Table.AUDIT: msgspec.msgpack.Decoder(AuditRecord),
     Table.ACKNOWLEDGED: msgspec.msgpack.Decoder(AcknowledgementRecord),

@@ -15,6 +15,7 @@ All stores share this page, so a store is only something that keeps sorted rows 
     timers       due_at NUL id                        root
     events       target NUL seq                       EventRecord
     notes        id NUL step NUL key                  NoteRecord
+    attempts     id NUL step place                    AttemptRecord
     starts       limit key NUL place                  StartRecord
     audit        id NUL number                        AuditRecord; the id is empty for the manager's own
     order        seq                                  id
@@ -56,6 +57,7 @@ from actorproc.model.rows.writes import (
     DeleteRemoval,
     DeleteUndo,
     PutAcknowledgement,
+    PutAttempt,
     PutAudit,
     PutChild,
     PutEvent,
@@ -254,6 +256,7 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
     # The number of a removed procedure is never given again, even if it was the highest.
     rows.append((Table.META, NEXT_SEQ, record.seq + 1))
     rows.append((Table.NOTES, own, SWEEP))
+    rows.append((Table.ATTEMPTS, own, SWEEP))
     rows.append((Table.AUDIT, own, SWEEP))
     rows.append((Table.CHILDREN, own, SWEEP))
     rows.append((Table.EVENTS, text_key(record.id) + b"\0", SWEEP))
@@ -285,6 +288,7 @@ def _trim_log(write: TrimLog, rows: list[Row]) -> None:
     # Numbers that an unrecorded step had are among them, and have no row.
     rows.extend((_STEPS, step_key(write.procedure, number), None) for number in range(write.first, write.last + 1))
     rows.append((Table.NOTES, own, Until(own + _pack(write.step))))
+    rows.append((Table.ATTEMPTS, own, Until(own + _pack(write.step))))
 
 
 def _put_child(write: PutChild, rows: list[Row]) -> None:
@@ -342,6 +346,12 @@ def _put_note(write: PutNote, rows: list[Row]) -> None:
     rows.append((Table.NOTES, key, codec.encode(Table.NOTES, key, record)))
 
 
+def _put_attempt(write: PutAttempt, rows: list[Row]) -> None:
+    record = write.record
+    key = record.procedure.encode() + b"\0" + _pack_two(record.step, record.place)
+    rows.append((Table.ATTEMPTS, key, codec.encode(Table.ATTEMPTS, key, record)))
+
+
 def _put_start(write: PutStart, rows: list[Row]) -> None:
     record = write.record
     key = text_key(record.key) + b"\0" + _pack(record.place)
@@ -393,6 +403,7 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     PutEvent: _put_event,
     DeleteEvent: _delete_event,
     PutNote: _put_note,
+    PutAttempt: _put_attempt,
     PutStart: _put_start,
     PutAudit: _put_audit,
     PutSwitch: _put_switch,
@@ -412,6 +423,7 @@ _PUTS: dict[Table, type[Any]] = {
     Table.POISON: PutPoison,
     Table.EVENTS: PutEvent,
     Table.NOTES: PutNote,
+    Table.ATTEMPTS: PutAttempt,
     Table.STARTS: PutStart,
     Table.AUDIT: PutAudit,
     Table.ACKNOWLEDGED: PutAcknowledgement,

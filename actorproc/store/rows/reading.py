@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.model.reports import KeptSignal, StoreSize
 from actorproc.model.rows.records import (
+    AttemptRecord,
     AuditRecord,
     ChildRecord,
     EventRecord,
@@ -162,6 +164,13 @@ class RecordReader(ABC):
         start = prefix(id) if step is None else prefix(id) + number_key(step) + b"\0"
         with self._view() as rows:
             return _all(rows, Table.NOTES, start)
+
+    def attempts(self, id: str, step: int | None = None) -> list[AttemptRecord]:
+        """Failed attempts of a procedure in order of time; of one step when given."""
+        start = prefix(id) if step is None else prefix(id) + number_key(step)
+        with self._view() as rows:
+            found: list[AttemptRecord] = _all(rows, Table.ATTEMPTS, start)
+        return sorted(found, key=attrgetter("ended_at", "step", "attempt"))
 
     def audit(self, target: str) -> list[AuditRecord]:
         """Requests of operators, for a procedure or (empty target) the manager, in order."""

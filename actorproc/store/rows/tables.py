@@ -34,6 +34,7 @@ class Table(IntEnum):
     STARTS = 19
     FAILED = 20
     ROLLED_BACK = 21
+    ATTEMPTS = 22
 
     @property
     def label(self) -> str:

@@ -31,13 +31,14 @@ _RECORDS = (
     Table.POISON,
     Table.EVENTS,
     Table.NOTES,
+    Table.ATTEMPTS,
     Table.STARTS,
     Table.AUDIT,
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
 )
 _PROC = Path("/proc/self")
-_OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.AUDIT, Table.UNDO})
+_OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.AUDIT, Table.UNDO})
 """Tables whose keys name the procedure they belong to."""
 
 

@@ -17,6 +17,7 @@ import msgspec
 from actorproc.errors import InternalError, NotAllowed, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import (
+    AttemptRecord,
     AuditRecord,
     ChildRecord,
     EventRecord,
@@ -29,6 +30,7 @@ from actorproc.model.rows.records import (
 )
 from actorproc.model.rows.snapshot import Damage
 from actorproc.model.rows.writes import (
+    PutAttempt,
     PutAudit,
     PutChild,
     PutEvent,
@@ -58,6 +60,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "poisons": PoisonRecord,
     "events": EventRecord,
     "notes": NoteRecord,
+    "attempts": AttemptRecord,
     "audit": AuditRecord,
 }
 _VALUES: dict[type, tuple[str, ...]] = {
@@ -74,6 +77,7 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
     "locks": ("holder",),
     "events": ("target",),
     "notes": ("procedure",),
+    "attempts": ("procedure",),
     "audit": ("target",),
 }
 """Fields that name members of the tree; None: none."""
@@ -85,6 +89,7 @@ _WRITES: dict[str, Any] = {
     "poisons": PutPoison,
     "events": PutEvent,
     "notes": PutNote,
+    "attempts": PutAttempt,
     "audit": PutAudit,
 }
 
@@ -111,6 +116,7 @@ def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | No
         rows["events"] += store.events(head.id)
         rows["audit"] += store.audit(head.id)
         rows["notes"] += store.notes(head.id)
+        rows["attempts"] += store.attempts(head.id)
     _check_whole(root, rows)
     return {"root": root} | {name: [_plain(row, hide) for row in found] for name, found in rows.items()}
 

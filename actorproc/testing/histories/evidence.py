@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import StoreDamaged
-from actorproc.model.rows.records import LockRecord, PoisonRecord, ProcedureRecord, StepRecord, UndoRecord
+from actorproc.model.rows.records import AttemptRecord, LockRecord, PoisonRecord, ProcedureRecord, StepRecord, UndoRecord
 from actorproc.store.base import RecordStore
 
 __all__ = ["Entry", "Facts", "Judge", "StoreDump", "Violation", "steps_that_are_there"]
@@ -33,13 +33,15 @@ class StoreDump(msgspec.Struct):
     steps: dict[str, list[StepRecord]]
     locks: list[LockRecord]
     poisons: list[PoisonRecord]
+    attempts: dict[str, list[AttemptRecord]] | None = None
+    """Failed attempts by procedure; None: they were not read."""
 
     @classmethod
     def of(cls, store: RecordStore) -> StoreDump:
         """Read a whole store through its protocol."""
         heads = {head.id: head for head in store.scan()}
         steps = {name: steps_that_are_there(store, head) for name, head in heads.items()}
-        return cls(heads, steps, store.locks(), store.poisons())
+        return cls(heads, steps, store.locks(), store.poisons(), {name: store.attempts(name) for name in heads})
 
 
 def steps_that_are_there(store: RecordStore, head: ProcedureRecord) -> list[StepRecord]:

@@ -14,11 +14,14 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import StoreDamaged
+from actorproc.model.ids import Mode
 from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
+    AttemptRecord,
     AuditRecord,
     ChildRecord,
+    ErrorInfo,
     EventRecord,
     LockRecord,
     NoteRecord,
@@ -33,6 +36,7 @@ from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import (
     DeleteProcedure,
     PutAcknowledgement,
+    PutAttempt,
     PutAudit,
     PutChild,
     PutEvent,
@@ -132,6 +136,8 @@ def _submit(
     writes.append(PutStep(_record(chance, head, 1)))
     writes.append(PutLock(LockRecord(f"cat/{seq}", LockMode.WRITE, name, head.root, float(seq))))
     if seq % 3 == 0:
+        error = ErrorInfo("error", "ValueError", "no", procedure=name, step=1)
+        writes.append(PutAttempt(AttemptRecord(name, 1, Mode.EXECUTE, 1, 1, 1.0, 2.0, 0, 1, 99, error)))
         writes.append(PutNote(NoteRecord(name, 1, "key", chance.randbytes(40))))
         writes.append(PutEvent(EventRecord(name, 1, chance.randbytes(30), None, 2.0)))
         writes.append(PutAudit(AuditRecord(name, 1, 3.0, "pause", "why not")))

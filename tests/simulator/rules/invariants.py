@@ -14,7 +14,8 @@ order, none skipped, none after its record · 12 a parent is resumed once and se
 gives the same trace · 20 honest errors · 21 what an operator stopped stands still, limits are kept ·
 22 a running step whose undo is decided is told at once, and a kill for that is not charged ·
 24 what new code has run goes to no old code while workers are replaced, and an attempt that began no step leaves no
-undo and takes nothing from the next (23 is of the actor simulation). Number 0 is
+undo and takes nothing from the next (23 is of the actor simulation) · 25 each failure that is charged has the record
+of its attempt, written with it, and the store keeps the newest of each step. Number 0 is
 "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
@@ -43,6 +44,7 @@ from actorproc.model.rows.writes import (
     DeleteProcedure,
     DeleteUndo,
     PutAcknowledgement,
+    PutAttempt,
     PutChild,
     PutEvent,
     PutLock,
@@ -129,6 +131,7 @@ class _Pass:
             PutAcknowledgement: lambda write: self._show("acknowledged", write.record.root),
             PutSwitch: lambda write: self._show("switch", write.paused),
             PutStart: lambda write: self._show("start", write.record),
+            PutAttempt: lambda write: self._show("attempt", write.record),
             TrimLog: self._trim_log,
             DeleteLinks: self._delete_links,
         }
