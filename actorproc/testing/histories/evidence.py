@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import StoreDamaged
-from actorproc.model.rows.records import AttemptRecord, LockRecord, PoisonRecord, ProcedureRecord, StepRecord, UndoRecord
+from actorproc.model.rows.records import (
+    AttemptRecord,
+    LockRecord,
+    PoisonRecord,
+    ProcedureRecord,
+    StepRecord,
+    UndoRecord,
+)
 from actorproc.store.base import RecordStore
 
 __all__ = ["Entry", "Facts", "Judge", "StoreDump", "Violation", "steps_that_are_there"]

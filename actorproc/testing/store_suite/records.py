@@ -55,11 +55,12 @@ class RecordCases(SuiteFixtures):
             make.poison("cat/other"),
             make.event("a", 1),
             make.note("a", 1, "old"),
+            make.attempt("a", 1),
         ]
 
         store.commit(writes, 1)
 
-        procedure, step, child, undo, lock, poison, event, note = (write.record for write in writes)
+        procedure, step, child, undo, lock, poison, event, note, attempt = (write.record for write in writes)
         assert store.procedure("a") == procedure
         assert store.step("a", 1) == step
         assert store.steps("a") == [step]
@@ -69,6 +70,8 @@ class RecordCases(SuiteFixtures):
         assert store.poisons() == [poison]
         assert store.events("a") == [event]
         assert store.notes("a", 1) == [note]
+        assert store.attempts("a") == store.attempts("a", 1) == [attempt]
+        assert store.attempts("a", 2) == store.attempts("b") == []
         snapshot = store.load()
         assert snapshot.procedures == [procedure]
         assert (snapshot.units, snapshot.locks, snapshot.poisons, snapshot.events) == (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from actorproc.model.rows.records import (
+    ATTEMPTS_KEPT,
     AcknowledgementRecord,
     ProcedureRecord,
     RemovalRecord,
@@ -18,6 +19,7 @@ from actorproc.model.rows.writes import (
     DeleteRemoval,
     PutAcknowledgement,
     PutRemoval,
+    TrimLog,
 )
 from actorproc.model.states import ProcedureState
 from actorproc.store.base import ProcedureStore
@@ -147,6 +149,20 @@ class RemovalCases(SuiteFixtures):
         store.commit([make.change(again, state=SUCCESS, finished_at=9.0)[0]], 1)
 
         assert store.finished() == [("a", 9.0)]
+
+    def test_failed_attempts_take_turns_in_few_places_and_go_with_their_procedure(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        head = make.new("a", 1)
+        store.commit([head, make.new("ab", 2), make.attempt("ab", 1)], 1)
+        store.commit([make.attempt("a", 1, number) for number in range(1, 50)], 1)
+
+        assert [row.attempt for row in store.attempts("a")] == list(range(50 - ATTEMPTS_KEPT, 50))
+        store.commit([TrimLog("a", 1, 0, 2)], 1)
+        assert store.attempts("a") == []
+        store.commit([make.attempt("a", 2), DeleteProcedure(head.record)], 1)
+        assert store.attempts("a") == []
+        assert len(store.attempts("ab")) == 1
 
     def test_compacting_changes_nothing_that_is_stored_and_the_store_goes_on(
         self, store: ProcedureStore, tree: list[ProcedureRecord], make: type[Writes]

@@ -6,9 +6,12 @@ from typing import Any
 
 import msgspec
 
+from actorproc.model.ids import Mode
 from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import (
+    AttemptRecord,
     ChildRecord,
+    ErrorInfo,
     EventRecord,
     LockRecord,
     NoteRecord,
@@ -19,6 +22,7 @@ from actorproc.model.rows.records import (
     UndoRecord,
 )
 from actorproc.model.rows.writes import (
+    PutAttempt,
     PutChild,
     PutEvent,
     PutLock,
@@ -97,6 +101,13 @@ class Writes:
     def event(target: str, seq: int, payload: bytes = b"x") -> PutEvent:
         """A signal or an event."""
         return PutEvent(EventRecord(target, seq, payload, None, 4.5))
+
+    @staticmethod
+    def attempt(procedure: str, step: int, attempt: int = 1) -> PutAttempt:
+        """A failed attempt of a step."""
+        error = ErrorInfo("error", "ValueError", "no", procedure=procedure, step=step)
+        at = float(attempt)
+        return PutAttempt(AttemptRecord(procedure, step, Mode.EXECUTE, attempt, 1, at, at + 0.5, 0, 1, 77, error))
 
     @staticmethod
     def note(procedure: str, number: int, key: str) -> PutNote:
