@@ -84,6 +84,7 @@ _FULL = [
     9950080704,
     10050105787,
     10550050603,
+    40000504212,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 

@@ -160,7 +160,7 @@ def park(state: EngineState, record: ProcedureRecord, needs: str = "") -> None:
     if record.id not in parked:  # else a signal found it where it was
         parked[record.id] = None
         state.parkings += 1
-        keep_nothing(state, record)
+    keep_nothing(state, record)  # also where an earlier run under this id was parked
     if needs and needs != record.type_name:
         state.parked.setdefault(needs, {})[record.id] = None
 
