@@ -184,6 +184,11 @@ class StoreReader(ReadVerbs):
         with self._lock:
             return self._store.ids(start)[:limit]
 
+    def types(self) -> _List[str]:
+        """Names of the types of stored procedures, in order."""
+        with self._lock:
+            return sorted(self._store.types())
+
     def stats(self) -> StoreStats:
         """Contents of the store, and its owner."""
         with self._lock:

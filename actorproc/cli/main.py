@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["COMMANDS", "build_parser", "main"]
+__all__ = ["COMMANDS", "GROUPS", "build_parser", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("commands.inspect", "add_status"),
@@ -61,7 +61,27 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Each command with its module and the function that adds it, in the order of the help."""
 
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Look": (
+        *("status", "list", "show", "why", "tree", "steps", "state", "states", "diff", "logs", "stack"),
+        *("locks", "poisons", "signals", "audit", "workers", "watch", "top", "metrics"),
+    ),
+    "Act": ("submit", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
+    "Repair": ("retry", "rollback", "bypass", "clear-poison", "doctor", "check"),
+    "Store": ("backup", "compact", "export", "import", "rotate-key", "reload"),
+    "Run": ("run", "demo", "torture", "schema", "completion"),
+}
+"""The commands as the help shows them."""
+
 _ALIASES = {"ls": "list"}
+_EXAMPLES = """
+  actorproc run MODULE            run the procedures of a module
+  actorproc submit MODULE:NAME    hand one in
+  actorproc list                  the newest ones, those in trouble first
+  actorproc why ID                what one waits for, and how to repair it
+  actorproc show ID               all about one
+  actorproc --help                every command
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,13 +110,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _done(given: list[str]) -> int:
     """Run a command; returns its exit code. Raises `BrokenPipeError` when its output is not read."""
+    from actorproc.cli.output.output import complain
+    from actorproc.cli.select.common import USAGE
+    from actorproc.cli.select.nearest import unknown_command
+
     named = _named(given)
     parser = build_parser(named)
     try:
+        if named is None and (said := unknown_command(given, COMMANDS, _ALIASES)):
+            complain(said)
+            return USAGE
         options = parser.parse_args(given)
         if options.command is None:
-            parser.print_help()
-            return 2
+            return _bare(options)
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -107,6 +133,20 @@ def _done(given: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - what is not for people is raised again
         return _told(error, named)
     return code
+
+
+def _bare(options: argparse.Namespace) -> int:
+    """The call without a command: how the store does, if there is one, and what to type next."""
+    from pathlib import Path
+
+    from actorproc.cli.commands.inspect import show_status
+    from actorproc.cli.select.common import directory
+    from actorproc.store.directory import DATA_FILE
+
+    if (Path(directory(options)) / DATA_FILE).exists():
+        show_status(options)
+    print(_EXAMPLES.strip("\n"))
+    return 0
 
 
 def _told(error: Exception, command: str | None) -> int:
@@ -143,7 +183,7 @@ def _named(arguments: Sequence[str]) -> str | None:
     for argument in arguments:
         if skip:
             skip = False
-        elif argument in ("--path", "-o", "--output"):
+        elif argument in ("--path", "-o", "--output", "--color"):
             skip = True
         elif not argument.startswith("-"):
             name = _ALIASES.get(argument, argument)
@@ -155,10 +195,13 @@ def _named(arguments: Sequence[str]) -> str | None:
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or for a quick start of one."""
+    from actorproc.cli.output.colour import CHOICES
+    from actorproc.cli.output.help import CommandParser
     from actorproc.cli.output.output import FORMATS
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="actorproc",
+        groups=GROUPS,
         description="Procedures whose every step may be killed, and only that step is retried.",
         epilog=(
             "exit codes: 0 well; 1 a procedure failed; 2 called wrongly; 3 not found; 4 no manager answers; "
@@ -175,7 +218,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         choices=FORMATS,
         metavar="FORMAT",
         default=None,
-        help="table, wide, json, jsonl or name (default: table on a terminal, else jsonl)",
+        help="table, wide, json, jsonl or name (default: $ACTORPROC_OUTPUT, else table)",
+    )
+    parser.add_argument(
+        "--color", choices=CHOICES, help="auto (on a terminal, unless NO_COLOR is set), always or never"
     )
     parser.add_argument(
         "--print-completion",
@@ -184,7 +230,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         help="print the completion script of a shell (needs the extra 'cli') and leave",
     )
     parser.set_defaults(build_parser=build_parser)  # for `completion`, which reads the parser of all commands
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     for name, (module, function) in COMMANDS.items():
         if only is None or name == only:
             getattr(importlib.import_module(f"actorproc.cli.{module}"), function)(commands)

@@ -191,7 +191,7 @@ class Place:
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         """The JSON lines that a command prints."""
-        done = self.run(*arguments)
+        done = self.run("-o", "jsonl", *arguments)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def phase(self, name: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+
+from actorproc.cli.main import COMMANDS, GROUPS
 
 pytestmark = pytest.mark.processes
 
@@ -19,8 +22,74 @@ def _some(place):
     place("watch", "fails", "--timeout", "50s")
 
 
-def test_off_a_terminal_a_list_is_json_lines_with_utc_times(place):
-    rows = place.rows("list", "--type", "jobs.Waits", "--roots")
+def test_a_table_is_a_table_also_in_a_pipe_and_json_is_asked_for(place):
+    piped, asked = place.run("list").stdout, place.run("list", ACTORPROC_OUTPUT="jsonl").stdout
+
+    assert piped.split()[:2] == ["ID", "TYPE"]
+    assert "\x1b" not in piped
+    assert json.loads(asked.splitlines()[0])["object"] == "procedure"
+    assert place.run("list", ACTORPROC_OUTPUT="yaml").returncode == 2
+
+
+def test_colours_are_for_terminals_or_asked_for(place):
+    always, never = (place.said("list", "--type", "Fails", "--color", when) for when in ("always", "never"))
+
+    assert "\x1b[31mFAILED\x1b[0m" in always
+    assert re.sub(r"\x1b\[\d+m", "", always).split()[:13] == never.split()[:13]
+    assert "\x1b" not in never
+
+
+def test_a_list_without_filters_shows_roots_with_trouble_first_and_says_how_to_see_more(place):
+    done = place.run("list")
+    shown = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+
+    assert "parent.0" not in shown
+    assert shown.index("parent") < shown.index("waits-b") < shown.index("waits-a")
+    assert "actorproc list --all" in done.stderr
+    assert len(place.said("list", "--all").splitlines()) == 1 + len(place.rows("list"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["lsit"], 2, "unknown command 'lsit', did you mean 'list'"),
+        (["stauts"], 2, "did you mean 'status'"),
+        (["-o", "table", "shwo", "x"], 2, "did you mean 'show'"),
+        (["qqq"], 2, "all of them: actorproc --help"),
+        (["list", "--oldset"], 2, "did you mean --oldest"),
+        (["show", "wiats-a"], 3, "did you mean waits-a"),
+        (["show", "waits-aa"], 3, "did you mean waits-a"),
+        (["why", "xwaits-b"], 3, "did you mean waits-b"),
+        (["list", "--type", "Wiats"], 2, "did you mean Waits"),
+        (["show", "zzzzzzz"], 3, "no procedure has the id 'zzzzzzz', or one that begins so"),
+    ],
+)
+def test_near_misses_are_answered_with_what_was_meant(place, arguments, code, says):
+    found = place(*arguments)
+
+    assert found[0] == code
+    assert says in found[2]
+
+
+def test_the_help_shows_every_command_in_its_group(place):
+    text = place.said("--help")
+
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    for heading, names in GROUPS.items():
+        part = text.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in part.splitlines() if line[2] != " "] == list(names)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_call_without_a_command_tells_the_status_and_what_to_type(place):
+    assert place("--path", "nowhere")[:1] == (0,)
+    bare = place.said()
+    assert bare.startswith("store ")
+    assert "actorproc why ID" in bare
+
+
+def test_json_lines_have_utc_times(place):
+    rows = place.rows("list", "--type", "jobs.Waits", "--roots", "--oldest")
 
     assert [row["id"] for row in rows] == ["waits-a", "waits-b"]
     assert {(row["schema"], row["object"]) for row in rows} == {(1, "procedure")}
@@ -31,7 +100,7 @@ def test_off_a_terminal_a_list_is_json_lines_with_utc_times(place):
 def test_each_format_of_a_list(place):
     table = place("-o", "table", "list", "--tag", "red")[1].splitlines()
     wide = place("list", "-o", "wide", "--tag", "red")[1].splitlines()
-    names = place("-o", "name", "list", "--prefix", "waits")[1].split()
+    names = place("-o", "name", "list", "--prefix", "waits", "--oldest")[1].split()
     whole = json.loads(place("-o", "json", "list", "--limit", "2")[1])
 
     assert table[0].split()[:4] == ["ID", "TYPE", "STATE", "PHASE"]
@@ -43,14 +112,14 @@ def test_each_format_of_a_list(place):
 
 def test_lists_are_filtered_and_paged(place):
     def ids(*filters):
-        return [row["id"] for row in place.rows("list", *filters)]
+        return [row["id"] for row in place.rows("list", "--oldest", *filters)]
 
     assert ids("--state", "failed", "--prefix", "fails") == ["fails"]
     assert ids("--state", "failed", "--prefix", "waits") == []
     assert ids("--parent", "parent") == ["parent.0", "parent.1"]
     assert ids("--owner", "me") == ["waits-a"]
     assert ids("--limit", "1", "--after", "waits-a") == ["waits-b"]
-    assert ids("--newest", "--limit", "1")[0].startswith("parent")
+    assert place.rows("list", "--limit", "1")[0]["id"].startswith("parent")
     assert ids("--phase", "waiting", "--root", "parent") == ["parent.0", "parent.1"]
     assert ids("--stuck") == []
     assert ids("--retrying") == []

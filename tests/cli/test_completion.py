@@ -126,8 +126,8 @@ def test_commands_ids_and_keys_are_completed_in_the_store_of_the_line(shell):
     shell.until("unmistakable-1")
     shell.type("\x15actorproc --path other locks catal\t")
     shell.until("catalog/table")
-    shell.type("\x15actorproc list --newe\t")
-    shell.until("--newest")
+    shell.type("\x15actorproc list --olde\t")
+    shell.until("--oldest")
 
 
 def test_where_there_is_no_store_nothing_is_completed_and_nothing_complains(shell):

@@ -50,7 +50,7 @@ def test_a_filter_does_not_pause_everything(lonely):
 def test_a_program_gets_an_empty_list_when_nothing_matches(lonely):
     code, out, said = lonely("-o", "json", "retry", "--state", "FAILED", "--type", "jobs.None", "--all-matching")
 
-    assert (code, said) == (0, "no procedure matches\n")
+    assert (code, said) == (0, "no procedure matches; try without one of --state, --type, --roots\n")
     assert json.loads(out) == {"schema": 1, "object": "list", "of": "outcome", "items": []}
 
 
@@ -84,8 +84,8 @@ def test_a_path_in_the_place_of_a_module_is_told(lonely):
 def test_a_name_that_nearly_fits_is_answered_with_the_one_that_is_meant(lonely):
     assert "for what is in jobs write jobs:Waits" in lonely("submit", "jobs.Waits")[2]
     assert "leave .py out: jobs" in lonely("run", "jobs.py")[2]
-    assert "--type wants the whole name" in lonely("-o", "table", "list", "--type", "Waits")[2]
-    assert "--type wants the whole name" in lonely("abort", "--type", "Waits", "--all-matching")[2]
+    assert lonely("-o", "name", "list", "--type", "Waits")[1] == "only\n"
+    assert "this would abort 1 procedures" in lonely("abort", "--type", "Waits", "--all-matching")[2]
 
 
 def test_a_signal_is_for_a_procedure_that_is_there_and_an_event_for_whichever_waits(lonely):
@@ -184,7 +184,7 @@ def test_the_command_to_type_next_means_the_same_store(lonely):
 
 
 def test_the_next_page_is_found_by_the_beginning_of_an_id(lonely):
-    code, _, said = lonely("list", "--after", "on")
+    code, _, said = lonely("list", "-o", "json", "--after", "on")
 
     assert (code, said) == (0, "")
     assert "only" not in {row["id"] for row in lonely.rows("list", "--after", "on")}

@@ -29,7 +29,7 @@ def stopped(quiet):
 
 
 def test_reading_needs_no_manager(stopped):
-    assert [row["id"] for row in stopped.rows("list", "--roots")] == ["holder", "waiter", "parent"]
+    assert [row["id"] for row in stopped.rows("list", "--roots", "--oldest")] == ["holder", "waiter", "parent"]
     assert stopped.rows("status")[0]["owner"] is None
     assert [row["waiters"][0]["procedure"] for row in stopped.rows("locks", "--waited")] == ["waiter"]
     for command in ("show", "tree", "steps", "why"):
@@ -54,7 +54,7 @@ def test_what_only_a_running_manager_knows_says_how_to_start_one(stopped):
 
 def test_verbs_are_applied_to_the_stopped_store_and_take_effect_when_a_manager_starts(stopped):
     def outcomes(*arguments):
-        done = stopped.run(*arguments)
+        done = stopped.run("-o", "jsonl", *arguments)
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         if "--dry-run" not in arguments:
             assert {row["applied_to"] for row in rows} == {"stopped store"}
@@ -205,7 +205,7 @@ def test_a_damaged_record_is_found_with_what_hangs_on_it_and_the_rest_is_saved(s
     assert any("--export-good" in (finding["command"] or "") for finding in report["findings"])
     good = json.loads((stopped.directory / "good.json").read_text())
     assert [tree["root"] for tree in good["trees"]] == ["holder", "waiter"]
-    assert [row["id"] for row in stopped.rows("list", "--roots")] == ["holder", "waiter"]
+    assert [row["id"] for row in stopped.rows("list", "--roots", "--oldest")] == ["holder", "waiter"]
 
 
 def test_a_file_that_was_cut_short_kills_nobody(stopped):

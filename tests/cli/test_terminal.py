@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\nfake-id SUCCESS\u202e\u2066\u200b\x00end"
 """Sets a title, clears the screen, colours, begins a line of its own, turns text around, ends a C string."""
-OURS = re.compile(rb"\x1b\[H\x1b\[2J")
+OURS = re.compile(rb"\x1b\[H\x1b\[2J|\x1b\[(?:0|1|3[1236])m")
 
 
 def on_a_terminal(place, *arguments: str) -> bytes:
@@ -127,5 +127,16 @@ def test_json_keeps_every_character(place):
     assert all(character.isprintable() for character in place("list")[1].replace("\n", ""))
 
 
-def test_a_terminal_gets_a_table_and_no_colours(place):
+def test_a_terminal_gets_colours_unless_it_wants_none(place, monkeypatch):
+    assert b"\x1b[1m" in on_a_terminal(place, "list")
+    monkeypatch.setenv("NO_COLOR", "1")
     assert on_a_terminal(place, "list").decode().split()[:3] == ["ID", "TYPE", "STATE"]
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--all"), ("workers",), ("steps", "fails")])
+def test_a_row_fits_a_narrow_terminal(place, arguments, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = on_a_terminal(place, *arguments).decode().splitlines()
+
+    assert [line for line in lines[:-1] if len(line) > 80] == []

@@ -37,6 +37,8 @@ __all__ = ["add_show", "add_steps", "add_tree", "add_why", "cause_lines"]
 
 _Commands = Any
 _LAST = 5
+_NARROW = ("STATE", "LABEL", "WORKER")
+"""Columns of steps that a narrow terminal does without."""
 _TEXT = 200
 
 
@@ -255,7 +257,14 @@ def _steps(options: argparse.Namespace) -> int:
     if output.is_wide:
         columns += [("PID", lambda step: step.pid or "-"), ("CODEC", lambda step: step.codec)]
     columns.append(("ERROR", lambda step: clipped(_step_error(step), 10_000 if output.is_wide else 60)))
-    output.rows("step", [steps], columns, name=lambda step: step.path, empty="no record matches")
+    output.rows(
+        "step",
+        [steps],
+        columns,
+        name=lambda step: step.path,
+        empty="no record matches",
+        drop=_NARROW,
+    )
     return OK
 
 

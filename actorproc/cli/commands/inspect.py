@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from actorproc.cli.output.output import Column, Output
+import msgspec
+
+from actorproc.cli.output.output import Column, Output, complain
 from actorproc.cli.output.text import ago, clipped, duration, plain_line, size_of
 from actorproc.cli.select.common import (
     ID_HELP,
@@ -19,23 +21,35 @@ from actorproc.cli.select.common import (
     start_command,
     typed,
 )
-from actorproc.cli.select.filters import add_filters, filter_of, no_match
+from actorproc.cli.select.filters import add_filters, filter_of, has_filter, no_match
 
 if TYPE_CHECKING:
     from actorproc.report.info import ProcedureInfo
+    from actorproc.report.listing import ListFilter
     from actorproc.store.lmdb.store import LmdbReader
 
-__all__ = ["add_audit", "add_list", "add_locks", "add_poisons", "add_status"]
+__all__ = ["add_audit", "add_list", "add_locks", "add_poisons", "add_status", "show_status"]
 
 _Commands = Any
 _CHUNK = 256
+_PAGE = 50
+"""Rows of a list that nothing is said about."""
 
 
 def add_list(commands: _Commands) -> None:
     """Add ``list``."""
-    parser = commands.add_parser("list", aliases=["ls"], help="list procedures, with filters")
+    parser = commands.add_parser(
+        "list",
+        aliases=["ls"],
+        help="list procedures, the newest first, with filters",
+        description=(
+            "Without filters a table shows the 50 newest roots, those that have not ended and those that FAILED first. "
+            "With filters, with --all and as JSON every one that matches is shown."
+        ),
+    )
     globals_for(parser)
     add_filters(parser)
+    parser.add_argument("--all", action="store_true", help="every procedure, children too")
     parser.set_defaults(run=_list)
 
 
@@ -43,19 +57,40 @@ def _list(options: argparse.Namespace) -> int:
     output = Output(options)
     from actorproc.store.lmdb.store import LmdbReader
 
+    is_short = not (has_filter(options) or options.all or options.limit is not None or options.after or options.oldest)
     with LmdbReader(directory(options)) as store:
-        wanted = filter_of(options, store)
-        output.rows(
+        wanted = [filter_of(options, store)]
+        if is_short and output.format == "table":
+            wanted = _short_list(wanted[0])
+        count = output.rows(
             "procedure",
             _found(store, wanted),
-            _columns(wide=output.is_wide),
+            _columns(output),
             name=lambda info: info.id,
             empty=no_match(options),
+            drop=("CHANGED", "TRY", "TYPE", "STEP", "AGE"),
         )
+        if is_short and output.format == "table":
+            total = sum(store.count_states().values())
+            if total > count:
+                complain(
+                    f"{count} of {total:,} procedures: the newest roots, trouble first; "
+                    f"all of them: {typed(options, 'list --all')}"
+                )
     return OK
 
 
-def _found(store: LmdbReader, wanted: Any) -> Iterator[Sequence[ProcedureInfo]]:
+def _short_list(wanted: ListFilter) -> list[ListFilter]:
+    """The first page: what has not ended or has failed, and then the rest."""
+    from actorproc.model.states import ProcedureState
+
+    ended_well = frozenset({ProcedureState.SUCCESS, ProcedureState.ROLLEDBACK})
+    trouble = frozenset(ProcedureState) - ended_well
+    short = msgspec.structs.replace(wanted, roots_only=True, newest_first=True, limit=_PAGE)
+    return [msgspec.structs.replace(short, states=states) for states in (trouble, ended_well)]
+
+
+def _found(store: LmdbReader, filters: Sequence[ListFilter]) -> Iterator[Sequence[ProcedureInfo]]:
     """Rows of the store, in chunks: the first rows are out before the last ones are read."""
     from actorproc.core.state.phases import seen_in_store
     from actorproc.report.info import info_of
@@ -64,46 +99,54 @@ def _found(store: LmdbReader, wanted: Any) -> Iterator[Sequence[ProcedureInfo]]:
     is_owned = store.owner() is not None
     chunk: list[ProcedureInfo] = []
     room = 32
-    left = wanted.limit
-    for head in wanted.heads(store):
-        if left == 0:
-            break
-        phase, reason = seen_in_store(head, is_owned=is_owned)
-        if wanted.phases is not None and phase not in wanted.phases:
-            continue
-        chunk.append(info_of(head, phase, reason, children_by_state(store, head)))
-        if left is not None:
-            left -= 1
-        if len(chunk) == room:
-            yield chunk
-            chunk, room = [], _CHUNK
+    left = filters[0].limit
+    for wanted in filters:
+        for head in wanted.heads(store):
+            if left == 0:
+                break
+            phase, reason = seen_in_store(head, is_owned=is_owned)
+            if wanted.phases is not None and phase not in wanted.phases:
+                continue
+            chunk.append(info_of(head, phase, reason, children_by_state(store, head)))
+            if left is not None:
+                left -= 1
+            if len(chunk) == room:
+                yield chunk
+                chunk, room = [], _CHUNK
     yield chunk
 
 
-def _columns(*, wide: bool) -> list[Column]:
+def _columns(output: Output) -> list[Column]:
     now = time.time()
+    wide = output.is_wide
     columns: list[Column] = [
         ("ID", lambda info: info.id),
         ("TYPE", lambda info: info.type_name if wide else info.type_name.rpartition(".")[2]),
         ("STATE", lambda info: info.state),
         ("PHASE", lambda info: info.phase),
-        ("STEP", lambda info: info.step),
+        ("STEP", _step_of),
         ("TRY", lambda info: info.attempt),
-        ("AGE", lambda info: ago(info.created_at, now)),
-        ("CHANGED", lambda info: ago(info.finished_at or info.updated_at, now)),
+        ("AGE" if not wide else "CREATED", lambda info: output.when(info.created_at, now)),
+        ("CHANGED", lambda info: output.when(info.finished_at or info.updated_at, now)),
     ]
     if wide:
         columns += [
             ("PARENT", lambda info: info.parent_id or "-"),
-            ("ERRORS", lambda info: info.errors),
-            ("CRASHES", lambda info: info.crashes),
-            ("PRIO", lambda info: info.priority),
+            ("ERRORS", lambda info: info.errors or "-"),
+            ("CRASHES", lambda info: info.crashes or "-"),
+            ("PRIO", lambda info: info.priority or "-"),
             ("OWNER", lambda info: info.owner or "-"),
             ("TAGS", lambda info: ",".join(info.tags) or "-"),
-            ("DUE", lambda info: ago(info.due_at, now)),
+            ("DUE", lambda info: output.when(info.due_at, now)),
         ]
     columns.append(("WHY", lambda info: clipped(plain_line(what_of(info)), 10_000 if wide else 60)))
     return columns
+
+
+def _step_of(info: ProcedureInfo) -> str:
+    """The number of the step, and its name where that is stored."""
+    name = getattr(info, "step_name", None)
+    return f"{info.step} {name}" if name and info.finished_at is None else str(info.step)
 
 
 def what_of(info: ProcedureInfo) -> str:
@@ -170,7 +213,7 @@ def _poisons(options: argparse.Namespace) -> int:
     columns: list[Column] = [
         ("KEY", lambda poison: poison.path),
         ("BY", lambda poison: ", ".join((poison.by, *poison.others))),
-        ("SINCE", lambda poison: ago(poison.at, now)),
+        ("SINCE", lambda poison: output.when(poison.at, now)),
         ("REASON", lambda poison: clipped(plain_line(poison.reason), 10_000 if output.is_wide else 80)),
     ]
     output.rows("poison", [found], columns, name=lambda poison: poison.path, empty="no key is poisoned")
@@ -197,7 +240,7 @@ def _audit(options: argparse.Namespace) -> int:
         found = reader.audit(full_id(reader, options.id) if options.id is not None else None)
     now = time.time()
     columns: list[Column] = [
-        ("AGO", lambda row: ago(row.at, now)),
+        ("AGO", lambda row: output.when(row.at, now)),
         ("ID", lambda row: row.id or "-"),
         ("VERB", lambda row: row.verb),
         ("DETAIL", lambda row: row.detail or "-"),
@@ -211,10 +254,11 @@ def add_status(commands: _Commands) -> None:
     """Add ``status``."""
     parser = commands.add_parser("status", help="counts by state and type, the oldest, the manager's health, trouble")
     globals_for(parser)
-    parser.set_defaults(run=_status)
+    parser.set_defaults(run=show_status)
 
 
-def _status(options: argparse.Namespace) -> int:
+def show_status(options: argparse.Namespace) -> int:
+    """Show how the store and its manager do."""
     from actorproc.cli.commands.summary import status_of
 
     output = Output(options)

@@ -47,7 +47,14 @@ def _workers(options: argparse.Namespace) -> int:
     output = Output(options)
     with open_client(options) as client:
         found = client.workers()
-    output.rows("worker", [found], _worker_columns(), name=lambda worker: str(worker.pid), empty="no worker runs")
+    output.rows(
+        "worker",
+        [found],
+        _worker_columns(),
+        name=lambda worker: str(worker.pid),
+        empty="no worker runs",
+        drop=("QUEUED", "RESTARTS", "CPU", "TYPE", "STATE"),
+    )
     return OK
 
 
@@ -133,7 +140,7 @@ def _print_logs(output: Output, name: str, chunks: Iterable[list[LogEntry]]) -> 
         ("TEXT", lambda entry: entry.text),
     ]
     empty = f"{name} has printed nothing that is kept"
-    output.rows("log", chunks, columns, name=lambda entry: entry.text, empty=empty)
+    output.rows("log", chunks, columns, name=lambda entry: entry.text, empty=empty, live=True)
 
 
 def _log_chunks(client: ProcedureClient, name: str, *, follow: bool) -> Iterator[list[LogEntry]]:
@@ -212,7 +219,7 @@ def end_of_watch(client: ProcedureClient, name: str | None, options: argparse.Na
                 yield [change]
 
     try:
-        output.rows("change", changes(), columns, name=lambda change: change.id)
+        output.rows("change", changes(), columns, name=lambda change: change.id, live=True)
     except TimeoutError:
         said = "the time was up" if name is None else f"{name} has not ended"
         complain(f"{said} after {duration(limit or 0.0)}")

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from actorproc.cli.output.text import Columns, plain_line
+from actorproc.cli.output.colour import Paint
+from actorproc.cli.output.text import Columns, ago, fitting, moment_of, plain_line
+from actorproc.errors import UsageError
 
 __all__ = ["FORMATS", "Column", "Output", "complain"]
 
 FORMATS = ("table", "wide", "json", "jsonl", "name")
+
+_GATHERED = 200
+"""Rows by which the columns are chosen."""
+_EMPTY = frozenset({"", "-"})
 
 Column = tuple[str, Callable[[Any], object]]
 """A heading, and what stands under it for an item."""
 
 
 class Output:
-    """Standard output in the format that was asked for: `table` on a terminal, `jsonl` elsewhere."""
+    """Standard output in the format that was asked for: -o, else ``$ACTORPROC_OUTPUT``, else a table."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        chosen = getattr(options, "output", None)
-        self.format: str = chosen or ("table" if sys.stdout.isatty() else "jsonl")
+        chosen = getattr(options, "output", None) or os.environ.get("ACTORPROC_OUTPUT")
+        if chosen and chosen not in FORMATS:
+            msg = f"ACTORPROC_OUTPUT is {chosen!r}; it is one of {', '.join(FORMATS)}"
+            raise UsageError(msg)
+        self.format: str = chosen or "table"
+        self.paint = Paint(options)
+        self.width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        """Columns of the terminal; None: no terminal reads it, so nothing is cut."""
 
     @property
     def is_json(self) -> bool:
@@ -35,6 +50,10 @@ class Output:
         """There is room for more columns."""
         return self.format == "wide"
 
+    def when(self, at: float | None, now: float) -> str:
+        """A moment: relative to now, and in the wide form as a date."""
+        return moment_of(at) if self.is_wide else ago(at, now)
+
     def rows(
         self,
         kind: str,
@@ -43,21 +62,67 @@ class Output:
         *,
         name: Callable[[Any], str],
         empty: str = "",
+        drop: Sequence[str] = (),
+        live: bool = False,
     ) -> int:
-        """Show items, chunk by chunk as they come; `empty` is what people are told when there are none."""
+        """Show items, chunk by chunk as they come; returns their number.
+
+        Args:
+            kind: of the objects in JSON.
+            chunks: the items.
+            columns: of the table.
+            name: the text of an item under ``-o name``.
+            empty: for people, when there are no items.
+            drop: headings of columns that a narrow terminal does without, the first one first.
+            live: items come one by one, so none waits for the ones after it.
+        """
         if self.is_json:
             return self._json_rows(kind, chunks)
-        table = Columns([heading for heading, _ in columns])
         count = 0
-        for chunk in chunks:
-            if chunk and self.format == "name":
+        if self.format == "name":
+            for chunk in chunks:
                 self.lines(plain_line(name(item)) for item in chunk)
-            elif chunk:
-                self.lines(table.lines([cell(item) for _, cell in columns] for item in chunk))
-            count += len(chunk)
-        if not count and empty and self.format != "name":
+                count += len(chunk)
+            return count
+        count = self._table(chunks, columns, drop, live=live)
+        if not count and empty:
             complain(empty)
         return count
+
+    def _table(
+        self, chunks: Iterable[Sequence[Any]], columns: Sequence[Column], drop: Sequence[str], *, live: bool
+    ) -> int:
+        coming = iter(chunks)
+        first: list[Any] = []
+        is_whole = False
+        while not live and len(first) < _GATHERED and not is_whole:
+            chunk = next(coming, None)
+            is_whole = chunk is None
+            first += chunk or ()
+        shown = self._columns(columns, first, drop, is_whole=is_whole)
+        fit = None if self.is_wide or live else self.width
+        table = Columns([heading for heading, _ in shown], fit, self.paint if self.paint.is_on else None)
+        count = 0
+        for chunk in itertools.chain([first], coming):
+            if chunk:
+                self.lines(table.lines([cell(item) for _, cell in shown] for item in chunk))
+            count += len(chunk)
+        return count
+
+    def _columns(
+        self, columns: Sequence[Column], items: Sequence[Any], drop: Sequence[str], *, is_whole: bool
+    ) -> Sequence[Column]:
+        """Columns that the terminal has room for; of the wide form those that say something."""
+        if not items or not columns:
+            return columns
+        headings = [heading for heading, _ in columns]
+        rows = [[cell(item) for _, cell in columns] for item in items]
+        if self.is_wide and is_whole:
+            said = [place for place in range(len(columns)) if any(str(row[place]) not in _EMPTY for row in rows)]
+            return [columns[place] for place in said]
+        if self.width is None or self.is_wide:
+            return columns
+        return [columns[place] for place in fitting(headings, rows, self.width, drop)]
 
     def _json_rows(self, kind: str, chunks: Iterable[Sequence[Any]]) -> int:
         from actorproc.report.schema.shape import enveloped, shaped

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+import time
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from actorproc.model.lines import plain_line
 
-__all__ = ["Columns", "ago", "clipped", "duration", "plain_line", "size_of", "width_of"]
+if TYPE_CHECKING:
+    from actorproc.cli.output.colour import Paint
+
+__all__ = ["Columns", "ago", "clipped", "duration", "fitting", "moment_of", "plain_line", "size_of", "width_of"]
+
+_LEAST, _SOME = 8, 24
+"""Columns that the last cell of a line has in any case, and those for which other cells give way."""
 
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"))
 
@@ -38,6 +46,14 @@ def ago(at: float | None, now: float) -> str:
     return f"in {duration(at - now)}" if at > now else duration(now - at)
 
 
+def moment_of(at: float | None) -> str:
+    """A moment as the clock on the wall shows it; "-" when it is not known, or when no calendar holds it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else "-"
+    except (OverflowError, ValueError, OSError):
+        return "-"
+
+
 def size_of(size: float | None) -> str:
     """Bytes for people: "312 B", "4.5 MiB"."""
     if size is None:
@@ -65,12 +81,20 @@ def width_of(text: str) -> int:
 
 
 class Columns:
-    """Rows of a table, written as they come: a later and wider row shifts its own line only, and widens the next."""
+    """Rows of a table, written as they come: a later and wider row shifts its own line only, and widens the next.
 
-    def __init__(self, headings: Sequence[str]) -> None:
+    Args:
+        headings: one for each column.
+        width: columns of the terminal: the last cell of a line is clipped to it. Default: None, nothing is clipped.
+        paint: gives the colour of a cell by its heading. Default: none.
+    """
+
+    def __init__(self, headings: Sequence[str], width: int | None = None, paint: Paint | None = None) -> None:
         self._headings = headings
         self._widths = [len(heading) for heading in headings]
         self._begun = False
+        self._width = width
+        self._paint = paint
 
     def lines(self, rows: Iterable[Sequence[object]]) -> list[str]:
         """The lines of these rows; before the first ones come the headings."""
@@ -78,11 +102,34 @@ class Columns:
         for row in safe:
             for place, cell in enumerate(row):
                 self._widths[place] = max(self._widths[place], width_of(cell))
+        lines = [self._line(row) for row in safe]
         if not self._begun:
             self._begun = True
-            safe.insert(0, list(self._headings))
-        return [self._line(row) for row in safe]
+            heading = self._line(list(self._headings), is_heading=True)
+            lines.insert(0, heading if self._paint is None else self._paint.bold(heading))
+        return lines
 
-    def _line(self, row: Sequence[str]) -> str:
-        cells = [cell + " " * (width - width_of(cell)) for cell, width in zip(row, self._widths, strict=True)]
-        return "  ".join(cells).rstrip()
+    def _line(self, row: Sequence[str], *, is_heading: bool = False) -> str:
+        cells = list(row)
+        if self._width is not None:
+            room = self._width - sum(self._widths[:-1]) - 2 * (len(cells) - 1)
+            cells[-1] = clipped(cells[-1], max(_LEAST, room))
+        padded = [
+            (cell if self._paint is None or is_heading else self._paint.cell(heading, cell))
+            + " " * (width - width_of(cell))
+            for cell, width, heading in zip(cells, self._widths, self._headings, strict=True)
+        ]
+        return "  ".join(padded).rstrip()
+
+
+def fitting(headings: Sequence[str], rows: Sequence[Sequence[object]], width: int, drop: Sequence[str]) -> list[int]:
+    """Places of the columns that fit into a terminal, the last one with some room; `drop` go first, in this order."""
+    cells = [[plain_line(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(width_of(row[place]) for row in cells) for place in range(len(headings))]
+    kept = list(range(len(headings)))
+    for heading in drop:
+        last = min(widths[kept[-1]], _SOME)
+        if sum(widths[place] for place in kept[:-1]) + last + 2 * (len(kept) - 1) <= width:
+            break
+        kept = [place for place in kept if headings[place] != heading]
+    return kept

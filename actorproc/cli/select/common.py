@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from actorproc.cli.select.nearest import nearest_ids
 from actorproc.errors import (
     DuplicateProcedure,
     EngineError,
@@ -90,7 +91,10 @@ def globals_for(parser: argparse.ArgumentParser, *, output: bool = True) -> argp
     says = "directory of the store (default: $ACTORPROC_PATH, else ./state)"
     parser.add_argument("--path", metavar="DIR", default=argparse.SUPPRESS, help=says)
     if output:
+        from actorproc.cli.output.colour import CHOICES
         from actorproc.cli.output.output import FORMATS
+
+        parser.add_argument("--color", choices=CHOICES, default=argparse.SUPPRESS, help="auto, always or never")
 
         parser.add_argument(
             "-o",
@@ -98,7 +102,7 @@ def globals_for(parser: argparse.ArgumentParser, *, output: bool = True) -> argp
             choices=FORMATS,
             metavar="FORMAT",
             default=argparse.SUPPRESS,
-            help="table, wide, json, jsonl or name (default: table on a terminal, else jsonl)",
+            help="table, wide, json, jsonl or name (default: $ACTORPROC_OUTPUT, else table)",
         )
     return parser
 
@@ -185,7 +189,9 @@ def full_id(source: StoreReader | LmdbReader, start: str) -> str:
     if start in found:
         return start
     if not found:
-        msg = f"no procedure has the id {start!r}, or one that begins so, in {source.path}"
+        near = nearest_ids(source, start)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        msg = f"no procedure has the id {start!r}, or one that begins so, in {source.path}{meant}"
         raise UnknownProcedure(msg)
     if len(found) > 1:
         more = ", …" if len(found) > _CANDIDATES else ""

@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from actorproc.cli.select.common import full_id, whole_number
+from actorproc.cli.select.nearest import nearest
+from actorproc.errors import UsageError
 from actorproc.support.durations import EARLIEST
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ def add_filters(parser: argparse.ArgumentParser, *, paging: bool = True) -> None
     group.add_argument("--retrying", action="store_true", help="those that failed and are tried again")
     group.add_argument("--stuck", action="store_true", help="those that cannot go on without help")
     group.add_argument("--troubled", action="store_true", help="those whose present step failed or crashed before")
-    group.add_argument("--type", metavar="NAME", help="type name, with its module")
+    group.add_argument("--type", metavar="NAME", help="type name, or the end of one: Order for shop.Order")
     group.add_argument("--tag", metavar="TAG", help="with this tag")
     group.add_argument("--owner", metavar="TEXT", help="submitted with this owner")
     group.add_argument("--root", metavar="ID", help="all of this tree")
@@ -96,7 +98,7 @@ def add_filters(parser: argparse.ArgumentParser, *, paging: bool = True) -> None
     if paging:
         parser.add_argument("--limit", type=whole_number(0), metavar="N", help="at most so many")
         parser.add_argument("--after", metavar="ID", help="the next page: what comes after this one")
-        parser.add_argument("--newest", action="store_true", help="newest first")
+        parser.add_argument("--oldest", action="store_true", help="oldest first (default: newest first)")
 
 
 def has_filter(options: argparse.Namespace) -> bool:
@@ -106,10 +108,30 @@ def has_filter(options: argparse.Namespace) -> bool:
 
 def no_match(options: argparse.Namespace) -> str:
     """Text for people when nothing matches their filters."""
-    kind = getattr(options, "type", None)
-    if kind is not None and "." not in kind:
-        return "no procedure matches; --type wants the whole name of a type, as `list -o wide` shows it"
-    return "no procedure matches"
+    given = [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(options, name, None)]
+    if len(given) < 2:
+        return "no procedure matches"
+    return f"no procedure matches; try without one of {', '.join(given)}"
+
+
+def _type_of(name: str | None, source: StoreReader | LmdbReader) -> str | None:
+    """The whole name of a type, of which the end was given. Raises `UsageError` when several end so, or none does."""
+    if name is None:
+        return None
+    known = source.types()
+    if name in known:
+        return name
+    found = [known_name for known_name in known if known_name.endswith("." + name)]
+    if len(found) > 1:
+        msg = f"several types end in {name!r}: {', '.join(sorted(found)[:10])}"
+        raise UsageError(msg)
+    if found:
+        return found[0]
+    near = nearest(name, [*known, *(known_name.rpartition(".")[2] for known_name in known)])
+    if near:
+        msg = f"no procedure has the type {name!r}; did you mean {' or '.join(near)}?"
+        raise UsageError(msg)
+    return name
 
 
 def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> ListFilter:
@@ -123,7 +145,7 @@ def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> 
     return ListFilter.of(
         state=options.state or None,
         phase=phases or None,
-        type_name=options.type,
+        type_name=_type_of(options.type, source),
         root=None if options.root is None else full_id(source, options.root),
         parent=None if options.parent is None else full_id(source, options.parent),
         tag=options.tag,
@@ -135,7 +157,7 @@ def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> 
         created_until=options.until,
         updated_since=options.changed_since,
         updated_until=options.changed_until,
-        newest_first=getattr(options, "newest", False),
+        newest_first=not getattr(options, "oldest", True),
         limit=getattr(options, "limit", None),
         after=None if after is None else full_id(source, after),
     )

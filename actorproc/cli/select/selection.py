@@ -103,7 +103,7 @@ def carry_out(options: argparse.Namespace, verb: str, names: list[str], act: Act
             found = list(rows)
         yield found  # only now: who reads it may take its time, and the store is given back
 
-    output.rows("outcome", results(), columns_of_outcomes(subject), name=lambda row: row["id"])
+    output.rows("outcome", results(), columns_of_outcomes(subject), name=lambda row: row["id"], live=True)
     if len(codes) < len(names):
         steered.tell()
     return next((code for code in codes if code), OK)

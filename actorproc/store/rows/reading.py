@@ -42,6 +42,8 @@ __all__ = ["RecordReader"]
 
 _T = TypeVar("_T")
 _CHUNK = 256
+_SEQ = 8
+"""Bytes of a place in submit order, at the end of a key of an index."""
 _COUNTED = (ProcedureState.FAILED, ProcedureState.ROLLEDBACK)
 """States with an index table of their own."""
 
@@ -279,6 +281,20 @@ class RecordReader(ABC):
         """Size of the store; one without a file counts rows only."""
         with self._view() as rows:
             return StoreSize(0, 0, rows.count(Table.PROCEDURES), rows.count(Table.STEPS), rows.count(Table.FINISHED))
+
+    def types(self) -> list[str]:
+        """Names of the types of stored procedures: one row of the index is read for each."""
+        found: list[str] = []
+        place: bytes | None = None
+        while True:
+            with self._view() as rows:
+                entry = next(iter(rows.scan(Table.BY_TYPE, after=place)), None)
+                if entry is None:
+                    return found
+                head = _sound_head(rows, Table.BY_TYPE, *entry)
+            if head is not None:
+                found.append(head.type_name)
+            place = entry[0][:-_SEQ] + b"\xff" * _SEQ
 
     def scan(
         self,
