@@ -110,9 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _done(given: list[str]) -> int:
     """Run a command; returns its exit code. Raises `BrokenPipeError` when its output is not read."""
+    from actorproc.cli.output.nearest import unknown_command
     from actorproc.cli.output.output import complain
     from actorproc.cli.select.common import USAGE
-    from actorproc.cli.select.nearest import unknown_command
 
     named = _named(given)
     parser = build_parser(named)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from actorproc.cli.select.nearest import nearest
+from actorproc.cli.output.nearest import nearest
 
 __all__ = ["CommandParser"]
 

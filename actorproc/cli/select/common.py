@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from actorproc.cli.select.nearest import nearest_ids
+from actorproc.cli.output.nearest import nearest_ids
 from actorproc.errors import (
     DuplicateProcedure,
     EngineError,

@@ -8,8 +8,8 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from actorproc.cli.output.nearest import nearest
 from actorproc.cli.select.common import full_id, whole_number
-from actorproc.cli.select.nearest import nearest
 from actorproc.errors import UsageError
 from actorproc.support.durations import EARLIEST
 
