@@ -15,7 +15,7 @@ from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo
 __all__ = ["Cause", "CauseKind", "EngineFacts", "RunningStep", "WhySource", "command", "span", "word"]
 
 CauseKind = Literal[
-    "lock",  # waits for a lock that another one holds, or stands in line behind another request
+    "lock",  # waits for a lock that another one holds, or waits behind another request
     "child",  # suspended on children
     "event",
     "timer",

@@ -14,7 +14,7 @@ from tests.core.test_lock_table import KEYS
 WHO = st.integers(0, 30)
 ASK = st.tuples(st.just("ask"), KEYS, st.none() | WHO, st.booleans(), st.integers(0, 20))
 MOVE = st.tuples(
-    st.sampled_from(["end", "inherit", "promote", "demote", "leave_line", "join_line", "reduce"]), WHO, WHO
+    st.sampled_from(["end", "inherit", "promote", "demote", "leave_wait_lists", "join_wait_lists", "reduce"]), WHO, WHO
 )
 MOVES = st.lists(st.one_of(ASK, ASK, MOVE, MOVE), max_size=30)
 
@@ -103,12 +103,12 @@ class Scene:
         name = self._one(who, [name for name, request in self.table.waiting().items() if request.privileged])
         if name:
             was_ahead = self.table.waiting()[name].ahead
-            assert self.table.leave_line(name) is not was_ahead
+            assert self.table.leave_wait_lists(name) is not was_ahead
 
     def _join_line(self, who: int, _: int) -> None:
         name = self._one(who, [name for name, request in self.table.waiting().items() if request.ahead])
         if name:
-            self.table.join_line(name)
+            self.table.join_wait_lists(name)
             assert not self.table.waiting()[name].ahead
 
     def _reduce(self, who: int, which: int) -> None:

@@ -37,7 +37,7 @@ class Count(Procedure):
         self.done += 1
         return Status.executing()
 
-class Outlet:
+class Sender:
     answers = 0
 
     def send(self, messages):
@@ -46,29 +46,29 @@ class Outlet:
         assert messages[0].outcome.steps == 1
         self.answers += 1
 
-def give(desk, first, last):
+def give(worker, first, last):
     for step in range(first, last + 1):
         token = StepToken(1, WorkerId(0, 1), "p", step, 1)
         state = runtime.dump_state(Count(), "p") if step == 1 else None
-        desk.put(Run(token, runtime.type_name, "p", None, state, "data", 1))
-    desk.queue.put(None)
+        worker.put(Run(token, runtime.type_name, "p", None, state, "data", 1))
+    worker.queue.put(None)
 
-guard, outlet = Guard(lambda: None), Outlet()
+guard, sender = Guard(lambda: None), Sender()
 changes.watch()
-desk = WorkerRuntime(outlet, guard, Limiter())
-desk.streams = Streams(lambda: "")
-desk.remember_process_state()
+worker = WorkerRuntime(sender, guard, Limiter())
+worker.streams = Streams(lambda: "")
+worker.remember_process_state()
 runtime = TypeRuntime.of_class(Count)
-desk.types.define(definition_of(runtime))
-roster = LiveProcedures(desk, 1024)
-give(desk, 1, 100)
-roster.serve()
-give(desk, 101, 100 + STEPS)
+worker.types.define(definition_of(runtime))
+procedures = LiveProcedures(worker, 1024)
+give(worker, 1, 100)
+procedures.serve()
+give(worker, 101, 100 + STEPS)
 # By the clock something more is looked at once a millisecond: a step takes as long as it takes.
 import actorproc.workers.child.process_state.process_state as process_state
 process_state._LOOK_EVERY = guard._process_state._filling_takes = float("inf")
-calls, _ = calls_of(roster.serve)
-assert outlet.answers == 100 + STEPS
+calls, _ = calls_of(procedures.serve)
+assert sender.answers == 100 + STEPS
 print(calls / STEPS)
 """
 

@@ -1,4 +1,4 @@
-"""The conformance suite of pools finds every planted fault, and none in a sound pool."""
+"""The conformance suite of pools finds every seeded fault, and none in a sound pool."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import _signal, os, resource, signal
-from actorproc.workers.child.process_state import process_state as surroundings
+from actorproc.workers.child.process_state import process_state as state_module
 from actorproc.workers.child.process_state.process_state import ProcessState
 from actorproc.workers.child.process_state.change_hooks import changes
 
@@ -124,7 +124,7 @@ looks = []
 differs = places._differs
 places._differs = lambda now: looks.append(1) or differs(now)
 def tidy_after(seconds):
-    surroundings._now = lambda: places._looked + seconds
+    state_module._now = lambda: places._looked + seconds
     places.tidy()
     return len(looks)
 tidy_after(0.0015)
@@ -146,10 +146,10 @@ assert 0 < places._filling_takes <= least * 2
 held = [os.open("/", os.O_RDONLY) for _ in range(10)]
 places._many_open = held[-1]
 clock = places._counted
-surroundings._now = lambda: clock + places._filling_takes * 0.9
+state_module._now = lambda: clock + places._filling_takes * 0.9
 places.tidy()
 assert places.worn == ""
-surroundings._now = lambda: clock + places._filling_takes * 1.1
+state_module._now = lambda: clock + places._filling_takes * 1.1
 places.tidy()
 assert "descriptors" in places.worn
 """,

@@ -38,7 +38,7 @@ HISTORIES = int(os.environ.get("ACTORPROC_ACTOR_HISTORIES", "800"))
 PIECE = 100
 """Histories of one test."""
 BUDGET = 800
-"""Seeds a planted bug may survive."""
+"""Seeds a seeded bug may survive."""
 
 SeededBug = Callable[[pytest.MonkeyPatch], None]
 
@@ -71,14 +71,14 @@ def test_histories_of_the_real_actors_that_once_broke_a_promise_keep_it(seed: in
 
 
 # ---------------------------------------------------------------- one seed, one history
-def test_the_same_seed_gives_the_same_trace_on_the_stage() -> None:
+def test_the_same_seed_gives_the_same_trace_in_the_actor_simulation() -> None:
     digests = [perform(seed).digest for seed in range(1, 21)]
 
     random.random()
     assert [perform(seed).digest for seed in range(1, 21)] == digests
 
 
-def test_the_trace_of_the_stage_does_not_depend_on_the_hash_seed_of_the_interpreter() -> None:
+def test_the_trace_of_the_actor_simulation_does_not_depend_on_the_hash_seed_of_the_interpreter() -> None:
     program = (
         "from tests.simulator.actor_sim.history import perform; print([perform(seed).digest for seed in range(1, 41)])"
     )
@@ -90,7 +90,7 @@ def test_the_trace_of_the_stage_does_not_depend_on_the_hash_seed_of_the_interpre
     assert run("1") == run("2")
 
 
-def test_a_history_of_the_stage_leaves_the_chance_of_the_interpreter_as_it_was() -> None:
+def test_a_history_of_the_actor_simulation_leaves_the_chance_of_the_interpreter_as_it_was() -> None:
     before = random.getstate()
 
     perform(1)
@@ -98,7 +98,7 @@ def test_a_history_of_the_stage_leaves_the_chance_of_the_interpreter_as_it_was()
     assert random.getstate() == before
 
 
-def test_one_history_of_the_stage_can_be_replayed_by_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_history_of_the_actor_simulation_can_be_replayed_by_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["--replay", "7"])
 
     assert code == 0
@@ -116,7 +116,7 @@ def test_the_command_counts_histories_faults_and_what_was_seen(capsys: pytest.Ca
 
 
 # ---------------------------------------------------------------- what happens at all
-def test_everything_worth_seeing_happens_on_the_stage() -> None:
+def test_everything_worth_seeing_happens_in_the_actor_simulation() -> None:
     seen: Counter[ActorGoal] = Counter()
     faults: Counter[FaultKind] = Counter()
     for seed in (*range(1, 401), *range(NEW_CODE_FROM, NEW_CODE_FROM + 100)):
@@ -128,7 +128,7 @@ def test_everything_worth_seeing_happens_on_the_stage() -> None:
     assert {kind.name: faults[kind] for kind in CHANCES if faults[kind] < 5} == {}
 
 
-# ---------------------------------------------------------------- planted bugs
+# ---------------------------------------------------------------- seeded bugs
 def _what_is_sent_again_is_taken_to_run_at_once(patch: pytest.MonkeyPatch) -> None:
     """As if it kept its place, although its worker has begun the next step."""
 
@@ -260,7 +260,7 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
 
 
 @pytest.mark.parametrize(("plant", "promises"), BUGS.values(), ids=BUGS)
-def test_a_bug_planted_into_the_shell_is_found_on_the_stage(
+def test_a_bug_seeded_in_the_shell_is_found(
     plant: SeededBug, promises: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

@@ -22,7 +22,7 @@ RULES = Path(__file__).parents[1] / "simulator" / "rules"
 SEEDS = (*range(1, 401), *(first + number for first in (FIRST_SEED, FIRST_RESTARTS) for number in range(100)))
 """Among these histories is one of every kind that is needed."""
 PLANTED = 10
-"""Histories with each planted bug."""
+"""Histories with each seeded bug."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The simulation proves itself: bugs planted into the core or the fake shell must be found within some hundred seeds."""
+"""The simulation proves itself: bugs seeded in the core or the fake shell must be found within some hundred seeds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.simulator.core_sim.world import ending_of
 from tests.simulator.generators.editions import FIRST_SEED
 
 BUDGET = 400
-"""Seeds a planted bug may survive."""
+"""Seeds a seeded bug may survive."""
 
 SeededBug = Callable[[pytest.MonkeyPatch], None]
 

@@ -1,4 +1,4 @@
-"""The conformance suite of stores finds every planted fault, and none in a sound store."""
+"""The conformance suite of stores finds every seeded fault, and none in a sound store."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ hides all of it, and then leaves in parts, the latest members first and the root
 So no reader sees half a tree, whenever a crash comes, and no commit is long.
 
 Only trees that are not in memory are removed by the clock, for what is stored of them is what they are. Who reads
-the store and brings the trees here is the shell; whether they go is decided here, against what is known now.
+the store and brings the trees here is the sweeper; whether they go is decided here, against what is known now.
 """
 
 from __future__ import annotations

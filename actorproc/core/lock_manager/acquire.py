@@ -89,12 +89,12 @@ def release(state: EngineState, record: ProcedureRecord) -> None:
         state.write(DeleteLock(path, record.id))
     has_descendants = freed and tree.waiting and record.id in tree.children
     if has_descendants and any(member.id in tree.waiting for member in tree.below(record.id)):
-        # It covered what they wait for, so they went before others; now they stand in line, perhaps in a circle.
+        # It covered what they wait for, so they went before others; now they wait behind them, perhaps in a circle.
         look_for_cycles(state, tree)
 
 
 def demote(state: EngineState) -> None:
-    """Trees that hold no locks any more have no privilege; those that wait in them stand in line like newcomers."""
+    """Trees that hold no locks any more have no privilege; those that wait in them queue like newcomers."""
     for tree in [state.trees[root] for root in state.bereft if root in state.trees]:
         if not tree.holders:
             tree.privileged = False
@@ -140,7 +140,7 @@ def inherit(state: EngineState, child: ProcedureRecord, parent: ProcedureRecord)
         write_lock(state, parent, path)
     release(state, child)
     if state.locks.is_waiting(parent.id):
-        # It may stand in line behind a request for what it holds only now.
+        # It may wait behind a request for what it holds only now.
         look_for_cycle(state, parent)
 
 
@@ -210,7 +210,7 @@ def _write_grant(state: EngineState, record: ProcedureRecord) -> None:
         for name in sorted(tree.waiting, key=lambda name: state.procs[name].ticket):
             state.locks.promote(name)
     if record.id in tree.children:
-        # Those below it may have stood in line behind it.
+        # Those below it may have waited behind it.
         below = [name for name in tree.waiting if tree.is_below(name, record.id)]
         for name in sorted(below, key=lambda name: state.procs[name].ticket):
             state.locks.look_again(name)

@@ -30,7 +30,7 @@ def look_for_cycle(state: EngineState, record: ProcedureRecord) -> None:
     roots = {state.procs[name].root for name in cycle}
     if any(root in state.victims for root in roots):
         return
-    # Who undoes already cannot fail once more; who may not turn back is spared while there is another.
+    # Who undoes already cannot fail once more; one that may not turn back is no victim while there is another.
     forward = {state.procs[name].root for name in cycle if goes_forward(state.procs[name])}
     tops = [state.procs[root] for root in forward or roots]
     able = [top for top in tops if not state.has_no_return(top) and not top.failing] or tops
@@ -49,16 +49,16 @@ def is_closed(state: EngineState, cycle: list[str]) -> bool:
 
 
 def let_pass(state: EngineState, cycle: list[str]) -> bool:
-    """Open a cycle by letting one of it, that only stands in line there, go before the others; False when none does.
+    """Open a cycle by letting one of it, that only queues there, go before the others; False when none does.
 
-    To stand in line is fairness alone: no procedure has to fail for it.
+    A place in a wait list is fairness alone: no procedure has to fail for it.
     """
     queued = [name for name in cycle if state.locks.is_waiting(name)]
     for name in sorted(queued, key=lambda name: state.procs[name].ticket):
-        if state.locks.leave_line(name):
+        if state.locks.leave_wait_lists(name):
             if not state.locks.is_waiting(name) or name not in _graph(state).cycle_from(name):
                 return True
-            state.locks.join_line(name)
+            state.locks.join_wait_lists(name)
     return False
 
 

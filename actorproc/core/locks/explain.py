@@ -70,7 +70,7 @@ class WaitersByNode(Generic[T]):
     def of(self, lock: LockRecord) -> tuple[T, ...]:
         """Waiters for this lock, in queue order, with the mode asked for on its path, above it or below it.
 
-        That is who conflicts with it, and who stands in line behind such a waiter. The locks of its own ancestors
+        That is who conflicts with it, and who waits behind such a waiter. The locks of its own ancestors
         are in no procedure's way.
         """
         if lock.path in self._needing or lock.holder in self._families:

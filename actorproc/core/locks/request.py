@@ -61,7 +61,7 @@ class LockWaiter(NamedTuple):
 class Crowds:
     """Privileged waiters: those of one tree with the same parent and the same keys, that hold nothing, are a crowd.
 
-    They wait for the same holders and in line for each other, so a search for cycles looks at one of them.
+    They wait for the same holders and behind each other, so a search for cycles looks at one of them.
     """
 
     def __init__(self) -> None:

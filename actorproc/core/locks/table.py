@@ -16,7 +16,7 @@ Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on 
   may do so at once.
 
 The table knows procedures and trees as strings. It grants and queues; it wakes none: `drain` says which were granted.
-What can be asked of it without a change is in `lock_view`.
+What can be asked of it without a change is in `view`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LockTable(LockView):
                 self._enqueue(request)
 
     def demote(self, procedure: str) -> None:
-        """The waiter's tree holds no locks any more: it stands in line with the others, by age."""
+        """The waiter's tree holds no locks any more: it queues with the others, by age."""
         request = self._waiting[procedure]
         self._dequeue(request)
         request.privileged = request.ahead = False
@@ -93,14 +93,14 @@ class LockTable(LockView):
         self._freed.update(dict.fromkeys(request.needs))
 
     def look_again(self, procedure: str) -> None:
-        """An ancestor of the waiter was granted something: perhaps it blocks no other any more, nor stands in line."""
+        """An ancestor of the waiter was granted something: perhaps it blocks none any more, nor waits behind one."""
         request = self._waiting.get(procedure)
         if request is not None and self.is_free(request) and not self._must_queue(request):
             self._dequeue(request)
             self._grant(request)
             self._granted.append(procedure)
 
-    def leave_line(self, procedure: str) -> bool:
+    def leave_wait_lists(self, procedure: str) -> bool:
         """A privileged waiter waits for holders only from now on, not for other waiters; False when it did already."""
         request = self._waiting[procedure]
         if request.ahead:
@@ -114,8 +114,8 @@ class LockTable(LockView):
             self._enqueue(request)
         return True
 
-    def join_line(self, procedure: str) -> None:
-        """Undo `leave_line` of one that waits still."""
+    def join_wait_lists(self, procedure: str) -> None:
+        """Undo `leave_wait_lists` of one that waits still."""
         request = self._waiting[procedure]
         self._dequeue(request)
         request.ahead = False
@@ -183,8 +183,8 @@ class LockTable(LockView):
             if node is None:
                 continue
             in_front = node.privileged.asked.mask | (0 if request.privileged else node.ordinary.asked.mask)
-            is_in_line = in_front & CONFLICTS[mask] and not self._is_covered(request, path)
-            if is_in_line and self._has_in_front(node, path, request):
+            is_behind = in_front & CONFLICTS[mask] and not self._is_covered(request, path)
+            if is_behind and self._has_in_front(node, path, request):
                 return True
         return False
 

@@ -1,6 +1,6 @@
 """The lock table as it is looked at: who holds, who waits, and who is in whose way. Nothing here changes it.
 
-The rules are those of `lock_table`. The wait-for graph, and the words that are told of locks, need no more than this.
+The rules are those of `table`. The wait-for graph, and the words that are told of locks, need no more than this.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LockView:
     def is_in_the_way(self, keys: tuple[LockKey, ...]) -> bool:
         """True if a holder of these may stand in the way of a privileged waiter that did not wait for it before.
 
-        Those in line for the same keys did. But not all are: whom an ancestor covers waits for holders only.
+        Those in the wait lists of the same keys did. But not all are: whom an ancestor covers waits for holders only.
         """
         if self.crowds.is_one_family():
             return False

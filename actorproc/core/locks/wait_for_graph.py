@@ -9,7 +9,7 @@ An undo that let another one of its tree go first, because others hold what it n
 stand in the queue, but all that wait for its branch wait for it.
 
 A crowd of siblings that want the same keys counts as one node (its youngest member waits for all that the others
-wait for), and the search keeps its own stack: ten thousand siblings in line for one key are no deep graph.
+wait for), and the search keeps its own stack: ten thousand siblings in the wait list of one key are no deep graph.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class WaitList(list[list[Place]]):
 
     def leave(self, place: Place) -> None:
         """Give this place up; it must be taken."""
-        # The first to come is the first to go, as a rule: no search then, whose steps would grow with the line.
+        # The first to come is the first to go, as a rule: no search then, whose steps would grow with the list.
         at = 0 if place <= self[0][-1] else bisect_left(self, place, key=_last)
         piece = self[at]
         del piece[bisect_left(piece, place)]
@@ -48,7 +48,7 @@ class WaitList(list[list[Place]]):
 
     @property
     def last(self) -> Place:
-        """The youngest place of a line that is not empty."""
+        """The youngest place of a wait list that is not empty."""
         return self[-1][-1]
 
     def places(self) -> Iterator[Place]:

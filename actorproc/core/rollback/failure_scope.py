@@ -2,7 +2,7 @@
 
 A failure takes its ancestors along up to the nearest one with ``on_child_failure = "resume"``; the branch below that
 one is the *scope*, and its highest procedure the *top*. Members that wait stop at once. Steps inside a worker are told
-(`Context.aborting`) and end first, or are killed (`cancelling`). Then the undo units of the scope are popped newest
+(`Context.aborting`) and end first, or are killed (`cancellation`). Then the undo units of the scope are popped newest
 first; a unit is given up only after its rollback was recorded. When none is left the members end, descendants first.
 """
 

@@ -332,7 +332,7 @@ def _send(
 
 
 def _special(limits: StepLimits, threads: int) -> StepLimits | None:
-    """Limits beside the wall time that the shell and the worker must know."""
+    """Limits beside the wall time that the engine and the worker must know."""
     if not limits.is_watched and not limits.concerns_worker:
         return None
     return limits if threads == limits.threads else msgspec.structs.replace(limits, threads=threads)

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class RunStep(msgspec.Struct, frozen=True, gc=False):
-    """Hand a step to a worker. The shell adds the state, read from the store, when `warm` is false."""
+    """Hand a step to a worker. The engine adds the state, read from the store, when `warm` is false."""
 
     token: StepToken
     type_name: str

@@ -1,8 +1,8 @@
 """Globals of scripts in workers: one dictionary for each module of a program, as long as the worker lives.
 
 Functions that travel by value share the globals of their module, as they do in the program. Each brings the values that
-it refers to, with a *mark* for each (`marks`). A worker takes over a value when its mark differs from the one that came
-last: so what calls set or fill stays, and what the program has changed arrives.
+it refers to, with a *mark* for each (`value_marks`). A worker takes over a value when its mark differs from the one
+that came last: so what calls set or fill stays, and what the program has changed arrives.
 """
 
 from __future__ import annotations

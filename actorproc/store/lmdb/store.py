@@ -1,6 +1,6 @@
-"""The store on disk: one LMDB environment, one transaction per commit, one wait for the disk if it is small (`redo`).
+"""The store on disk: one LMDB environment, one transaction per commit, one wait for the disk if it is small.
 
-`LmdbStore` is the owner's: it writes. `LmdbReader` (`lmdb_reader`) looks at a store that another process may be writing
+`LmdbStore` is the owner's: it writes. `LmdbReader` (`reader`) looks at a store that another process may be writing
 to.
 """
 
@@ -368,7 +368,7 @@ class LmdbStore(OpenStore):
     def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None, *, waits: bool = False) -> _T:
         """Run `work` in one write transaction; the whole of it again in a map twice as large when the map is full.
 
-        It is durable then, with durability "process" only if it `waits`; of one that leaves a record in `redo` the disk
+        It is durable then, with durability "process" only if it `waits`; of one that leaves a redo record the disk
         need not have the meta page for that.
         """
         refuse_fork(self.path, self._pid)

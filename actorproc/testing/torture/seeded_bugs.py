@@ -1,4 +1,4 @@
-"""Bugs to be planted into a real engine, to prove that the torture finds such: for tests, one at a time.
+"""Bugs to be seeded in a real engine, to prove that the torture finds such: for tests, one at a time.
 
 A bug patches the engine inside the host that is tortured (`SeededBug.in_host`) or inside its workers
 (`SeededBug.in_worker`), and nowhere else: a production process never loads this module. Those of the pure core are in

@@ -1,7 +1,7 @@
 """Entry point of a worker process.
 
 Two threads: the main thread runs steps, because only there can SIGTERM interrupt Python code, and reads the channel
-while it has none; the reader thread reads when it has (`reading`). Boot: guard the process, `Prepare` (imports,
+while it has none; the reader thread reads when it has (`channel_reader`). Boot: guard the process, `Prepare` (imports,
 environment), `WorkerHello` (the name), `Ready`.
 """
 

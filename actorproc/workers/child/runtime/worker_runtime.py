@@ -1,8 +1,9 @@
 """Runtime that all actors of a worker share: the channel, the classes, the steps in hand, the requests under way.
 
 Two threads meet here. The main thread runs steps; what the host sends is put in by the reader thread, or by the main
-thread while it has nothing to run (`reading`). A step belongs to the thread that takes its token from `_waiting`: the
-main thread to run it, or the reading one to give it back; taking a key out of a dict is atomic, so no step is both.
+thread while it has nothing to run (`channel_reader`). A step belongs to the thread that takes its token from
+`_waiting`: the main thread to run it, or the reading one to give it back; taking a key out of a dict is atomic, so no
+step is both.
 """
 
 from __future__ import annotations
