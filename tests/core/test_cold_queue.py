@@ -429,7 +429,7 @@ def test_one_that_is_put_back_goes_before_all_of_its_lane_and_keeps_the_lane_in_
     ready.put_back("lost", root="lost", priority=0, is_new_root=True, now=5.0, since=3.0)
 
     (lane,) = ready._lanes.values()
-    assert [(name, turn[0]) for name, turn in lane.ring.items()] == [("lost", 1.0), ("old", 1.0), ("newer", 2.0)]
+    assert [(name, turn[0]) for name, turn in lane.turns.items()] == [("lost", 1.0), ("old", 1.0), ("newer", 2.0)]
 
 
 def _leave(harness: CoreHarness, name: str) -> None:

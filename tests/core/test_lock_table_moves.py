@@ -98,14 +98,14 @@ class Scene:
         if name:
             self.table.demote(name)
 
-    def _leave_line(self, who: int, _: int) -> None:
+    def _leave_wait_lists(self, who: int, _: int) -> None:
         """Who is in a circle of waiting, and so holds something itself."""
         name = self._one(who, [name for name, request in self.table.waiting().items() if request.privileged])
         if name:
             was_ahead = self.table.waiting()[name].ahead
             assert self.table.leave_wait_lists(name) is not was_ahead
 
-    def _join_line(self, who: int, _: int) -> None:
+    def _join_wait_lists(self, who: int, _: int) -> None:
         name = self._one(who, [name for name, request in self.table.waiting().items() if request.ahead])
         if name:
             self.table.join_wait_lists(name)

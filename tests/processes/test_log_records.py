@@ -377,8 +377,8 @@ def test_captured_warnings_come_as_records(tmp_path, attach):
 )
 def test_attributes_that_cannot_be_read_cost_no_record(attach, facts):
     seen = attach()
-    LogForwarder(lambda errand: errand()).put(LogLine(None, 30, "myapp", "100 %s", extra=facts), "a.Type")
+    LogForwarder(lambda errand: errand()).put(LogLine(None, 30, "myapp", "100 %s", extra=facts), WorkerId(0, 1), None)
 
     (record,) = seen.records
-    assert (record.getMessage(), record.type_name, record.procedure) == ("100 %s", "a.Type", "")
+    assert (record.getMessage(), record.type_name, record.procedure) == ("100 %s", "", "")
     assert logging.handlers.QueueHandler(None).prepare(record).getMessage() == "100 %s"
