@@ -19,6 +19,7 @@ import pytest
 from actorproc import Procedure, ProcedureExecutor, ProcedureManager, Secret, Status, procedure
 from actorproc.engine.callers.log_forwarder import LogForwarder
 from actorproc.errors import RemoteError
+from actorproc.model.ids import WorkerId
 from actorproc.workers.protocol.frames import LogLine
 from tests.kit.waiting import wait_until
 
