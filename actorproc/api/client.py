@@ -19,12 +19,12 @@ from actorproc.api.verbs.signal import SignalVerbs
 from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
-from actorproc.engine.arguments import checked_directory
 from actorproc.engine.runtime.clock import SystemClock
 from actorproc.errors import ManagerStopped
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.values.codec import permit_size
 from actorproc.report.info import Health
+from actorproc.store.home import home_of
 from actorproc.support.durations import in_seconds
 from actorproc.support.engine_log import engine_logger
 
@@ -59,7 +59,7 @@ class ProcedureClient(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Main
 
     Raises:
         ValueError: ``patience`` is no duration, or the path is empty.
-        UsageError: A class cannot be run.
+        UsageError: A class cannot be run, or the path is a URL.
         DuplicateType: Two classes have one type name.
     """
 
@@ -75,13 +75,14 @@ class ProcedureClient(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Main
             seconds = in_seconds(patience, "patience", endless=True)
         except TypeError as error:
             raise ValueError(str(error)) from None
-        self._path = checked_directory(path)
+        self._home = home_of(path)
+        self._path = self._home.words
         self._config = config if config is not None else Config()
         permit_size(self._config.max_state)
         self._clock = SystemClock()
-        self._types = Registration(self._path, self._config.signing_key, max_frame=self._config.max_frame)
+        self._types = Registration(self._home, self._config.signing_key, max_frame=self._config.max_frame)
         self._engine = RemoteEngine(
-            self._path,
+            self._home,
             patience=seconds,
             max_frame=self._config.max_frame,
             allow_any_filesystem=self._config.allow_any_filesystem,

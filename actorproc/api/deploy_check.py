@@ -27,9 +27,8 @@ from actorproc.procedure.runtime.engine_side import StateRefused, TypeRegistry, 
 from actorproc.procedure.values.error_text import in_words
 from actorproc.procedure.values.kinds.base import LEFT_OUT
 from actorproc.report.deploy_report import DeployFinding, DeployReport, Verdict
-from actorproc.store.lmdb.reader import LmdbReader
-from actorproc.store.rows.reading import RecordReader
-from actorproc.store.signing_key import read_keys
+from actorproc.store.base import RecordStore
+from actorproc.store.home import home_of
 
 __all__ = ["check_deploy", "examined"]
 
@@ -61,17 +60,19 @@ def check_deploy(
 
     Raises:
         EngineError: there is no store at the path, or it cannot be read.
-        UsageError: a class cannot be run.
+        UsageError: a class cannot be run, or the path is a URL.
+        ValueError: the path is empty.
     """
     # A store without a key has nothing that is pickled, or nothing that a manager would believe: it makes a new key.
-    registry = TypeRegistry(signing_key=signing_key or read_keys(path) or os.urandom(32))
+    home = home_of(path)
+    registry = TypeRegistry(signing_key=signing_key or home.keys() or os.urandom(32))
     for procedure_class in procedures:
         registry.register(procedure_class)
-    with LmdbReader(path) as store:
+    with home.reader() as store:
         return examined(store, registry.get, registry.names())
 
 
-def examined(store: RecordReader, lookup: Lookup, names: Iterable[str]) -> DeployReport:
+def examined(store: RecordStore, lookup: Lookup, names: Iterable[str]) -> DeployReport:
     """The report about a store that is open, and the types that are registered.
 
     Args:
@@ -98,7 +99,7 @@ def examined(store: RecordReader, lookup: Lookup, names: Iterable[str]) -> Deplo
     return DeployReport(checked=checked, findings=findings)
 
 
-def _unfinished_roots(store: RecordReader) -> Iterator[str]:
+def _unfinished_roots(store: RecordStore) -> Iterator[str]:
     """Roots of trees with a member that has not ended."""
     unfinished = (state for state in ProcedureState if state not in TERMINAL)
     yield from dict.fromkeys(head.root for state in unfinished for head in store.scan(state=state, skip_damaged=True))
@@ -129,7 +130,7 @@ class _Judged(NamedTuple):
 class _Look:
     """Reads one procedure after the other."""
 
-    def __init__(self, store: RecordReader, lookup: Lookup, names: tuple[str, ...]) -> None:
+    def __init__(self, store: RecordStore, lookup: Lookup, names: tuple[str, ...]) -> None:
         self._store = store
         self._lookup = lookup
         self._names = names

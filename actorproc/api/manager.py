@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -31,7 +30,6 @@ from actorproc.engine.arguments import (
     check_wiring,
     check_workers,
     checked_classes,
-    checked_directory,
     checked_max_workers,
     checked_modules,
 )
@@ -44,8 +42,8 @@ from actorproc.procedure.values.codec import permit_calls, permit_size
 from actorproc.report.changes import LifecycleEvent
 from actorproc.report.info import Health
 from actorproc.store.base import ProcedureStore
+from actorproc.store.home import home_of
 from actorproc.support.durations import in_seconds
-from actorproc.support.staged_files import BLOBS
 from actorproc.workers.os.patched import refuse_patched_threads
 from actorproc.workers.os.processors import usable_processors
 
@@ -102,7 +100,7 @@ class ProcedureManager(
     Raises:
         TypeError: An argument is of the wrong kind.
         ValueError: A number is too small, the path is empty, or ``durability`` is no such word.
-        UsageError: A class cannot be run.
+        UsageError: A class cannot be run, or the path is a URL.
         DuplicateType: Two classes have one type name.
     """
 
@@ -126,7 +124,8 @@ class ProcedureManager(
         check_parts(store, clock)
         if workers is not None:
             check_workers(workers)
-        self._path = checked_directory(path)
+        self._home = home_of(path)
+        self._path = self._home.words
         self._slots = workers if workers is not None else usable_processors()
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store
@@ -141,7 +140,7 @@ class ProcedureManager(
         self._durability = durability
         self._clock = clock if clock is not None else SystemClock()
         self._types = Registration(
-            self._path if store is None else None, self._config.signing_key, max_frame=self._config.max_frame
+            self._home if store is None else None, self._config.signing_key, max_frame=self._config.max_frame
         )
         self._starting = threading.Lock()
         self._starter: int | None = None
@@ -247,7 +246,7 @@ class ProcedureManager(
         store = self._given_store
         if store is None:
             is_any = self._config.allow_any_filesystem
-            store = assembly.LmdbStore(self._path, durability=self._durability, allow_any_filesystem=is_any)
+            store = self._home.store(durability=self._durability, allow_any_filesystem=is_any)
         return assembly.EngineTree(
             store=store,
             make_pool=self._make_pool,
@@ -295,7 +294,7 @@ class ProcedureManager(
             return
         from actorproc.api.home import assembly  # noqa: PLC0415
 
-        server = assembly.ControlServer(tree, self._path, self._config)
+        server = assembly.ControlServer(tree, self._home.door, self._config)
         server.start()
         tree.at_close.append(server.close)
         tree.at_end.append(server.join)
@@ -318,7 +317,7 @@ class ProcedureManager(
         from actorproc.api.home import assembly  # noqa: PLC0415
 
         environment = self._environment
-        directory = Path(self._path) if self._given_store is None else None
+        home = self._home if self._given_store is None else None
         config = self._config
         return assembly.LocalPool(
             epoch=epoch,
@@ -329,13 +328,16 @@ class ProcedureManager(
             max_frame=config.longest_frame,
             max_state=config.max_state,
             max_call=config.max_call,
-            staging=os.fspath(directory.absolute() / BLOBS) if directory is not None else "",
+            staging=home.staging if home is not None else "",
             warm_limit=config.warm_limit,
             recycle_steps=config.recycle_steps,
             recycle_age=config.recycle_age,
             recycle_memory=config.recycle_memory,
             log_buffer=assembly.LogBuffer(
-                config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes
+                config.log_bytes,
+                config.log_bytes_total,
+                directory=home.spool if home is not None else None,
+                spool=config.log_file_bytes,
             ),
         )
 

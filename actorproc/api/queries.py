@@ -125,10 +125,11 @@ class StoredQueries:
         self._source = source
         self._store = source.store
 
-    def spooled_logs(self, id: str, directory: Path) -> list[LogEntry]:
-        """Output that the files of a store's directory keep."""
+    def spooled_logs(self, id: str, directory: Path | None) -> list[LogEntry]:
+        """Output that the log spool keeps; none when there is no spool."""
         record = self.head(id)
-        return [entry for entry in spooled(directory, id) if _belongs(entry, record)]
+        kept = [] if directory is None else spooled(directory, id)
+        return [entry for entry in kept if _belongs(entry, record)]
 
     def head(self, id: str) -> ProcedureRecord:
         """The stored head; raises `UnknownProcedure`, and `InvalidId` for what can be no id."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -22,7 +21,7 @@ from actorproc.model.reports import BackupReport
 from actorproc.model.states import ProcedureState
 from actorproc.report.info import ProcedureInfo
 from actorproc.report.listing import ListFilter
-from actorproc.store.lmdb.store import LmdbReader
+from actorproc.store.home import home_of
 from actorproc.support.durations import moment
 from actorproc.workers.protocol.log_entry import LogEntry
 
@@ -93,12 +92,15 @@ class StoreReader(ReadVerbs):
         StoreDamaged: The store cannot be read.
         EngineError: The store is missing, belongs to another user, or others may write to it; the message says what to
             do.
+        ValueError: The path is empty.
+        UsageError: The path is a URL.
     """
 
     _engine_stays_here = "belongs to its process: pass on its path, and read there with a StoreReader of its own"
 
     def __init__(self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> None:
-        self._store = LmdbReader(path, allow_any_filesystem=allow_any_filesystem)
+        self._home = home_of(path)
+        self._store = self._home.reader(allow_any_filesystem=allow_any_filesystem)
         self._lock = threading.Lock()
 
     @property
@@ -169,7 +171,7 @@ class StoreReader(ReadVerbs):
             InvalidId: The id is no id.
         """
         with self._asking() as queries:
-            return queries.spooled_logs(id, Path(self.path))
+            return queries.spooled_logs(id, self._home.spool)
 
     def ids(self, start: str = "", *, limit: int | None = None) -> _List[str]:
         """Ids that begin with a text.
@@ -220,6 +222,7 @@ class StoreReader(ReadVerbs):
 
         Raises:
             NotAllowed: Something is at ``path`` already.
+            UsageError: ``path`` is a URL.
             EngineError: The copy cannot be written.
         """
         with self._lock:

@@ -17,7 +17,7 @@ from actorproc.procedure.encoding.signing import SigningKey
 from actorproc.procedure.runtime.class_shipping import definition_of
 from actorproc.procedure.runtime.engine_side import TypeRegistry, TypeRuntime, decode_value
 from actorproc.procedure.values.members import option, type_name_of
-from actorproc.store.signing_key import keep_keys, read_keys
+from actorproc.store.home import Home
 
 __all__ = ["Registration", "TypeListener"]
 
@@ -37,13 +37,13 @@ class Registration:
     """Registers classes and loaders, and passes each on as a `Definition`. May be used from any thread.
 
     ``max_frame`` is how long a message to a worker may be, of which a class that is sent by value is the most.
-    ``directory`` is where the key that signs pickled states is kept, None when there is no such place; ``key`` is
+    ``home`` keeps the key that signs pickled states, None when there is no such place; ``key`` is
     a key of the caller's own, or several, the newest first.
     """
 
-    def __init__(self, directory: str | None, key: SigningKey | None, *, max_frame: int | None = None) -> None:
-        self._directory = directory if key is None else None
-        known = key or (read_keys(directory) if directory is not None else ())
+    def __init__(self, home: Home | None, key: SigningKey | None, *, max_frame: int | None = None) -> None:
+        self._home = home if key is None else None
+        known = key or (home.keys() if home is not None else ())
         self._key = known or os.urandom(32)
         self._registry = TypeRegistry(signing_key=self._key)
         self._lock = threading.RLock()  # a signal handler may submit in the middle of its thread's submit
@@ -118,9 +118,9 @@ class Registration:
     def definitions(self) -> tuple[Definition, ...]:
         """All that is registered, with the key of the store. Call it once the store is owned."""
         with self._lock:
-            if self._directory is not None:
+            if self._home is not None:
                 known = self._key
-                key = keep_keys(self._directory, known if isinstance(known, bytes) else known[0])
+                key = self._home.keep_key(known if isinstance(known, bytes) else known[0])
                 if key not in (known, (known,)):  # made, or rotated, after this one was constructed
                     self._key = key
                     self._registry = _registered_again(self._registry, key)

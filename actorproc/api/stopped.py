@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -20,11 +19,10 @@ from actorproc.api.verbs.signal import SignalVerbs
 from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.control.stopped import StoppedEngine
-from actorproc.engine.arguments import checked_directory
 from actorproc.engine.runtime.clock import SystemClock
 from actorproc.errors import EngineError
 from actorproc.model.states import TERMINAL
-from actorproc.store.lmdb.store import LmdbReader
+from actorproc.store.home import home_of
 from actorproc.workers.protocol.log_entry import LogEntry
 
 if TYPE_CHECKING:
@@ -53,14 +51,16 @@ class StoppedStore(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Mainten
         StoreInUse: A manager runs; raised by ``with`` and `open`.
         EngineError: There is no store, or it cannot be read; raised by ``with`` and `open`.
         ValueError: The path is empty.
+        UsageError: The path is a URL.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, config: Config | None = None) -> None:
-        self._path = checked_directory(path)
+        self._home = home_of(path)
+        self._path = self._home.words
         self._config = config if config is not None else Config()
         self._clock = SystemClock()
-        self._types = Registration(self._path, self._config.signing_key)
-        self._engine = StoppedEngine(self._path, self._config)
+        self._types = Registration(self._home, self._config.signing_key)
+        self._engine = StoppedEngine(self._home, self._config)
         self._pid = os.getpid()
         self._attached = False
 
@@ -90,7 +90,7 @@ class StoppedStore(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Mainten
             InvalidId: The id is no id.
         """
         with self._asking() as queries:
-            return queries.spooled_logs(id, Path(self._path))
+            return queries.spooled_logs(id, self._home.spool)
 
     @contextmanager
     def _asking(self) -> Iterator[StoredQueries]:
@@ -113,7 +113,7 @@ class StoppedStore(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Mainten
         """
         if self._engine.closed:
             # Says what is wrong where there is no store; an owner would make one.
-            LmdbReader(self._path, allow_any_filesystem=self._config.allow_any_filesystem).close()
+            self._home.reader(allow_any_filesystem=self._config.allow_any_filesystem).close()
             self._engine.open()
 
     def close(self) -> None:

@@ -14,7 +14,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ from actorproc.control.wire import (
 )
 from actorproc.engine.end_waiters import settle_future
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, OutcomeUnknown
-from actorproc.store.directory import OWNER_FILE
-from actorproc.store.lmdb.owner_lock import is_suspended, owner_of
+from actorproc.store.home import Home
 from actorproc.workers import fork_guard
 
 __all__ = ["ControlChannel"]
@@ -61,8 +59,8 @@ class ControlChannel:
     ``greet`` gives calls to be made first on every new connection.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, patience: float, max_frame: int) -> None:
-        self._directory = Path(directory)
+    def __init__(self, home: Home, *, patience: float, max_frame: int) -> None:
+        self._home = home
         self._patience = patience
         self._max_frame = max_frame
         self._lock = threading.Condition()
@@ -214,7 +212,7 @@ class ControlChannel:
         except ActorprocError as error:
             self._give_up(error)
         except BaseException as error:
-            logger.exception("reading from the manager at %s failed; the next call connects again", self._directory)
+            logger.exception("reading from the manager at %s failed; the next call connects again", self._home.words)
             self._lose(was_good=False)
             self._give_up(EngineError(f"reading from the manager failed: {type(error).__name__}: {error}"))
 
@@ -308,13 +306,13 @@ class ControlChannel:
 
     def _unanswered(self, error: Exception) -> str:
         waited = f"(waited {self._patience:g} s): {error}"
-        owner = owner_of(self._directory / OWNER_FILE)
+        owner = self._home.owner()
         if owner is None:
-            here = f"no manager answers at {self._directory} {waited}"
+            here = f"no manager answers at {self._home.words} {waited}"
             return f"{here}. Start one on this directory, or give the client more patience"
         resume = f"is suspended (kill -CONT {owner.pid})"
-        state = resume if is_suspended(owner) else "is starting, stopping or overloaded"
-        here = f"process {owner.pid} has the store {self._directory} and does not answer {waited}"
+        state = resume if self._home.is_suspended(owner) else "is starting, stopping or overloaded"
+        here = f"process {owner.pid} has the store {self._home.words} and does not answer {waited}"
         return f"{here}. It {state}, or accepts no clients (Config.control)"
 
     def _try_to_connect(self, patience: float) -> socket.socket:
@@ -322,7 +320,7 @@ class ControlChannel:
         try:
             # Also for connecting: a suspended manager accepts no connection, and its backlog gets full.
             sock.settimeout(min(max(patience, _LEAST_PATIENCE), _LONGEST_GREETING))
-            with SocketAddress(self._directory) as address:
+            with SocketAddress(self._home.door) as address:
                 sock.connect(address)
             self._check_user(sock)
             answer: CallAnswer = decode_as(read_frame(sock, self._max_frame), CallAnswer)
@@ -330,10 +328,10 @@ class ControlChannel:
             self.hello = _checked(answer)
         except PermissionError as error:
             sock.close()
-            raise EngineError(f"no permission to reach the manager at {self._directory}: {error}") from error
+            raise EngineError(f"no permission to reach the manager at {self._home.words}: {error}") from error
         except msgspec.DecodeError as error:
             sock.close()
-            raise EngineError(f"what answers at {self._directory} is no actorproc manager: {error}") from error
+            raise EngineError(f"what answers at {self._home.words} is no actorproc manager: {error}") from error
         except BaseException:
             sock.close()
             raise
@@ -343,7 +341,7 @@ class ControlChannel:
         """Raise `EngineError` when another user opened the door that is knocked at."""
         user = peer_uid(sock)
         if user != os.geteuid():
-            msg = f"what answers at {self._directory} belongs to user {user}; it is told nothing"
+            msg = f"what answers at {self._home.words} belongs to user {user}; it is told nothing"
             raise EngineError(msg)
 
     def _give_up(self, error: ActorprocError) -> None:
@@ -358,7 +356,7 @@ class ControlChannel:
             while True:
                 self._hear(decode_as(read_frame(sock, 2**32 - 1), CallAnswer))
         except (Torn, msgspec.DecodeError) as error:
-            logger.debug("the connection to the manager at %s ended: %s", self._directory, error)
+            logger.debug("the connection to the manager at %s ended: %s", self._home.words, error)
 
     def _hear(self, answer: CallAnswer) -> None:
         with self._lock:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -45,9 +44,9 @@ from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
 from actorproc.report.changes import Change, Overflow
-from actorproc.store.base import ProcedureStore
-from actorproc.store.directory import DATA_FILE
-from actorproc.store.lmdb.store import LmdbReader
+from actorproc.store.base import ProcedureStore, ReadOnlyStore
+from actorproc.store.directory import refuse_url
+from actorproc.store.home import Home
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
@@ -66,7 +65,7 @@ _BUFFER = 10_000
 class RemoteStore:
     """The store, read here and copied by its owner."""
 
-    def __init__(self, reader: LmdbReader, channel: ControlChannel) -> None:
+    def __init__(self, reader: ReadOnlyStore, channel: ControlChannel) -> None:
         self._reader = reader
         self._channel = channel
 
@@ -79,6 +78,7 @@ class RemoteStore:
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
         """Have the owner copy the store. Raises `UsageError` for a path that cannot be sent to it."""
+        refuse_url(path, "a backup is a directory of this machine")
         full = os.path.abspath(path)  # noqa: PTH100 - without following links: the owner checks what is there
         try:
             full.encode()
@@ -126,16 +126,16 @@ class RemoteEngine:
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        home: Home,
         *,
         patience: float,
         max_frame: int,
         allow_any_filesystem: bool = False,
     ) -> None:
-        self._directory = directory
+        self._home = home
         self._allow_any_filesystem = allow_any_filesystem
         self._patience = patience
-        self._channel = ControlChannel(directory, patience=patience, max_frame=max_frame)
+        self._channel = ControlChannel(home, patience=patience, max_frame=max_frame)
         self._callback_thread = CallbackThread()
         self._opening = threading.RLock()
         self._store: RemoteStore | None = None
@@ -154,7 +154,7 @@ class RemoteEngine:
         with self._opening:
             self._refuse_when_closed()
             if self._store is None:
-                reader = LmdbReader(Path(self._directory).resolve(), allow_any_filesystem=self._allow_any_filesystem)
+                reader = self._home.reader(allow_any_filesystem=self._allow_any_filesystem)
                 self._store = RemoteStore(reader, self._channel)
                 try:
                     self._refuse_when_closed()  # by a signal handler, in the middle of the above
@@ -171,7 +171,7 @@ class RemoteEngine:
     def open(self) -> None:
         """Open the store for reading, once a manager has made it. Raises `EngineError` when none does in time."""
         until = time.monotonic() + self._patience
-        was_there = (Path(self._directory) / DATA_FILE).exists()
+        was_there = self._home.exists()
         while True:
             try:
                 _ = self.store

@@ -43,7 +43,7 @@ _QUESTIONS = 4
 class ControlServer:
     """Serves one running engine. `close` leaves no thread and no file."""
 
-    def __init__(self, engine: EngineTree, directory: str, config: Config) -> None:
+    def __init__(self, engine: EngineTree, directory: str | os.PathLike[str], config: Config) -> None:
         self.engine = engine
         self.config = config
         self.hello = ClientHello(

@@ -8,7 +8,6 @@ the user's, and no timers: nothing runs, and nothing is removed for its age.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -33,7 +32,7 @@ from actorproc.model.policies import Quotas
 from actorproc.model.reports import CompactionReport
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import Write
-from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.home import Home
 
 __all__ = ["StoppedEngine"]
 
@@ -47,10 +46,10 @@ class StoppedEngine:
 
     failure = None
 
-    def __init__(self, directory: str | os.PathLike[str], config: Config) -> None:
-        self._directory = os.fspath(directory)
+    def __init__(self, home: Home, config: Config) -> None:
+        self._directory = home.words
         self._config = config
-        self.store = LmdbStore(directory, role="command", allow_any_filesystem=config.allow_any_filesystem)
+        self.store = home.store(role="command", allow_any_filesystem=config.allow_any_filesystem)
         self._epoch = 0
         self._lock = threading.RLock()
         self._replies = ReplyRouter()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, get_args
 
 from actorproc.config import Config
@@ -24,7 +22,6 @@ __all__ = [
     "check_wiring",
     "check_workers",
     "checked_classes",
-    "checked_directory",
     "checked_event",
     "checked_limits",
     "checked_max_workers",
@@ -152,15 +149,6 @@ def check_parts(store: Any, clock: Any) -> None:
         if part is not None and lacking:
             msg = f"{name} is a {protocol} or None, not {part!r:.60}, which has no method {lacking[0]}()"
             raise TypeError(msg)
-
-
-def checked_directory(path: Any) -> str:
-    """Absolute path of a store's directory, valid also once the program has changed its working directory."""
-    given = os.fsdecode(path)
-    if not given:
-        msg = "the path of a store is empty; give a directory of its own, such as 'state'"
-        raise ValueError(msg)
-    return os.fspath(Path(given).absolute())
 
 
 def checked_classes(procedures: Any) -> tuple[Any, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, StoreSize
 from actorproc.model.rows.records import (
@@ -23,7 +26,7 @@ from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
 
-__all__ = ["ProcedureStore", "RecordStore"]
+__all__ = ["ProcedureStore", "ReadOnlyStore", "RecordStore", "StoreOwner"]
 
 
 class RecordStore(Protocol):
@@ -299,6 +302,16 @@ class RecordStore(Protocol):
         ...
 
     @property
+    def epoch(self) -> int:
+        """Number of owners that the store has had."""
+        ...
+
+    @property
+    def paused(self) -> str | None:
+        """Reason for which an operator paused the whole manager; None: it is not paused."""
+        ...
+
+    @property
     def copied_from(self) -> str | None:
         """The `store_id` of the store of which this one began as a backup; None when it did not."""
         ...
@@ -354,6 +367,73 @@ class RecordStore(Protocol):
             UnknownProcedure: ``after`` is unknown.
             StoreDamaged: A head is damaged, and ``skip_damaged`` is False.
         """
+        ...
+
+
+class ReadOnlyStore(RecordStore, Protocol):
+    """A store that is open for reading, while another process may own it. A context manager."""
+
+    path: Path
+    """Its place, absolute."""
+
+    def owner(self) -> StoreOwner | None:
+        """The process whose manager has the store open; None: there is none, or a command that is done in a moment."""
+        ...
+
+    def rows(self) -> AbstractContextManager[Any]:
+        """All rows as of the last commit, undecoded; a context manager, to be left soon."""
+        ...
+
+    def facts(self) -> dict[str, int]:
+        """Sizes in bytes and numbers of rows, for a diagnosis; further ones are the store's own."""
+        ...
+
+    def check_is_up_to_date(self, what: str) -> None:
+        """Refuse to copy a store that lacks a commit which its next owner will make again.
+
+        Args:
+            what: The kind of copy, for the message.
+
+        Raises:
+            NotAllowed: The store lacks such a commit.
+        """
+        ...
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """As `ProcedureStore.backup`."""
+        ...
+
+    def close(self) -> None:
+        """Stop reading. Idempotent."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop reading."""
+        ...
+
+
+class StoreOwner(Protocol):
+    """The process that owns a store."""
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """Name of its machine."""
+        ...
+
+    @property
+    def role(self) -> str:
+        """Role of the owner: "manager" or "command"."""
         ...
 
 
@@ -433,6 +513,7 @@ class ProcedureStore(RecordStore, Protocol):
             A `BackupReport`.
 
         Raises:
+            UsageError: ``path`` is a URL.
             NotAllowed: Something is at ``path`` already, or the store has no files.
             EngineError: The copy cannot be written; nothing is left of it then.
         """

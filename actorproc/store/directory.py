@@ -13,8 +13,9 @@ import os
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
-from actorproc.errors import EngineError, StoreDamaged
+from actorproc.errors import EngineError, StoreDamaged, UsageError
 from actorproc.support.staged_files import BLOBS
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "make_private",
     "new_private",
     "read_private",
+    "refuse_url",
     "sync_names",
 ]
 
@@ -42,6 +44,10 @@ _REMOTE = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|afs|lustre|glusterfs|ncp
 _ALLOWED = "ACTORPROC_ALLOW_ANY_FILESYSTEM"
 """The environment's word for it: commands have no `Config`."""
 _MOUNTS = Path("/proc/self/mountinfo")
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_SQUEEZED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+"""A URL that went through `pathlib`, which makes one slash of two."""
 
 
 def make_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
@@ -185,3 +191,29 @@ def damaged_pages(path: Path, reason: str) -> StoreDamaged:
         "restore a backup",
         reason=reason,
     )
+
+
+def refuse_url(path: str | os.PathLike[str] | Any, why: str) -> None:
+    """Refuse a URL where a directory or a file is made: a directory of that name would be made in silence.
+
+    Args:
+        path: What was given.
+        why: First half of the message: what is kept where.
+
+    Raises:
+        UsageError: It is a URL. The message has its scheme only: the rest may hold a password.
+    """
+    given = os.fsdecode(path)
+    found = _URL.match(given)
+    if found is None and isinstance(path, os.PathLike):
+        found = _SQUEEZED.match(given)
+        if found is not None and os.path.lexists(f"{found[1]}:"):
+            return  # a directory that is really called so
+    if found is not None:
+        scheme = found[1]
+        plain = "; for file:///…, give the path behind file://" if scheme.lower() == "file" else ""
+        msg = (
+            f"{scheme}://… is a URL, and {why}: URLs of the kind {scheme!r} are not supported. "
+            f"Supported: the path of a directory, such as 'state' or '/var/lib/shop'{plain}"
+        )
+        raise UsageError(msg)

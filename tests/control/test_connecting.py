@@ -34,6 +34,7 @@ from actorproc.control.wire import (
     read_frame,
 )
 from actorproc.errors import EngineError, ManagerStopped, NotAllowed
+from actorproc.store.home import home_of
 from tests.kit.waiting import BOUND, wait_until
 
 Reply = Callable[[RemoteCall], CallAnswer | None]
@@ -99,7 +100,7 @@ def open_channel(tmp_path: Path) -> Iterator[Callable[..., ControlChannel]]:
     opened: list[ControlChannel] = []
 
     def make(patience: float = BOUND) -> ControlChannel:
-        opened.append(ControlChannel(tmp_path, patience=patience, max_frame=1 << 20))
+        opened.append(ControlChannel(home_of(tmp_path), patience=patience, max_frame=1 << 20))
         return opened[-1]
 
     yield make

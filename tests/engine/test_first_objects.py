@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from actorproc import Procedure, Status
 from actorproc.api import registration
 from actorproc.engine.engine import EngineTree
+from actorproc.store.home import home_of
 from actorproc.testing import InlineManager
 
 
@@ -93,7 +94,8 @@ def test_a_signal_handler_may_wait_for_one_procedure_while_its_thread_begins_to_
 
 
 def test_a_class_that_is_registered_while_a_start_takes_the_key_of_its_store_is_not_forgotten(tmp_path, monkeypatch):
-    registered = registration.Registration(str(tmp_path), None)
+    home = home_of(tmp_path)
+    registered = registration.Registration(home, None)
     again = registration._registered_again
 
     def slow(registry, key):
@@ -104,7 +106,7 @@ def test_a_class_that_is_registered_while_a_start_takes_the_key_of_its_store_is_
 
     late = threading.Thread(target=lambda: registered.register(New))
     monkeypatch.setattr(registration, "_registered_again", slow)
-    monkeypatch.setattr(registration, "keep_keys", lambda directory, key: b"another key" * 3)
+    monkeypatch.setattr(home, "keep_key", lambda key: (b"another key" * 3,))
     registered.definitions()
     late.join(30)
 

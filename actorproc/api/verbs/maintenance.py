@@ -98,6 +98,7 @@ class MaintenanceVerbs(EngineVerbs):
 
         Raises:
             NotAllowed: Something is at ``path`` already, or the store has no files.
+            UsageError: ``path`` is a URL.
             EngineError: The copy cannot be written.
             ManagerStopped: No manager runs.
         """

@@ -47,8 +47,7 @@ def _check(options: argparse.Namespace) -> int:
     from actorproc.api.deploy_check import examined
     from actorproc.cli.service.run import CannotRun, find_manager
     from actorproc.procedure.shipping.importing import imports_only
-    from actorproc.store.lmdb.reader import LmdbReader
-    from actorproc.store.signing_key import read_keys
+    from actorproc.store.home import home_of
 
     output = Output(options)
     with imports_only("actorproc check"):
@@ -59,9 +58,10 @@ def _check(options: argparse.Namespace) -> int:
             return USAGE
     given = getattr(options, "path", None)
     place = given if given is not None else manager._path
-    key = manager._config.signing_key or read_keys(place) or os.urandom(32)
+    home = home_of(place)
+    key = manager._config.signing_key or home.keys() or os.urandom(32)
     registry = manager._types.registry(key)
-    with LmdbReader(place, allow_any_filesystem=manager._config.allow_any_filesystem) as store:
+    with home.reader(allow_any_filesystem=manager._config.allow_any_filesystem) as store:
         report = examined(store, registry.get, registry.names())
     output.one("check", report, lambda: _lines(report), name=str(place))
     if not output.is_json:

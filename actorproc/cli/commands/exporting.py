@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from actorproc.cli.output.outcomes import columns_of_outcomes, outcome
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.select.common import ID_HELP, OK, directory, full_id, globals_for, open_reader
+from actorproc.cli.select.common import ID_HELP, OK, full_id, globals_for, home, open_reader
 from actorproc.errors import NotAllowed, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.procedure.values.type_names import command_of_module
+
+if TYPE_CHECKING:
+    from actorproc.store.home import Home
 
 __all__ = ["add_export", "add_import", "export_apart"]
 
@@ -45,20 +48,17 @@ def add_export(commands: _Commands) -> None:
 def _export(options: argparse.Namespace) -> int:
     if bool(options.ids) == options.all:
         raise UsageError("give ids, or --all")
-    from actorproc.store.directory import OWNER_FILE
-    from actorproc.store.lmdb.owner_lock import owner_of
-    from actorproc.store.lmdb.store import LmdbReader
     from actorproc.store.tools.salvage import SalvageReader
 
     roots: list[str] = []
     if options.ids:
         with open_reader(options) as reader:
             roots = list(dict.fromkeys(reader.info(full_id(reader, start)).root_id for start in options.ids))
-    place = directory(options)
+    place = home(options)
     # A store without a writer is read page by page, so that one damaged page costs its own trees only.
-    apart = options.skip_damaged and owner_of(Path(place, OWNER_FILE)) is None
-    with SalvageReader(place) if apart else LmdbReader(place) as store:
-        if isinstance(store, LmdbReader):
+    apart = options.skip_damaged and place.owner() is None
+    with SalvageReader(place.words) if apart else place.reader() as store:
+        if not isinstance(store, SalvageReader):
             store.check_is_up_to_date("an export")
         if isinstance(store, SalvageReader) and options.all:
             roots = store.roots()
@@ -180,7 +180,7 @@ def _import(options: argparse.Namespace) -> int:
     output = Output(options)
     trees = read_export(options.file)
     bring = _look_whether_it_works if options.dry_run else _bring
-    roots = bring(directory(options), trees)
+    roots = bring(home(options), trees)
     result = "would be imported (dry run)" if options.dry_run else "imported"
     applied = None if options.dry_run else "stopped store"
     rows = [outcome(root, "import", result, applied=applied) for root in roots]
@@ -188,11 +188,10 @@ def _import(options: argparse.Namespace) -> int:
     return OK
 
 
-def _bring(path: str, trees: list[dict[str, Any]]) -> list[str]:
-    from actorproc.store.lmdb.store import LmdbStore
+def _bring(place: Home, trees: list[dict[str, Any]]) -> list[str]:
     from actorproc.store.tools.transfer import bring_in
 
-    store = LmdbStore(path, role="command")
+    store = place.store(role="command")
     try:
         epoch = store.own()
         return bring_in(store, trees, lambda writes: store.commit(writes, epoch))
@@ -200,17 +199,15 @@ def _bring(path: str, trees: list[dict[str, Any]]) -> list[str]:
         store.close()
 
 
-def _look_whether_it_works(path: str, trees: list[dict[str, Any]]) -> list[str]:
+def _look_whether_it_works(place: Home, trees: list[dict[str, Any]]) -> list[str]:
     """Change nothing: a store that is missing is not made, and one that is there is only read."""
-    from actorproc.store.directory import DATA_FILE
     from actorproc.store.lmdb.owner_lock import in_use
-    from actorproc.store.lmdb.store import LmdbReader
     from actorproc.store.memory import MemoryStore
     from actorproc.store.tools.transfer import bring_in
 
-    if not os.path.lexists(Path(path) / DATA_FILE):
+    if not place.exists():
         return bring_in(MemoryStore(), trees, None)
-    with LmdbReader(path) as store:
+    with place.reader() as store:
         owner = store.owner()
         if owner is not None:
             raise in_use(store.path, owner.pid, owner.role, owner.host)

@@ -14,9 +14,9 @@ from actorproc.cli.output.text import ago, clipped, duration, plain_line, size_o
 from actorproc.cli.select.common import (
     ID_HELP,
     OK,
-    directory,
     full_id,
     globals_for,
+    home,
     open_reader,
     start_command,
     typed,
@@ -26,7 +26,7 @@ from actorproc.cli.select.filters import add_filters, filter_of, has_filter, no_
 if TYPE_CHECKING:
     from actorproc.report.info import ProcedureInfo
     from actorproc.report.listing import ListFilter
-    from actorproc.store.lmdb.store import LmdbReader
+    from actorproc.store.base import ReadOnlyStore
 
 __all__ = ["add_audit", "add_list", "add_locks", "add_poisons", "add_status", "show_status"]
 
@@ -55,10 +55,8 @@ def add_list(commands: _Commands) -> None:
 
 def _list(options: argparse.Namespace) -> int:
     output = Output(options)
-    from actorproc.store.lmdb.store import LmdbReader
-
     is_short = not (has_filter(options) or options.all or options.limit is not None or options.after or options.oldest)
-    with LmdbReader(directory(options)) as store:
+    with home(options).reader() as store:
         wanted = [filter_of(options, store)]
         if is_short and output.format == "table":
             wanted = _short_list(wanted[0])
@@ -90,7 +88,7 @@ def _short_list(wanted: ListFilter) -> list[ListFilter]:
     return [msgspec.structs.replace(short, states=states) for states in (trouble, ended_well)]
 
 
-def _found(store: LmdbReader, filters: Sequence[ListFilter]) -> Iterator[Sequence[ProcedureInfo]]:
+def _found(store: ReadOnlyStore, filters: Sequence[ListFilter]) -> Iterator[Sequence[ProcedureInfo]]:
     """Rows of the store, in chunks: the first rows are out before the last ones are read."""
     from actorproc.core.state.phases import seen_in_store
     from actorproc.report.info import info_of

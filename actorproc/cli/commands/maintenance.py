@@ -9,7 +9,7 @@ from typing import Any
 from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output
 from actorproc.cli.output.text import duration, plain_line, size_of
-from actorproc.cli.select.common import OK, directory, globals_for, open_client, open_reader
+from actorproc.cli.select.common import OK, directory, globals_for, home, open_client, open_reader
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.steering import Steered
 
@@ -122,24 +122,21 @@ def add_rotate_key(commands: _Commands) -> None:
 
 
 def _rotate_key(options: argparse.Namespace) -> int:
-    from actorproc.store.lmdb.store import LmdbStore
-    from actorproc.store.signing_key import read_keys, rotate
-
     output = Output(options)
     with open_reader(options):
         pass  # there must be a store already
-    place = directory(options)
-    old = len(read_keys(place))
+    place = home(options)
+    old = len(place.keys())
     kept = "forgotten" if options.forget else "kept to verify what they signed"
     says = f"a new key signs; older keys {kept}: {old}"
     applied = None
     if options.dry_run:
         says = f"would be done (dry run): {says}"
     else:
-        store = LmdbStore(place, role="command")
+        store = place.store(role="command")
         try:
             store.own()
-            rotate(place, forget=options.forget)
+            place.rotate_keys(forget=options.forget)
         finally:
             store.close()
         applied = "stopped store"

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from typing import Any
 
-from actorproc.cli.select.common import directory
+from actorproc.cli.select.common import directory, home
 
 __all__ = ["status_of"]
 
@@ -18,9 +18,8 @@ def status_of(options: argparse.Namespace) -> dict[str, Any]:
     from actorproc.core.state.phases import seen_in_store
     from actorproc.model.plain import plain_dict
     from actorproc.model.states import TERMINAL, Phase, ProcedureState
-    from actorproc.store.lmdb.store import LmdbReader
 
-    with LmdbReader(directory(options)) as store:
+    with home(options).reader() as store:
         owner = store.owner()
         size = store.size()
         phases: dict[str, int] = {}

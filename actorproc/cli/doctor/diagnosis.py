@@ -142,10 +142,10 @@ def _judge(place: Path, report: dict[str, Any], path: str) -> None:
 
 def _owner(place: Path) -> Owner | None:
     from actorproc.errors import ActorprocError
-    from actorproc.store.lmdb.owner_lock import owner_of
+    from actorproc.store.home import home_of
 
     try:
-        return owner_of(place / "owner.lock")
+        return home_of(place).owner()
     except (OSError, ActorprocError):
         return None
 

@@ -30,7 +30,8 @@ from actorproc.errors import (
 if TYPE_CHECKING:
     from actorproc.api.client import ProcedureClient
     from actorproc.api.reader import StoreReader
-    from actorproc.store.lmdb.store import LmdbReader
+    from actorproc.store.base import ReadOnlyStore
+    from actorproc.store.home import Home
 
 __all__ = [
     "FAILED",
@@ -125,8 +126,19 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def directory(options: argparse.Namespace) -> str:
-    """The store's directory: --path, else $ACTORPROC_PATH, else ./state."""
-    return getattr(options, "path", None) or os.environ.get("ACTORPROC_PATH") or "state"
+    """The store's directory: --path, else $ACTORPROC_PATH, else ./state. Raises `UsageError` when it is a URL."""
+    from actorproc.store.home import home_of
+
+    path = getattr(options, "path", None) or os.environ.get("ACTORPROC_PATH") or "state"
+    home_of(path)
+    return path
+
+
+def home(options: argparse.Namespace) -> Home:
+    """The home of the store. Raises `UsageError` when it is a URL."""
+    from actorproc.store.home import home_of
+
+    return home_of(directory(options))
 
 
 def open_reader(options: argparse.Namespace) -> StoreReader:
@@ -181,7 +193,7 @@ def quiet() -> None:
     logging.getLogger("actorproc").propagate = False
 
 
-def full_id(source: StoreReader | LmdbReader, start: str) -> str:
+def full_id(source: StoreReader | ReadOnlyStore, start: str) -> str:
     """The id that is this, or the only one that begins so. Raises `UnknownProcedure`, `AmbiguousId`, `UsageError`."""
     if not start:  # an empty variable of a script, and not the beginning of the only id there is
         raise UsageError("an id is empty; give one, or the beginning of one")

@@ -16,7 +16,7 @@ from actorproc.support.durations import EARLIEST
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
     from actorproc.report.listing import ListFilter
-    from actorproc.store.lmdb.store import LmdbReader
+    from actorproc.store.base import ReadOnlyStore
 
 __all__ = ["add_filters", "filter_of", "has_filter", "moment", "no_match", "seconds"]
 
@@ -134,7 +134,7 @@ def _type_of(name: str | None, source: StoreReader | LmdbReader) -> str | None:
     return name
 
 
-def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> ListFilter:
+def filter_of(options: argparse.Namespace, source: StoreReader | ReadOnlyStore) -> ListFilter:
     """The filter that the options say; ids in it may be beginnings. Raises `UsageError`s and `ValueError`s."""
     from actorproc.report.listing import ListFilter
 

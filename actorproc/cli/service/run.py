@@ -105,6 +105,8 @@ def find_manager(target: str, *, path: str | None = None, workers: int | None = 
     What the module raises passes.
     """
     from actorproc.api.manager import ProcedureManager
+    from actorproc.errors import UsageError
+    from actorproc.store.home import home_of
 
     found, name = found_in(target)
     if callable(found) and not isinstance(found, type) and not _procedure_classes([found]):
@@ -120,6 +122,10 @@ def find_manager(target: str, *, path: str | None = None, workers: int | None = 
         msg = f"{name} is neither a ProcedureManager, nor a function that makes one, nor procedures: {found!r:.80}"
         raise CannotRun(msg)
     directory = path or os.environ.get("ACTORPROC_PATH") or "state"
+    try:
+        home_of(directory)
+    except UsageError as error:
+        raise CannotRun(str(error)) from None
     return ProcedureManager(directory, procedures=classes, workers=workers)
 
 

@@ -12,7 +12,7 @@ import lmdb
 
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.reports import BackupReport, StoreSize
-from actorproc.store.directory import DATA_FILE
+from actorproc.store.directory import DATA_FILE, refuse_url
 from actorproc.store.lmdb.environment import Databases, ReadSnapshot, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import names_in, size_of_blobs
 from actorproc.store.lmdb.map_gate import MapGate
@@ -103,6 +103,7 @@ class OpenStore(RecordReader):
 
         One copy is made at a time. Only a map that must grow, and a commit that fails, wait for the copy.
         """
+        refuse_url(path, "a backup is a directory of this machine")
         refuse_fork(self.path, self._pid)
         with self._copying:
             inside = self._gate.enter()

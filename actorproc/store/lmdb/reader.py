@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +23,8 @@ from actorproc.store.lmdb.upkeep.compaction import files_of, wait_for_a_swap
 from actorproc.store.verify.cross_check import cross_check
 
 __all__ = ["LmdbReader", "here"]
+
+_PROC = Path("/proc/self")
 
 
 class LmdbReader(OpenStore):
@@ -130,6 +133,29 @@ class LmdbReader(OpenStore):
             raise
         self._env = env
         self._files = files_of(self.path)
+
+    def rows(self) -> ReadSnapshot:
+        """All rows as of the last commit, undecoded; a context manager, to be left soon."""
+        return self._view()
+
+    def facts(self) -> dict[str, int]:
+        """Sizes, and use of the table of readers, for a diagnosis."""
+        env = (self._other() or self)._opened()
+        info = env.info()
+        size = self.size()
+        # Lines of "pid thread transaction"; our own is none that counts.
+        words = [line.split() for line in env.readers().splitlines()]
+        readers = [word[0] for word in words if word and word[0].isdigit() and int(word[0]) != os.getpid()]
+        return {
+            "map_size": info["map_size"],
+            "readers": len(readers),
+            "max_readers": info["max_readers"],
+            "stale_readers": sum(not Path(f"/proc/{pid}").exists() for pid in readers) if _PROC.exists() else 0,
+            "file_bytes": size.file,
+            "used_bytes": size.used,
+            "procedures": size.procedures,
+            "steps": size.steps,
+        }
 
     def is_open(self) -> bool:
         """It has an environment of its own."""

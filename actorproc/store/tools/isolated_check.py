@@ -10,11 +10,11 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from actorproc.errors import StoreDamaged
-from actorproc.store.lmdb.store import LmdbReader
+from actorproc.store.base import ReadOnlyStore
+from actorproc.store.home import home_of
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import owner_of
 from actorproc.store.rows.tables import Rows, Table
@@ -37,15 +37,14 @@ _RECORDS = (
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
 )
-_PROC = Path("/proc/self")
 _OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.AUDIT, Table.UNDO})
 """Tables whose keys name the procedure they belong to."""
 
 
 def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """Facts, then each table as it is begun, each damaged row, and "done". Raises what opening the store raises."""
-    with LmdbReader(path, allow_any_filesystem=True, even_damaged=True) as store:
-        yield {"what": "facts"} | _facts(store)
+    with home_of(path).reader(allow_any_filesystem=True, even_damaged=True) as store:
+        yield {"what": "facts"} | store.facts()
         told: set[tuple[str, str]] = set()
         yield {"what": "table", "table": "meta"}
         for name in ("store_id", "epoch", "paused"):
@@ -54,7 +53,7 @@ def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
             except StoreDamaged as error:
                 told.add((error.table, error.key))
                 yield _found(error)
-        with store._view() as rows:
+        with store.rows() as rows:
             for table in _RECORDS:
                 yield {"what": "table", "table": table.label, "rows": rows.count(table)}
                 for found, is_present in _records(rows, table, store):
@@ -66,26 +65,7 @@ def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     yield {"what": "done"}
 
 
-def _facts(store: LmdbReader) -> dict[str, Any]:
-    env = store._opened()
-    info = env.info()
-    size = store.size()
-    # Lines of "pid thread transaction"; our own is none that counts.
-    words = [line.split() for line in env.readers().splitlines()]
-    readers = [word[0] for word in words if word and word[0].isdigit() and int(word[0]) != os.getpid()]
-    return {
-        "map_size": info["map_size"],
-        "readers": len(readers),
-        "max_readers": info["max_readers"],
-        "stale_readers": sum(not Path(f"/proc/{pid}").exists() for pid in readers) if _PROC.exists() else 0,
-        "file_bytes": size.file,
-        "used_bytes": size.used,
-        "procedures": size.procedures,
-        "steps": size.steps,
-    }
-
-
-def _records(rows: Rows, table: Table, store: LmdbReader) -> Iterator[tuple[dict[str, Any], bool]]:
+def _records(rows: Rows, table: Table, store: ReadOnlyStore) -> Iterator[tuple[dict[str, Any], bool]]:
     """Damaged rows, and whether each is there now: the file of a long value goes with its row, before the snapshot."""
     hanging = _Hanging(rows)
     for key, value in rows.scan(table):
@@ -105,9 +85,9 @@ def _records(rows: Rows, table: Table, store: LmdbReader) -> Iterator[tuple[dict
             yield found, not isinstance(value, codec.Outside) or _is_present(store, table, key, value)
 
 
-def _is_present(store: LmdbReader, table: Table, key: bytes, value: bytes) -> bool:
-    with store._view() as now:
-        return now.get(table, key) == value
+def _is_present(store: ReadOnlyStore, table: Table, key: bytes, value: bytes) -> bool:
+    with store.rows() as now:
+        return bool(now.get(table, key) == value)
 
 
 def _together(rows: Rows, told: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:

@@ -45,7 +45,6 @@ from actorproc.model.rows.writes import (
 from actorproc.model.states import TERMINAL
 from actorproc.store.base import RecordStore
 from actorproc.store.memory import MemoryStore
-from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.tables import Table
 from actorproc.store.verify.cross_check import cross_check
 
@@ -94,7 +93,7 @@ _WRITES: dict[str, Any] = {
 }
 
 
-def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | None = None) -> dict[str, Any]:
+def take_out(store: RecordStore, root: str, hide: Callable[[bytes], bytes] | None = None) -> dict[str, Any]:
     """A tree with all that belongs to it. Raises `UnknownProcedure` and `StoreDamaged`.
 
     `hide`: what is to become of each stored value of a user.

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from actorproc.errors import StoreDamaged
-from actorproc.store.lmdb.reader import LmdbReader
+from actorproc.store.home import home_of
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.torture.coverage import Tally, count
 from actorproc.testing.torture.episode_runner import EpisodeRunner
@@ -81,12 +81,12 @@ def judge_folder(folder: Path) -> Episode:
 def _dump_of(store: Path) -> tuple[StoreDump, list[Violation]]:
     """Contents of the store, as far as readable: rows that contradict each other are a violation, not an error."""
     try:
-        with LmdbReader(store) as reader:
+        with home_of(store).reader() as reader:
             return StoreDump.of(reader), []
     except StoreDamaged as error:
         found = [Violation(4, str(error))]
     try:
-        with LmdbReader(store, even_damaged=True) as reader:
+        with home_of(store).reader(even_damaged=True) as reader:
             return StoreDump.of(reader), found
     except StoreDamaged as error:
         return StoreDump({}, {}, [], []), [*found, Violation(4, str(error))]

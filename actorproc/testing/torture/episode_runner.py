@@ -18,7 +18,7 @@ import actorproc
 from actorproc.api.registration import Registration
 from actorproc.errors import ActorprocError
 from actorproc.model.policies import Quotas, Scheduling
-from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.home import home_of
 from actorproc.testing.histories.recovering import recovery_problems
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultPhase, TortureFault
@@ -292,7 +292,7 @@ class EpisodeRunner:
             registration.register(procedure_class)  # type: ignore[arg-type]
         types = [definition.meta for definition in registration.definitions()]
         try:
-            with LmdbStore.reader(self.folder / "state") as reader:
+            with home_of(self.folder / "state").reader() as reader:
                 snapshot = reader.load()
             problems = recovery_problems(
                 snapshot, types, quotas=Quotas(), scheduling=Scheduling(), now=time.time() + self._clock()
