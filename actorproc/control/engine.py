@@ -44,7 +44,7 @@ from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
 from actorproc.report.changes import Change, Overflow
-from actorproc.store.base import ProcedureStore, ReadOnlyStore
+from actorproc.store.base import ProcedureStore, ReadingStore
 from actorproc.store.directory import refuse_url
 from actorproc.store.home import Home
 from actorproc.support.engine_log import engine_logger
@@ -65,7 +65,7 @@ _BUFFER = 10_000
 class RemoteStore:
     """The store, read here and copied by its owner."""
 
-    def __init__(self, reader: ReadOnlyStore, channel: ControlChannel) -> None:
+    def __init__(self, reader: ReadingStore, channel: ControlChannel) -> None:
         self._reader = reader
         self._channel = channel
 

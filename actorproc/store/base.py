@@ -26,7 +26,7 @@ from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
 
-__all__ = ["ProcedureStore", "ReadOnlyStore", "RecordStore", "StoreOwner"]
+__all__ = ["ProcedureStore", "ReadingStore", "RecordStore", "StoreOwner"]
 
 
 class RecordStore(Protocol):
@@ -370,7 +370,7 @@ class RecordStore(Protocol):
         ...
 
 
-class ReadOnlyStore(RecordStore, Protocol):
+class ReadingStore(RecordStore, Protocol):
     """A store that is open for reading, while another process may own it. A context manager."""
 
     path: Path
@@ -400,7 +400,19 @@ class ReadOnlyStore(RecordStore, Protocol):
         ...
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        """As `ProcedureStore.backup`."""
+        """Copy the last commit into a new directory; see `ProcedureStore.backup`.
+
+        Args:
+            path: Directory that does not exist yet.
+
+        Returns:
+            A `BackupReport`.
+
+        Raises:
+            NotAllowed: Something is at ``path`` already.
+            UsageError: ``path`` is a URL.
+            EngineError: The copy cannot be written; nothing is left of it then.
+        """
         ...
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actorproc.store import signing_key
-from actorproc.store.base import ProcedureStore, ReadOnlyStore
+from actorproc.store.base import ProcedureStore, ReadingStore
 from actorproc.store.directory import BLOBS, DATA_FILE, OWNER_FILE, refuse_url
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Home(ABC):
         """
 
     @abstractmethod
-    def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadOnlyStore:
+    def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadingStore:
         """The store for reading only; its owner may run meanwhile.
 
         Args:
@@ -139,7 +139,7 @@ class DirectoryHome(Home):
 
         return LmdbStore(self._directory, role=role, durability=durability, allow_any_filesystem=allow_any_filesystem)
 
-    def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadOnlyStore:
+    def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadingStore:
         from actorproc.store.lmdb.reader import LmdbReader  # noqa: PLC0415 - as above
 
         return LmdbReader(self._directory, allow_any_filesystem=allow_any_filesystem, even_damaged=even_damaged)

@@ -26,7 +26,7 @@ from actorproc.cli.select.filters import add_filters, filter_of, has_filter, no_
 if TYPE_CHECKING:
     from actorproc.report.info import ProcedureInfo
     from actorproc.report.listing import ListFilter
-    from actorproc.store.base import ReadOnlyStore
+    from actorproc.store.base import ReadingStore
 
 __all__ = ["add_audit", "add_list", "add_locks", "add_poisons", "add_status", "show_status"]
 
@@ -88,7 +88,7 @@ def _short_list(wanted: ListFilter) -> list[ListFilter]:
     return [msgspec.structs.replace(short, states=states) for states in (trouble, ended_well)]
 
 
-def _found(store: ReadOnlyStore, filters: Sequence[ListFilter]) -> Iterator[Sequence[ProcedureInfo]]:
+def _found(store: ReadingStore, filters: Sequence[ListFilter]) -> Iterator[Sequence[ProcedureInfo]]:
     """Rows of the store, in chunks: the first rows are out before the last ones are read."""
     from actorproc.core.state.phases import seen_in_store
     from actorproc.report.info import info_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
-    from actorproc.store.lmdb.store import LmdbReader
+    from actorproc.store.base import ReadingStore
 
 __all__ = ["nearest", "nearest_ids", "unknown_command"]
 
@@ -47,7 +47,7 @@ def unknown_command(arguments: Sequence[str], known: Iterable[str], aliases: Ite
     return ""
 
 
-def nearest_ids(source: StoreReader | LmdbReader, text: str) -> list[str]:
+def nearest_ids(source: StoreReader | ReadingStore, text: str) -> list[str]:
     """Ids that are most like a text, from those that begin as it does."""
     for length in range(len(text) - 1, -1, -1):
         begin = text[:length]

@@ -30,7 +30,7 @@ from actorproc.errors import (
 if TYPE_CHECKING:
     from actorproc.api.client import ProcedureClient
     from actorproc.api.reader import StoreReader
-    from actorproc.store.base import ReadOnlyStore
+    from actorproc.store.base import ReadingStore
     from actorproc.store.home import Home
 
 __all__ = [
@@ -193,7 +193,7 @@ def quiet() -> None:
     logging.getLogger("actorproc").propagate = False
 
 
-def full_id(source: StoreReader | ReadOnlyStore, start: str) -> str:
+def full_id(source: StoreReader | ReadingStore, start: str) -> str:
     """The id that is this, or the only one that begins so. Raises `UnknownProcedure`, `AmbiguousId`, `UsageError`."""
     if not start:  # an empty variable of a script, and not the beginning of the only id there is
         raise UsageError("an id is empty; give one, or the beginning of one")

@@ -16,7 +16,7 @@ from actorproc.support.durations import EARLIEST
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
     from actorproc.report.listing import ListFilter
-    from actorproc.store.base import ReadOnlyStore
+    from actorproc.store.base import ReadingStore
 
 __all__ = ["add_filters", "filter_of", "has_filter", "moment", "no_match", "seconds"]
 
@@ -114,7 +114,7 @@ def no_match(options: argparse.Namespace) -> str:
     return f"no procedure matches; try without one of {', '.join(given)}"
 
 
-def _type_of(name: str | None, source: StoreReader | LmdbReader) -> str | None:
+def _type_of(name: str | None, source: StoreReader | ReadingStore) -> str | None:
     """The whole name of a type, of which the end was given. Raises `UsageError` when several end so, or none does."""
     if name is None:
         return None
@@ -134,7 +134,7 @@ def _type_of(name: str | None, source: StoreReader | LmdbReader) -> str | None:
     return name
 
 
-def filter_of(options: argparse.Namespace, source: StoreReader | ReadOnlyStore) -> ListFilter:
+def filter_of(options: argparse.Namespace, source: StoreReader | ReadingStore) -> ListFilter:
     """The filter that the options say; ids in it may be beginnings. Raises `UsageError`s and `ValueError`s."""
     from actorproc.report.listing import ListFilter
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from actorproc.errors import StoreDamaged
-from actorproc.store.base import ReadOnlyStore
+from actorproc.store.base import ReadingStore
 from actorproc.store.home import home_of
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import owner_of
@@ -65,7 +65,7 @@ def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     yield {"what": "done"}
 
 
-def _records(rows: Rows, table: Table, store: ReadOnlyStore) -> Iterator[tuple[dict[str, Any], bool]]:
+def _records(rows: Rows, table: Table, store: ReadingStore) -> Iterator[tuple[dict[str, Any], bool]]:
     """Damaged rows, and whether each is there now: the file of a long value goes with its row, before the snapshot."""
     hanging = _Hanging(rows)
     for key, value in rows.scan(table):
@@ -85,7 +85,7 @@ def _records(rows: Rows, table: Table, store: ReadOnlyStore) -> Iterator[tuple[d
             yield found, not isinstance(value, codec.Outside) or _is_present(store, table, key, value)
 
 
-def _is_present(store: ReadOnlyStore, table: Table, key: bytes, value: bytes) -> bool:
+def _is_present(store: ReadingStore, table: Table, key: bytes, value: bytes) -> bool:
     with store.rows() as now:
         return bool(now.get(table, key) == value)
 
