@@ -335,6 +335,10 @@ class RecordStore(Protocol):
         """Size of the store."""
         ...
 
+    def types(self) -> list[str]:
+        """Names of the types of stored procedures, each once."""
+        ...
+
     def scan(
         self,
         *,

@@ -13,6 +13,7 @@ from actorproc.errors import UnknownProcedure
 from actorproc.model.rows.records import (
     ProcedureRecord,
 )
+from actorproc.model.rows.writes import DeleteProcedure
 from actorproc.model.states import ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.testing.store_suite.base import SuiteFixtures, ids
@@ -179,3 +180,13 @@ class QueryCases(SuiteFixtures):
         store.commit([closing, write], 1)
 
         assert store.ending("a") == (ended, closing.record)
+
+    def test_types_are_listed_once_each_while_they_are_stored(self, store: ProcedureStore, make: type[Writes]) -> None:
+        heads = [make.head(f"p{n}", n, type_name=f"shop.{'ABA'[n % 3]}") for n in range(1, 7)]
+        assert store.types() == []
+        store.commit([make.put(head) for head in heads], 1)
+        assert sorted(store.types()) == ["shop.A", "shop.B"]
+
+        store.commit([DeleteProcedure(head) for head in heads if head.type_name == "shop.B"], 1)
+
+        assert store.types() == ["shop.A"]
