@@ -53,7 +53,7 @@ from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerMessages, WorkerPool
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerPool
 
 __all__ = ["EngineTree"]
 
@@ -339,11 +339,8 @@ class EngineTree(Gateway):
             self._callback_thread.post(tell)
 
     # ------------------------------------------------------------ messages
-    def _pool_event(self, event: PoolEvent) -> None:
-        """The pool's listener. A worker's messages and its death reach the manager in the order they happened."""
-        if isinstance(event, WorkerMessages):
-            self._hand_to_manager(event)
-        elif isinstance(event, WorkerDied) and event.successor is not None:
+    def _worker_event(self, event: WorkerDied | WorkerBooted | PoolFailed) -> None:
+        if isinstance(event, WorkerDied) and event.successor is not None:
             self._bereaved = event  # that its successor has booted is what follows
         elif isinstance(event, WorkerBooted):
             self._worker_booted(event)

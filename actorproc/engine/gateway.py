@@ -54,6 +54,7 @@ from actorproc.errors import ActorprocError, ManagerStopped
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
+from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 
 __all__ = ["Gateway"]
 
@@ -219,6 +220,17 @@ class Gateway:
         if actor is not None:
             with contextlib.suppress(pykka.ActorDeadError):
                 actor.tell(message)
+
+    def _pool_event(self, event: PoolEvent) -> None:
+        """The pool's listener. A worker's messages and its death reach the manager in the order they happened."""
+        if isinstance(event, WorkerMessages):
+            self._hand_to_manager(event)
+        else:
+            self._worker_event(event)
+
+    def _worker_event(self, event: WorkerDied | WorkerBooted | PoolFailed) -> None:
+        """A worker came or is dead, or none can come any more."""
+        raise NotImplementedError
 
     def _hand_to_manager(self, message: object) -> None:
         """As `_to_manager`, from a thread of the engine's own, which does the manager's work when the manager rests."""

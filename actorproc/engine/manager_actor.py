@@ -3,92 +3,38 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pykka
 
-from actorproc.engine.callers.change_feed import ChangeFeed
-from actorproc.engine.callers.counters import Counters
-from actorproc.engine.callers.event_hooks import EventHooks
-from actorproc.engine.callers.parked_waits import ParkedWaits
-from actorproc.engine.callers.requests import RequestHandler
 from actorproc.engine.end_waiters import settle_future
-from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
-from actorproc.engine.housekeeping.shutdown import Shutdown
+from actorproc.engine.manager_assembly import AssembledManager
 from actorproc.engine.manager_parts import ManagerParts
 from actorproc.engine.messages import (
     Begin,
     CloseBatch,
     CommitFailed,
     Committed,
-    Describe,
-    Drain,
-    FindDangling,
-    Glance,
-    Halt,
     LearnType,
-    ListWaiters,
     LookSettled,
     OpenGate,
     RegisterType,
     Reopened,
     ReopenFailed,
-    ReplaceWorker,
-    ReportStatus,
-    SlotParked,
-    SlotRecovered,
-    StorageTrouble,
-    Subscribe,
-    Succeeded,
     SweepDue,
-    TakeMetrics,
-    Unsubscribe,
     Wake,
-    WatchEnds,
 )
-from actorproc.engine.pipeline.batch import CommitBatch
-from actorproc.engine.pipeline.command_executor import CommandExecutor
-from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
-from actorproc.engine.pipeline.in_flight import InFlightTable
-from actorproc.engine.pipeline.store_outage import StoreOutage
-from actorproc.engine.reply_router import Promise
 from actorproc.engine.runtime.gc_pause import collector_paused, collector_paused_for
 from actorproc.engine.runtime.inbox import CombiningInbox, QuickActor
-from actorproc.engine.runtime.type_table import TypeTable
-from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE
-from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
-from actorproc.engine.workers.message_intake import MessageIntake
-from actorproc.engine.workers.step_queries import StepQueries
-from actorproc.engine.workers.timer_service import TimerService
-from actorproc.engine.workers.usage_sampler import UsageSampler
-from actorproc.engine.workers.worker_events import WorkerEvents
-from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import InternalError, ManagerStopped
 from actorproc.model.messages.events import (
-    AbortRequested,
     Acknowledged,
-    BypassRequested,
     DeleteRequested,
-    PauseRequested,
-    PoisonCleared,
-    Published,
-    ReloadBegan,
-    Resized,
     ResultsTaken,
-    ResumeRequested,
-    RetryRequested,
-    RollbackRequested,
-    Signalled,
-    SignalsWithdrawn,
     Submitted,
     TypeRegistered,
-    WorkerLost,
-    WorkerReady,
 )
-from actorproc.model.policies import Quotas
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 
 __all__ = ["ManagerActor"]
 
@@ -107,174 +53,29 @@ class ManagerActor(QuickActor):
         super().__init__()
         self._parts = parts
         self._clock = parts.clock
-        self._store = parts.store
-        self._pool = parts.pool
         self._replies = parts.replies
-        self._outage = StoreOutage(parts.clock)
-        self._in_flight = InFlightTable()
-        self._types = TypeTable(parts.definitions)
-        self._counters = Counters()
-        events = EventHooks(parts.on_event, parts.callback_thread.post)
-        self._news = WorkerEvents(events, parts.clock)
-        self._change_feed = ChangeFeed(
-            epoch=parts.snapshot.epoch,
-            last_batch=parts.snapshot.last_batch if parts.config.control else None,
-            clock=parts.clock,
-            in_flight=self._in_flight,
-            events=events,
-        )
-        self._change_feed.recovered(parts.snapshot, parts.store)
-        boot_limit = BOOT_PATIENCE * parts.config.boot_timeout
-        self._dedicated = DedicatedWorkers(parts.pool, parts.clock, boot_limit=boot_limit)
-        self._dispatcher = CommandExecutor(
-            worker_table=parts.to_supervisor,
-            hire=self._dedicated.want,
-            pool=parts.pool,
-            store=parts.store,
-            in_flight=self._in_flight,
-            types=self._types,
-            replies=parts.replies,
-            keep_promise=self._keep_promise,
-            recent_ends=parts.recent_ends,
-            clock=parts.clock,
-        )
-        self._pipeline = CommitPipeline(
-            snapshot=parts.snapshot,
-            store=parts.store,
-            store_port=parts.store_port,
-            in_flight=self._in_flight,
-            types=self._types,
-            clock=parts.clock,
-            quotas=Quotas(
-                parts.config.max_depth,
-                parts.config.max_children,
-                parts.config.max_tree,
-                parts.config.max_dedicated,
-                parts.config.keep_steps,
-            ),
-            retention=parts.config.retention,
-            scheduling=parts.scheduling,
-            act=self._dispatcher.act,
-            mark=self._mark,
-            stored=self._stored,
-            gated=parts.gated,
-        )
-        parts.snapshot.release()
-        self._sweeper = RetentionSweeper(
-            store=parts.store,
-            pipeline=self._pipeline,
-            replies=parts.replies,
-            clock=parts.clock,
-            retention=parts.config.retention,
-            interval=parts.config.sweep_interval,
-            wake_in=self._sweep_in,
-        )
-        self._parked_waits = ParkedWaits(
-            pipeline=self._pipeline,
-            store=parts.store,
-            waiters=parts.replies.ends,
-            clock=parts.clock,
-            grace=parts.config.parked_grace,
-            warn=self._change_feed.parked,
-        )
-        self._requests = RequestHandler(
-            store=parts.store,
-            pipeline=self._pipeline,
-            in_flight=self._in_flight,
-            waiters=parts.replies.ends,
-            outage=self._outage,
-            change_feed=self._change_feed,
-            parked_waits=self._parked_waits,
-            counters=self._counters,
-            clock=parts.clock,
-            retention=self._sweeper.health,
-        )
-        self._worker_messages = WorkerMessageHandler(
-            pipeline=self._pipeline,
-            in_flight=self._in_flight,
-            types=self._types,
-            counters=self._counters,
-            change_feed=self._change_feed,
-            news=self._news,
-            dispatcher=self._dispatcher,
-            dedicated=self._dedicated,
-            step_queries=StepQueries(parts.store, self._requests.info, room=parts.config.max_frame // 4),
-            clock=parts.clock,
-            post=parts.callback_thread.post,
-            on_gone=parts.on_gone,
-        )
-        self._time = TimerService(
-            clock=parts.clock,
-            alarm=parts.alarm,
-            pipeline=self._pipeline,
-            in_flight=self._in_flight,
-            sampler=UsageSampler(parts.pool, self._in_flight),
-            dedicated=self._dedicated,
-            parked_waits=self._parked_waits,
-            pool=parts.pool,
-            on_alarm=self._on_alarm,
-        )
-        self._stopping = Shutdown(
-            pipeline=self._pipeline,
-            in_flight=self._in_flight,
-            dispatcher=self._dispatcher,
-            sweeper=self._sweeper,
-            outage=self._outage,
-            replies=parts.replies,
-            patience=parts.config.stop_timeout,
-        )
-        intake = MessageIntake(worker_messages=self._worker_messages, pipeline=self._pipeline, outage=self._outage)
-        self._routes: dict[type, Callable[[Any], None]] = {
-            WorkerMessages: intake.messages,
+        made = AssembledManager(parts, mark=self._mark, on_alarm=self._on_alarm, sweep_in=self._sweep_in)
+        self._outage = made.outage
+        self._in_flight = made.in_flight
+        self._types = made.types
+        self._dispatcher = made.dispatcher
+        self._pipeline = made.pipeline
+        self._sweeper = made.sweeper
+        self._time = made.time
+        self._stopping = made.stopping
+        self._routes = made.routes() | {
             Begin: self._begin,
-            CloseBatch: lambda _: self._pipeline.close(),
-            Committed: lambda message: self._pipeline.committed(message.batch),
             Submitted: self._submitted,
-            AbortRequested: self._pipeline.handle,
-            RetryRequested: self._pipeline.handle,
-            BypassRequested: self._pipeline.handle,
-            RollbackRequested: self._pipeline.handle,
-            PauseRequested: self._pipeline.handle,
-            ResumeRequested: self._pipeline.handle,
-            Signalled: self._pipeline.handle,
-            Published: self._pipeline.handle,
-            SignalsWithdrawn: self._pipeline.handle,
-            PoisonCleared: self._pipeline.handle,
-            Resized: intake.changed,
-            ReloadBegan: intake.changed,
-            ReplaceWorker: lambda message: self._worker_messages.leaving(message.worker, message.reason),
             Acknowledged: self._keep,
             DeleteRequested: self._keep,
             ResultsTaken: self._keep,
-            SweepDue: lambda _: self._sweeper.sweep(),
-            Wake: lambda _: self._time.wake(in_trouble=self._outage.lasts),
-            WatchEnds: self._requests.watch,
-            Subscribe: self._requests.subscribe,
-            Unsubscribe: lambda message: self._change_feed.unsubscribe(message.subscription),
-            TakeMetrics: self._requests.metrics,
-            Describe: self._requests.describe,
-            Glance: self._requests.glance,
-            ListWaiters: self._requests.list_waiters,
-            FindDangling: self._requests.find_dangling,
             RegisterType: self._register_type,
             LearnType: self._learn_type,
-            WorkerBooted: intake.booted,
-            WorkerDied: intake.died,
-            Succeeded: intake.succeeded,
-            PoolFailed: intake.pool_failed,
             CommitFailed: self._commit_failed,
             Reopened: self._reopened,
             ReopenFailed: self._reopen_failed,
-            StorageTrouble: self._outage.go_on,
-            SlotParked: self._news.slot,
-            SlotRecovered: self._news.slot,
             OpenGate: self._open_gate,
-            ReportStatus: self._requests.report,
             LookSettled: self._look_settled,
-            WorkerLost: intake.changed,
-            WorkerReady: intake.changed,
-            Drain: self._stopping.drain,
-            Halt: self._stopping.halt,
         }
         self._marked = False
         """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""
@@ -374,21 +175,11 @@ class ManagerActor(QuickActor):
             with collector_paused_for(len(event.procedures)):
                 self._pipeline.handle(event)
 
-    def _keep_promise(self, ids: Sequence[str], promise: Promise) -> None:
-        self._requests.keep_promise(ids, promise)
-
     def _keep(self, event: Acknowledged | DeleteRequested | ResultsTaken) -> None:
         if self._outage.refuses:
             self._replies.fail(event.reply, self._outage.refusal())
         else:
             self._sweeper.ask(event)
-
-    def _stored(self, batch: CommitBatch, seconds: float | None) -> None:
-        self._counters.committed(batch, seconds)
-        self._change_feed.committed(batch)
-        self._requests.look_at_damage()
-        self._parked_waits.stored()
-        self._sweeper.stored()
 
     def _open_gate(self, message: OpenGate) -> None:
         self._pipeline.open_gate()

@@ -10,7 +10,6 @@ import pytest
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.runtime.type_table import TypeTable
-from actorproc.engine.workers.message_intake import MessageIntake
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
@@ -52,11 +51,11 @@ class Site:
             dispatcher=nothing,
             dedicated=nothing,
             step_queries=nothing,
+            outage=self.outage,
             clock=clock,
             post=lambda _: None,
             on_gone=lambda _: None,
         )
-        self.intake = MessageIntake(worker_messages=self.worker_messages, pipeline=pipeline, outage=self.outage)
         self.in_flight.join(WorkerReady(WORKER))
 
     def hand_out(self, name: str, wall_time: float | None = None) -> StepToken:
@@ -66,14 +65,14 @@ class Site:
         return token
 
     def says(self, *messages: Any) -> None:
-        self.intake.messages(WorkerMessages(WORKER, list(messages)))
+        self.worker_messages.messages(WorkerMessages(WORKER, list(messages)))
 
     def is_over(self) -> None:
         for late in self.outage.doubt():
             if isinstance(late, WorkerMessages):
-                self.intake.messages(late)
+                self.worker_messages.messages(late)
             else:
-                self.intake.changed(late)  # type: ignore[arg-type]
+                self.worker_messages.changed(late)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def test_the_death_of_a_worker_is_told_with_the_step_that_ran(site: Site):
     site.outage.lasts = True
     site.says(NeedState(first))
 
-    site.intake.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGSEGV"), booted=True))
+    site.worker_messages.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGSEGV"), booted=True))
     site.is_over()
 
     [lost] = [event for event in site.told if isinstance(event, WorkerLost)]
@@ -112,8 +111,8 @@ def test_a_worker_is_told_of_after_the_death_of_the_one_before_it(site: Site):
     site.hand_out("first")
     site.outage.lasts = True
 
-    site.intake.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGKILL"), booted=True))
-    site.intake.booted(WorkerBooted(WorkerId(0, 2), 4711))
+    site.worker_messages.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGKILL"), booted=True))
+    site.worker_messages.booted(WorkerBooted(WorkerId(0, 2), 4711))
 
     assert site.told == []
     site.is_over()
@@ -123,8 +122,8 @@ def test_a_worker_is_told_of_after_the_death_of_the_one_before_it(site: Site):
 def test_a_resize_is_told_of_after_the_deaths_before_it(site: Site):
     site.outage.lasts = True
 
-    site.intake.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGKILL"), booted=True))
-    site.intake.changed(Resized(1, None, reply=1))
+    site.worker_messages.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGKILL"), booted=True))
+    site.worker_messages.changed(Resized(1, None, reply=1))
 
     assert site.told == []
     site.is_over()

@@ -23,7 +23,6 @@ from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.supervisor_actor import SupervisorActor
-from actorproc.engine.workers.message_intake import MessageIntake
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable, UnknownProcedure
 from actorproc.model.messages.events import StepDelayed, Submitted, WorkerReady
@@ -199,15 +198,15 @@ def _what_came_in_the_trouble_is_dropped(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_worker_that_comes_in_the_trouble_is_heard_of_at_once(patch: pytest.MonkeyPatch) -> None:
-    honest = MessageIntake.changed
+    honest = WorkerMessageHandler.changed
 
-    def changed(self: MessageIntake, event) -> None:
+    def changed(self: WorkerMessageHandler, event) -> None:
         if type(event) is WorkerReady:
             self._pipeline.handle(event)
         else:
             honest(self, event)
 
-    patch.setattr(MessageIntake, "changed", changed)
+    patch.setattr(WorkerMessageHandler, "changed", changed)
 
 
 def _a_worker_is_killed_for_what_it_has_answered(patch: pytest.MonkeyPatch) -> None:

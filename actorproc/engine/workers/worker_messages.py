@@ -1,4 +1,7 @@
-"""Handling of workers' messages and deaths: the manager's dealings with the processes that run steps."""
+"""Handling of workers' messages and deaths: the manager's dealings with the processes that run steps.
+
+They are handled at once, or kept until the store can be written again.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ import msgspec
 from actorproc.engine.callers.change_feed import ChangeFeed
 from actorproc.engine.callers.counters import Counters
 from actorproc.engine.callers.log_forwarder import LogForwarder
-from actorproc.engine.messages import Gone
+from actorproc.engine.messages import Gone, Succeeded
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.gc_pause import collector_paused_for
 from actorproc.engine.runtime.type_table import TypeTable
@@ -20,9 +24,12 @@ from actorproc.engine.workers.crash_verdict import judge
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers, is_dedicated
 from actorproc.engine.workers.step_queries import StepQueries
 from actorproc.engine.workers.worker_events import WorkerEvents
+from actorproc.errors import InternalError
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
     NoteMade,
+    ReloadBegan,
+    Resized,
     StepDelayed,
     StepEnded,
     StepReturned,
@@ -33,7 +40,7 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.messages.outcomes import Suspended
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import WorkerBooted, WorkerDied
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.protocol.frames import (
     Ask,
     Began,
@@ -66,6 +73,7 @@ class WorkerMessageHandler:
         dispatcher: CommandExecutor,
         dedicated: DedicatedWorkers,
         step_queries: StepQueries,
+        outage: StoreOutage,
         clock: Clock,
         post: Callable[[Callable[[], object]], None],
         on_gone: Callable[[Gone], None],
@@ -79,10 +87,59 @@ class WorkerMessageHandler:
         self._dispatcher = dispatcher
         self._dedicated = dedicated
         self._step_queries = step_queries
+        self._outage = outage
         self._clock = clock
         self._log_lines = LogForwarder(post)
         self._on_gone = on_gone
 
+    # ------------------------------------------------------------ entrance
+    def messages(self, message: WorkerMessages) -> None:
+        """A worker spoke."""
+        if not self._outage.lasts:
+            for one in message.messages:
+                if type(one) is Ended:
+                    self.ended(one)
+                else:
+                    self.hear(message.worker, one)
+            self._pipeline.decide()
+            return
+        late = [one for one in message.messages if self.heard_in_trouble(message.worker, one)]
+        if late:
+            self._outage.defer(WorkerMessages(message.worker, late))
+
+    def died(self, message: WorkerDied) -> None:
+        """A worker is dead."""
+        lost = self._lost(message)
+        if lost is not None:
+            self.changed(lost)
+
+    def booted(self, message: WorkerBooted) -> None:
+        """A worker takes steps now."""
+        self.changed(self.joined(message))
+
+    def succeeded(self, message: Succeeded) -> None:
+        """A worker is dead, and a spare has its place."""
+        self.died(message.died)
+        self.booted(message.booted)
+
+    def changed(self, event: WorkerLost | WorkerReady | Resized | ReloadBegan) -> None:
+        """Handle who came, who went, and how many there are to be, in that order also when it has to be deferred.
+
+        A death comes after everything its worker answered, and before the next worker of its slot: the core would take
+        the place of one that it knows to be alive for a new one's, and what the dead one had in hand would be lost.
+        """
+        if self._outage.lasts:
+            self._outage.defer(event)
+        else:
+            self._pipeline.handle(event)
+
+    @staticmethod
+    def pool_failed(message: PoolFailed) -> None:
+        """No message of a worker comes any more, and none can be started: fail all that wait."""
+        msg = f"the worker pool failed: {type(message.error).__name__}: {message.error}"
+        raise InternalError(msg) from message.error
+
+    # ------------------------------------------------------------ messages
     def heard_in_trouble(self, worker: WorkerId, message: FromWorker) -> bool:
         """Take from a message what needs no store; whether the rest of it must wait for that.
 
@@ -171,7 +228,8 @@ class WorkerMessageHandler:
         if entry is not None and message.token in entry.lacking:
             self._pipeline.handle(StepDelayed(message.token))
 
-    def booted(self, message: WorkerBooted) -> WorkerReady:
+    # ------------------------------------------------------------ life and death
+    def joined(self, message: WorkerBooted) -> WorkerReady:
         """A worker takes steps now; returns what the core is to be told."""
         self._dedicated.booted(message.worker)
         ready = WorkerReady(message.worker, reserved=self._dedicated.procedure_of(message.worker), pid=message.pid)
@@ -186,7 +244,7 @@ class WorkerMessageHandler:
             entry.ready = msgspec.structs.replace(entry.ready, leaving=True)
             self._pipeline.handle(WorkerLeaving(worker))
 
-    def died(self, message: WorkerDied) -> WorkerLost | None:
+    def _lost(self, message: WorkerDied) -> WorkerLost | None:
         """A worker is dead: tell those who keep workers; returns what the core is to be told."""
         worker = message.worker
         entry = self._in_flight.die(worker)

@@ -175,13 +175,13 @@ def _refused_and_done() -> None:
 
 
 def _successors_come_first() -> None:
-    from actorproc.engine.workers.message_intake import MessageIntake
+    from actorproc.engine.workers.worker_messages import WorkerMessageHandler
     from actorproc.workers.base import WorkerBooted
 
-    def booted(self: MessageIntake, message: WorkerBooted) -> None:
-        self._pipeline.handle(self._worker_messages.booted(message))
+    def booted(self: WorkerMessageHandler, message: WorkerBooted) -> None:
+        self._pipeline.handle(self.joined(message))
 
-    MessageIntake.booted = booted  # type: ignore[method-assign]
+    WorkerMessageHandler.booted = booted  # type: ignore[method-assign]
 
 
 def _a_worker_remembers_failed_attempts() -> None:

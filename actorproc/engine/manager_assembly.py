@@ -1,0 +1,239 @@
+"""Composition root of the manager: which parts there are, and who is told of whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+from actorproc.engine.callers.change_feed import ChangeFeed
+from actorproc.engine.callers.counters import Counters
+from actorproc.engine.callers.event_hooks import EventHooks
+from actorproc.engine.callers.parked_waits import ParkedWaits
+from actorproc.engine.callers.requests import RequestHandler
+from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
+from actorproc.engine.housekeeping.shutdown import Shutdown
+from actorproc.engine.manager_parts import ManagerParts
+from actorproc.engine.messages import (
+    CloseBatch,
+    Committed,
+    Describe,
+    Drain,
+    FindDangling,
+    Glance,
+    Halt,
+    ListWaiters,
+    ReplaceWorker,
+    ReportStatus,
+    SlotParked,
+    SlotRecovered,
+    StorageTrouble,
+    Subscribe,
+    Succeeded,
+    SweepDue,
+    TakeMetrics,
+    Unsubscribe,
+    Wake,
+    WatchEnds,
+)
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.command_executor import CommandExecutor
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.store_outage import StoreOutage
+from actorproc.engine.reply_router import Promise
+from actorproc.engine.runtime.type_table import TypeTable
+from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE
+from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
+from actorproc.engine.workers.step_queries import StepQueries
+from actorproc.engine.workers.timer_service import TimerService
+from actorproc.engine.workers.usage_sampler import UsageSampler
+from actorproc.engine.workers.worker_events import WorkerEvents
+from actorproc.engine.workers.worker_messages import WorkerMessageHandler
+from actorproc.model.messages.events import (
+    Event,
+    ReloadBegan,
+    Resized,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.policies import Quotas
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
+
+__all__ = ["AssembledManager"]
+
+
+class AssembledManager:
+    """Parts of a manager, put together. Needs the manager's turn (`CombiningInbox`), as they do.
+
+    Args:
+        parts: What they are made of.
+        mark: Called when a batch was begun, which is to be closed behind the messages that wait.
+        on_alarm: Called when a deadline has come.
+        sweep_in: Called with the seconds until the next slice of a sweep.
+    """
+
+    def __init__(
+        self,
+        parts: ManagerParts,
+        *,
+        mark: Callable[[], None],
+        on_alarm: Callable[[], None],
+        sweep_in: Callable[[float], None],
+    ) -> None:
+        self.outage = StoreOutage(parts.clock)
+        self.in_flight = InFlightTable()
+        self.types = TypeTable(parts.definitions)
+        self.counters = Counters()
+        events = EventHooks(parts.on_event, parts.callback_thread.post)
+        self.news = WorkerEvents(events, parts.clock)
+        self.change_feed = ChangeFeed(
+            epoch=parts.snapshot.epoch,
+            last_batch=parts.snapshot.last_batch if parts.config.control else None,
+            clock=parts.clock,
+            in_flight=self.in_flight,
+            events=events,
+        )
+        self.change_feed.recovered(parts.snapshot, parts.store)
+        boot_limit = BOOT_PATIENCE * parts.config.boot_timeout
+        self.dedicated = DedicatedWorkers(parts.pool, parts.clock, boot_limit=boot_limit)
+        self.dispatcher = CommandExecutor(
+            worker_table=parts.to_supervisor,
+            hire=self.dedicated.want,
+            pool=parts.pool,
+            store=parts.store,
+            in_flight=self.in_flight,
+            types=self.types,
+            replies=parts.replies,
+            keep_promise=self._keep_promise,
+            recent_ends=parts.recent_ends,
+            clock=parts.clock,
+        )
+        self.pipeline = CommitPipeline(
+            snapshot=parts.snapshot,
+            store=parts.store,
+            store_port=parts.store_port,
+            in_flight=self.in_flight,
+            types=self.types,
+            clock=parts.clock,
+            quotas=Quotas(
+                parts.config.max_depth,
+                parts.config.max_children,
+                parts.config.max_tree,
+                parts.config.max_dedicated,
+                parts.config.keep_steps,
+            ),
+            retention=parts.config.retention,
+            scheduling=parts.scheduling,
+            act=self.dispatcher.act,
+            mark=mark,
+            stored=self._stored,
+            gated=parts.gated,
+        )
+        parts.snapshot.release()
+        self.sweeper = RetentionSweeper(
+            store=parts.store,
+            pipeline=self.pipeline,
+            replies=parts.replies,
+            clock=parts.clock,
+            retention=parts.config.retention,
+            interval=parts.config.sweep_interval,
+            wake_in=sweep_in,
+        )
+        self.parked_waits = ParkedWaits(
+            pipeline=self.pipeline,
+            store=parts.store,
+            waiters=parts.replies.ends,
+            clock=parts.clock,
+            grace=parts.config.parked_grace,
+            warn=self.change_feed.parked,
+        )
+        self.requests = RequestHandler(
+            store=parts.store,
+            pipeline=self.pipeline,
+            in_flight=self.in_flight,
+            waiters=parts.replies.ends,
+            outage=self.outage,
+            change_feed=self.change_feed,
+            parked_waits=self.parked_waits,
+            counters=self.counters,
+            clock=parts.clock,
+            retention=self.sweeper.health,
+        )
+        self.worker_messages = WorkerMessageHandler(
+            pipeline=self.pipeline,
+            in_flight=self.in_flight,
+            types=self.types,
+            counters=self.counters,
+            change_feed=self.change_feed,
+            news=self.news,
+            dispatcher=self.dispatcher,
+            dedicated=self.dedicated,
+            step_queries=StepQueries(parts.store, self.requests.info, room=parts.config.max_frame // 4),
+            outage=self.outage,
+            clock=parts.clock,
+            post=parts.callback_thread.post,
+            on_gone=parts.on_gone,
+        )
+        self.time = TimerService(
+            clock=parts.clock,
+            alarm=parts.alarm,
+            pipeline=self.pipeline,
+            in_flight=self.in_flight,
+            sampler=UsageSampler(parts.pool, self.in_flight),
+            dedicated=self.dedicated,
+            parked_waits=self.parked_waits,
+            pool=parts.pool,
+            on_alarm=on_alarm,
+        )
+        self.stopping = Shutdown(
+            pipeline=self.pipeline,
+            in_flight=self.in_flight,
+            dispatcher=self.dispatcher,
+            sweeper=self.sweeper,
+            outage=self.outage,
+            replies=parts.replies,
+            patience=parts.config.stop_timeout,
+        )
+
+    def routes(self) -> dict[type, Callable[[Any], None]]:
+        """The part that takes a message, by its class; events without an entry of their own are decided on."""
+        return dict.fromkeys(get_args(Event), self.pipeline.handle) | {
+            WorkerMessages: self.worker_messages.messages,
+            CloseBatch: lambda _: self.pipeline.close(),
+            Committed: lambda message: self.pipeline.committed(message.batch),
+            Resized: self.worker_messages.changed,
+            ReloadBegan: self.worker_messages.changed,
+            ReplaceWorker: lambda message: self.worker_messages.leaving(message.worker, message.reason),
+            SweepDue: lambda _: self.sweeper.sweep(),
+            Wake: lambda _: self.time.wake(in_trouble=self.outage.lasts),
+            WatchEnds: self.requests.watch,
+            Subscribe: self.requests.subscribe,
+            Unsubscribe: lambda message: self.change_feed.unsubscribe(message.subscription),
+            TakeMetrics: self.requests.metrics,
+            Describe: self.requests.describe,
+            Glance: self.requests.glance,
+            ListWaiters: self.requests.list_waiters,
+            FindDangling: self.requests.find_dangling,
+            WorkerBooted: self.worker_messages.booted,
+            WorkerDied: self.worker_messages.died,
+            Succeeded: self.worker_messages.succeeded,
+            PoolFailed: self.worker_messages.pool_failed,
+            StorageTrouble: self.outage.go_on,
+            SlotParked: self.news.slot,
+            SlotRecovered: self.news.slot,
+            ReportStatus: self.requests.report,
+            WorkerLost: self.worker_messages.changed,
+            WorkerReady: self.worker_messages.changed,
+            Drain: self.stopping.drain,
+            Halt: self.stopping.halt,
+        }
+
+    def _keep_promise(self, ids: Sequence[str], promise: Promise) -> None:
+        self.requests.keep_promise(ids, promise)
+
+    def _stored(self, batch: CommitBatch, seconds: float | None) -> None:
+        self.counters.committed(batch, seconds)
+        self.change_feed.committed(batch)
+        self.requests.look_at_damage()
+        self.parked_waits.stored()
+        self.sweeper.stored()
