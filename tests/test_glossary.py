@@ -52,7 +52,7 @@ def test_architecture_and_readme_link_to_it():
 ROOMS = ("core", "engine", "store", "workers")
 """Rooms whose modules and classes are named for concepts of the engine."""
 _PLAIN = """
-    acquire add ahead all answer argument ask asked back backup base began begin belong booted bounded by cache
+    acquire add ahead all answer argument ask asked assembled assembly back backup base began begin belong booted bounded by cache
     caller cancellation cgroup children clock close code codec combining committed compaction count counter
     cross crowd dangling data define describe described died dir dispatched down end ended ending entry
     environment error excess exit explain failed filter find finding finish forgettable fork forwarder frozen

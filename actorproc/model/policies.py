@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, Literal
+from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
@@ -11,6 +11,7 @@ from actorproc.model.exact import exact_text
 
 __all__ = [
     "Backoff",
+    "LockBit",
     "LockKey",
     "LockMode",
     "LockScope",
@@ -30,11 +31,86 @@ OnExisting = Literal["same", "error", "restart-failed", "restart"]
 """What a submit does when its id exists."""
 
 
-class LockMode(IntEnum):
-    """Mode of a lock key; intentions on ancestors are derived, never declared."""
+class LockBit(IntFlag):
+    """Claims on one node of the hierarchy: two on the keys below it, and one for each `LockMode`."""
 
-    READ = 1
-    WRITE = 2
+    READS_BELOW = 1
+    WRITES_BELOW = 2
+    READS = 4
+    WRITES = 8
+
+
+_EVERYTHING = sum(LockBit)
+
+
+class LockMode(IntEnum):
+    """Mode of a lock key; intentions on ancestors are derived, never declared.
+
+    All that the engine does with a mode is said here. The first number is the one that is stored; modes are compared by
+    their strength.
+    """
+
+    own: int
+    """Claim on the key itself, a `LockBit`."""
+    above: int
+    """Claim on each key above it: the intention."""
+    against: int
+    """Claims of others that it excludes, and that exclude it."""
+    covers: int
+    """Claims on the key and below it that its holder has by it."""
+    strength: int
+    """A stronger mode may take the place of a weaker one."""
+    poisons: bool
+    """A rollback that gives up poisons the keys that are held so."""
+    word: str
+    """Name in reports, in JSON and on the command line."""
+
+    def __new__(
+        cls,
+        number: int,
+        own: int = 0,
+        above: int = 0,
+        against: int = 0,
+        covers: int = 0,
+        strength: int = 0,
+        poisons: bool = False,
+        word: str = "",
+    ) -> Self:
+        """A member with what is said of it; the engine asks for one by its number alone."""
+        mode = int.__new__(cls, number)
+        mode._value_ = number
+        mode.own, mode.above, mode.against, mode.covers = int(own), int(above), int(against), int(covers)
+        mode.strength, mode.poisons, mode.word = strength, poisons, word
+        return mode
+
+    READ = (
+        1,
+        LockBit.READS,
+        LockBit.READS_BELOW,
+        LockBit.WRITES_BELOW | LockBit.WRITES,
+        LockBit.READS_BELOW | LockBit.READS,
+        1,
+        False,
+        "read",
+    )
+    WRITE = 2, LockBit.WRITES, LockBit.WRITES_BELOW, _EVERYTHING, _EVERYTHING, 2, True, "write"
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Nothing of others goes beside it, not even the same."""
+        return self.against == _EVERYTHING
+
+    def __lt__(self, other: int) -> bool:
+        return self.strength < getattr(other, "strength", other)
+
+    def __le__(self, other: int) -> bool:
+        return self.strength <= getattr(other, "strength", other)
+
+    def __gt__(self, other: int) -> bool:
+        return self.strength > getattr(other, "strength", other)
+
+    def __ge__(self, other: int) -> bool:
+        return self.strength >= getattr(other, "strength", other)
 
 
 class _NoMode(TypeError, msgspec.ValidationError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -336,7 +336,7 @@ def _kind_of(lock: LockRecord, holder: ProcedureRecord | None) -> LockKind:
 
 def mode_name(mode: LockMode) -> ModeName:
     """A lock mode as people read it."""
-    return "write" if mode is LockMode.WRITE else "read"
+    return cast("ModeName", mode.word)
 
 
 def poison_info_of(poison: PoisonRecord) -> PoisonInfo:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import msgspec
 
 from actorproc.model.ids import Mode
-from actorproc.model.policies import LockKey, LockMode, checked_lock_key
+from actorproc.model.policies import LockKey, checked_lock_key
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.values.members import called
@@ -256,7 +256,7 @@ class Referee:
             ValueError: The key can be none.
         """
         wanted = checked_lock_key(key) if isinstance(key, LockKey) else LockKey.write(key)
-        shared = wanted.mode is LockMode.READ if isinstance(key, LockKey) else shared
+        shared = not wanted.mode.is_exclusive if isinstance(key, LockKey) else shared
         key = wanted.path
         self.folder.mkdir(parents=True, exist_ok=True)
         segments = key.split("/")

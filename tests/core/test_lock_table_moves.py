@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from hypothesis import given, settings, strategies as st
 
-from actorproc.core.locks.modes import IS, IX, S, X
 from actorproc.core.locks.table import CONFLICTS, LockRequest, LockTable, needs_of
-from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.policies import LockBit, LockKey, LockMode
 from tests.core.test_lock_table import KEYS
 
+IS, IX, S, X = map(int, LockBit)
 WHO = st.integers(0, 30)
 ASK = st.tuples(st.just("ask"), KEYS, st.none() | WHO, st.booleans(), st.integers(0, 20))
 MOVE = st.tuples(

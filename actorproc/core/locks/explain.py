@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
-from actorproc.core.locks.modes import CONFLICTS, S, X, ancestors_of, needs_of
+from actorproc.core.locks.modes import CONFLICTS, OWN, ancestors_of, needs_of
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.locks.view import LockView
 from actorproc.errors import StoreDamaged
@@ -40,7 +40,7 @@ def why_waiting(locks: LockView, procedure: str) -> str:
 
 
 def _asked(key: LockKey) -> str:
-    return f"{key.mode.name.lower()} of {key.path!r}"
+    return f"{key.mode.word} of {key.path!r}"
 
 
 class WaitersByNode(Generic[T]):
@@ -64,7 +64,7 @@ class WaitersByNode(Generic[T]):
             self._families |= waiter.lineage
             for path, mask in waiter.needs.items():
                 self._needing.setdefault(path, []).append((place, waiter))
-                if mask & (S | X):
+                if mask & OWN:
                     self._taking.setdefault(path, []).append((place, waiter))
 
     def of(self, lock: LockRecord) -> tuple[T, ...]:
@@ -163,5 +163,5 @@ def _flaw_of(
     if mode is None:
         return "the store holds it and the running engine does not"
     if mode != lock.mode:
-        return f"the running engine holds it for {LockMode(mode).name.lower()}, the store for {lock.mode.name.lower()}"
+        return f"the running engine holds it for {LockMode(mode).word}, the store for {lock.mode.word}"
     return None

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from actorproc.core.locks.wait_list import Place, WaitList
-from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.policies import LockBit, LockKey, LockMode
 
-__all__ = ["CONFLICTS", "IS", "IX", "ModeCounts", "Node", "S", "X", "ancestors_of", "needs_of"]
+__all__ = [
+    "CONFLICTS",
+    "COVERED",
+    "EXCLUSIVE",
+    "OWN",
+    "WEAKEST",
+    "ModeCounts",
+    "Node",
+    "ancestors_of",
+    "needs_of",
+]
 
-IS, IX, S, X = 1, 2, 4, 8
-"""Intention to read below, intention to write below, read, write; bits, so that a mask holds several."""
-_AGAINST = {IS: X, IX: S | X, S: IX | X, X: IS | IX | S | X}
-CONFLICTS = [0] * 16
-for _mask in range(16):
-    for _bit, _against in _AGAINST.items():
-        if _mask & _bit:
-            CONFLICTS[_mask] |= _against
-_BITS = (IS, IX, S, X)
-_PLACES = [[place for place, bit in enumerate(_BITS) if mask & bit] for mask in range(16)]
+_BITS = tuple(int(bit) for bit in LockBit)
+_MASKS = range(1 << len(_BITS))
+_AGAINST = dict.fromkeys(_BITS, 0)
+for _mode in LockMode:
+    _AGAINST[_mode.own] |= _mode.against
+    for _bit in _BITS:
+        if _mode.against & _bit:
+            _AGAINST[_bit] |= _mode.own
+
+
+def _union(values: dict[int, int]) -> list[int]:
+    """What the bits of a mask have together, by mask."""
+    return [functools.reduce(operator.or_, (values[bit] for bit in _BITS if mask & bit), 0) for mask in _MASKS]
+
+
+CONFLICTS = _union(_AGAINST)
+"""Bits that conflict with those of a mask."""
+COVERED = _union(dict.fromkeys(_BITS, 0) | {mode.own: mode.covers for mode in LockMode})
+"""Bits, there and below, that the holder of a mask has by it."""
+OWN = functools.reduce(operator.or_, (mode.own for mode in LockMode))
+"""Bits of a key itself, and not of one below it."""
+EXCLUSIVE = functools.reduce(operator.or_, (mode.own for mode in LockMode if mode.is_exclusive))
+"""Bits that stand beside no others."""
+WEAKEST = int(LockBit.READS_BELOW)
+"""Bit that every other one implies."""
+_PLACES = [[place for place, bit in enumerate(_BITS) if mask & bit] for mask in _MASKS]
 """Places of the bits that a mask has, by mask."""
-_WRITE = LockMode.WRITE
 
 
 def needs_of(keys: Iterable[LockKey]) -> dict[str, int]:
@@ -29,9 +56,10 @@ def needs_of(keys: Iterable[LockKey]) -> dict[str, int]:
     needs: dict[str, int] = {}
     for key in keys:
         path = key.path
-        own, intention = (X, IX) if key.mode is _WRITE else (S, IS)
-        needs[path] = needs.get(path, 0) | own
+        mode = key.mode
+        needs[path] = needs.get(path, 0) | mode.own
         if "/" in path:
+            intention = mode.above
             for ancestor in ancestors_of(path):
                 needs[ancestor] = needs.get(ancestor, 0) | intention
     return needs
@@ -52,7 +80,7 @@ class ModeCounts:
     __slots__ = ("_counts", "mask")
 
     def __init__(self) -> None:
-        self._counts = [0, 0, 0, 0]
+        self._counts = [0] * len(_BITS)
         self.mask = 0
 
     def add(self, mask: int) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from actorproc.core.locks.modes import CONFLICTS, Node, X, needs_of
+from actorproc.core.locks.modes import CONFLICTS, EXCLUSIVE, Node, needs_of
 from actorproc.core.locks.request import LockRequest, LockWaiter
 from actorproc.core.locks.view import LockView
 from actorproc.core.locks.wait_list import Place
@@ -270,7 +270,7 @@ class LockTable(LockView):
                     self._dequeue(request)
                     self._grant(request)
                     self._granted.append(procedure)
-                    if mask & X and not self._aheads:
+                    if mask & EXCLUSIVE and not self._aheads:
                         break  # it excludes all requests behind it
                 else:
                     passed |= mask
@@ -280,6 +280,6 @@ class LockTable(LockView):
         head = []
         for place in node.ordinary.places():
             head.append(place)
-            if self._waiting[place[1]].needs[path] & X:
+            if self._waiting[place[1]].needs[path] & EXCLUSIVE:
                 break
         return head

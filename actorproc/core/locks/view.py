@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from actorproc.core.locks.modes import CONFLICTS, IS, IX, Node, S, X, ancestors_of, needs_of
+from actorproc.core.locks.modes import CONFLICTS, COVERED, EXCLUSIVE, WEAKEST, Node, ancestors_of, needs_of
 from actorproc.core.locks.request import Crowds, LockRequest, LockWaiter
 from actorproc.core.locks.wait_list import Place
 from actorproc.model.policies import LockKey, LockMode
@@ -84,7 +84,7 @@ class LockView:
                     continue
                 found[other.procedure] = None
                 # It excludes all others, so it waits itself for all that are in front of it.
-                if other.needs[path] & X and not other.ahead and not self._is_covered(other, path):
+                if other.needs[path] & EXCLUSIVE and not other.ahead and not self._is_covered(other, path):
                     break
         return list(found)
 
@@ -144,9 +144,9 @@ class LockView:
                 continue
             for holder in request.lineage:
                 held = node.holders.get(holder, 0)
-                if held & X or (held & S and not asked & (IX | X)):
+                if held and not asked & ~COVERED[held]:
                     return True
-                # Every held mode implies the weakest one, so an ancestor's IX covers an IS on the same node.
-                if held and place == path and (held | IS) & asked == asked:
+                # Every held bit implies the weakest one: an intention to write covers one to read on the same node.
+                if held and place == path and (held | WEAKEST) & asked == asked:
                     return True
         return False

@@ -22,7 +22,6 @@ from actorproc.core.state.skipped_undo import list_no_rollback
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
 from actorproc.core.state.undo_order import is_left_alone, is_poisoned, next_to_undo
-from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord, UndoRecord
 from actorproc.model.rows.writes import DeleteUndo
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -335,7 +334,7 @@ def give_up(state: EngineState, member: ProcedureRecord, error: ErrorInfo) -> No
     member.undo_error = None
     for inside in reversed(tree.below(top_id)):
         for path, mode in list(state.locks.keys_of(inside.id).items()):
-            if mode == LockMode.WRITE:
+            if mode.poisons:
                 poison(state, path, member, f"rollback of {member.id} gave up: {error.message}")
     run = state.procs[top_id].run if top_id == tree.root else 0
     if member.state is ProcedureState.SUCCESS:

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import InternalError, NotAllowed, StoreDamaged, UnknownProcedure, UsageError
-from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -241,7 +240,7 @@ def _check(store: RecordStore, heads: list[Any], locks: list[Any]) -> None:
             raise NotAllowed(f"the id {head.id!r} is in use in this store; import into another one")
     for lock in locks:
         for held in store.locks():
-            if _touch(lock.path, held.path) and LockMode.WRITE in (lock.mode, held.mode):
+            if _touch(lock.path, held.path) and lock.mode.against & held.mode.own:
                 raise NotAllowed(
                     f"{lock.root} holds a lock on {lock.path!r}, which {held.holder} has on {held.path!r} here; import "
                     "into another store"
