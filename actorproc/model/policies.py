@@ -89,11 +89,11 @@ class LockMode(IntEnum):
         LockBit.READS_BELOW,
         LockBit.WRITES_BELOW | LockBit.WRITES,
         LockBit.READS_BELOW | LockBit.READS,
-        1,
+        10,
         False,
         "read",
     )
-    WRITE = 2, LockBit.WRITES, LockBit.WRITES_BELOW, _EVERYTHING, _EVERYTHING, 2, True, "write"
+    WRITE = 2, LockBit.WRITES, LockBit.WRITES_BELOW, _EVERYTHING, _EVERYTHING, 20, True, "write"
 
     @property
     def is_exclusive(self) -> bool:
