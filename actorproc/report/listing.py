@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.model.ids import check_id
 from actorproc.model.rows.records import ProcedureRecord
-from actorproc.model.states import Phase, ProcedureState
+from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.store.base import RecordStore
 from actorproc.support.durations import moment
 
@@ -30,6 +31,11 @@ _STATES_OF: dict[Phase, frozenset[ProcedureState]] = {
     Phase.DONE: frozenset({ProcedureState.SUCCESS, ProcedureState.FAILED, ProcedureState.ROLLEDBACK}),
 }
 """States a phase can have, for those where it narrows the search."""
+_LIVE = frozenset(ProcedureState) - TERMINAL
+_UNSUCCESSFUL = frozenset(ProcedureState) - {ProcedureState.SUCCESS}
+_LIVE_PHASES = frozenset(Phase) - {Phase.DONE}
+_UNDONE_PHASES = frozenset({Phase.ROLLING_BACK, Phase.PAUSED, Phase.PARKED})
+"""Phases that a finished member of a tree can have while it is being undone."""
 
 
 class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,12 +99,21 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
     def heads(self, store: RecordStore) -> Iterator[ProcedureRecord]:
         """Stored heads that match all but the phases, in order. Raises `UnknownProcedure` when `after` is unknown."""
         if self.parent is not None:
-            return self._in_order(store, (link.child for link in store.children(self.parent)))
+            few = self._unfinished_children(store, self.parent)
+            if few is not None:
+                return few
+            return self._in_order(store, (_sound(store, link.child) for link in store.children(self.parent)))
         if self.id_prefix:
-            return self._in_order(store, store.ids(self.id_prefix))
-        only = next(iter(self.states)) if self.states is not None and len(self.states) == 1 else None
+            return self._in_order(store, (_sound(store, name) for name in store.ids(self.id_prefix)))
+        states = self.states
+        if states is None and self.phases is not None and self.phases <= _LIVE_PHASES:
+            if self.phases & _UNDONE_PHASES:
+                return self._in_order(store, _live_and_undone(store))
+            states = _LIVE
+        if states is None and self.troubled:
+            states = _UNSUCCESSFUL
         found = store.scan(
-            state=only,
+            state=states,
             type_name=self.type_name,
             root=self.root,
             tag=self.tag,
@@ -108,7 +123,25 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
         return (head for head in found if self.matches(head))
 
-    def _in_order(self, store: RecordStore, ids: Iterable[str]) -> Iterator[ProcedureRecord]:
+    def _unfinished_children(self, store: RecordStore, parent: str) -> Iterator[ProcedureRecord] | None:
+        """Children that have not ended, without a look at those that have; None: it is not for sure how many."""
+        head = _sound(store, parent)
+        if (
+            (self.states or frozenset()) | {ProcedureState.INITIALIZING} != _LIVE
+            or self.newest_first
+            or head is None
+            or head.rolling
+            or head.state in TERMINAL
+        ):
+            return None
+        if head.pending == 0:
+            return iter(())
+        after = parent if self.after is None else self.after
+        # As many as the latch of the parent counts; when it starts more meanwhile, the next look has them.
+        found = (head for head in store.scan(state=_LIVE, after=after, skip_damaged=True) if head.parent == parent)
+        return (head for head in islice(found, head.pending) if self.matches(head))
+
+    def _in_order(self, store: RecordStore, found: Iterable[ProcedureRecord | None]) -> Iterator[ProcedureRecord]:
         """The heads of a few procedures in submit order."""
         place = None
         if self.after is not None:
@@ -116,11 +149,7 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
             if last is None:
                 raise UnknownProcedure(f"no procedure has the id {self.after!r}, so nothing comes after it")
             place = last.seq
-        heads = []
-        for name in ids:
-            head = _sound(store, name)
-            if head is not None and self.matches(head):
-                heads.append(head)
+        heads = [head for head in found if head is not None and self.matches(head)]
         heads.sort(key=lambda head: head.seq, reverse=self.newest_first)
         if place is None:
             return iter(heads)
@@ -143,6 +172,19 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
             and (self.updated_since is None or head.updated_at >= self.updated_since)
             and (self.updated_until is None or head.updated_at < self.updated_until)
         )
+
+
+def _live_and_undone(store: RecordStore) -> Iterator[ProcedureRecord]:
+    """Heads that have not ended, and finished members of failing trees that are being undone."""
+    failing: dict[str, None] = {}
+    for head in store.scan(state=_LIVE, skip_damaged=True):
+        if head.failing:
+            failing[head.root] = None
+        yield head
+    for root in failing:
+        for head in store.scan(root=root, skip_damaged=True):
+            if head.undoing and head.state in TERMINAL:
+                yield head
 
 
 def children_by_state(store: RecordStore, record: ProcedureRecord) -> dict[str, int]:

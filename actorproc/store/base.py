@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -342,7 +342,7 @@ class RecordStore(Protocol):
     def scan(
         self,
         *,
-        state: ProcedureState | None = None,
+        state: ProcedureState | Collection[ProcedureState] | None = None,
         type_name: str | None = None,
         root: str | None = None,
         tag: str | None = None,
@@ -356,7 +356,7 @@ class RecordStore(Protocol):
         meanwhile comes as it is when its chunk is read.
 
         Args:
-            state: Only heads in this state. Default: None.
+            state: Only heads in this state, or in one of several. Default: None.
             type_name: Only heads of this type. Default: None.
             root: Only heads of this tree. Default: None.
             tag: Only heads with this tag. Default: None.

@@ -7,8 +7,9 @@ pages, nor the map from growing.
 
 from __future__ import annotations
 
+import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
@@ -44,6 +45,8 @@ _T = TypeVar("_T")
 _CHUNK = 256
 _SEQ = 8
 """Bytes of a place in submit order, at the end of a key of an index."""
+_Index = tuple[Table, bytes]
+"""A table and the beginning of keys."""
 _COUNTED = (ProcedureState.FAILED, ProcedureState.ROLLEDBACK)
 """States with an index table of their own."""
 
@@ -299,7 +302,7 @@ class RecordReader(ABC):
     def scan(
         self,
         *,
-        state: ProcedureState | None = None,
+        state: ProcedureState | Collection[ProcedureState] | None = None,
         type_name: str | None = None,
         root: str | None = None,
         tag: str | None = None,
@@ -312,18 +315,19 @@ class RecordReader(ABC):
         Read in chunks of up to 256 index rows, each from one snapshot, while the caller iterates: none comes twice,
         and one that changed meanwhile comes as it is when its chunk is read.
         """
-        table, start = _narrowest_index(state, type_name, root, tag)
+        states = frozenset({state}) if isinstance(state, ProcedureState) else state
+        indexes = _narrowest_indexes(states, type_name, root, tag)
         read = _sound_head if skip_damaged else _indexed_head
         place = None
         if after is not None:
             head = self.procedure(after)
             if head is None:
                 raise UnknownProcedure(f"no procedure has the id {after!r}, so nothing comes after it")
-            place = start + number_key(head.seq)
+            place = number_key(head.seq)
 
         def matches(head: ProcedureRecord) -> bool:
             return (
-                (state is None or head.state is state)
+                (states is None or head.state in states)
                 and (type_name is None or head.type_name == type_name)
                 and (root is None or head.root == root)
                 and (tag is None or tag in head.tags)
@@ -332,30 +336,48 @@ class RecordReader(ABC):
         def chunks(place: bytes | None) -> Iterator[ProcedureRecord]:
             while True:
                 with self._view() as rows:
-                    entries = list(islice(rows.scan(table, start, after=place, reverse=reverse), _CHUNK))
-                    heads = [read(rows, table, key, id_) for key, id_ in entries]
+                    entries = list(islice(_merged(rows, indexes, place, reverse=reverse), _CHUNK))
+                    heads = [read(rows, table, key, id_) for table, key, id_ in entries]
                     gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
                 yield from (head for head in heads if head is not None and head.root not in gone and matches(head))
                 if len(entries) < _CHUNK:
                     return
-                place = entries[-1][0]
+                place = entries[-1][1][-_SEQ:]
 
         return chunks(place)
 
 
-def _narrowest_index(
-    state: ProcedureState | None, type_name: str | None, root: str | None, tag: str | None
-) -> tuple[Table, bytes]:
-    """The index that probably has the fewest rows for these filters, and the prefix of its keys."""
+def _narrowest_indexes(
+    states: Collection[ProcedureState] | None, type_name: str | None, root: str | None, tag: str | None
+) -> list[_Index]:
+    """The indexes that probably have the fewest rows for these filters, with the prefixes of their keys."""
     if root is not None:
-        return Table.MEMBERS, prefix(root)
+        return [(Table.MEMBERS, prefix(root))]
     if tag is not None:
-        return Table.BY_TAG, text_key(tag) + b"\0"
-    if state is not None and (state not in TERMINAL or type_name is None):
-        return STATE_INDEX[state]
+        return [(Table.BY_TAG, text_key(tag) + b"\0")]
+    if states is not None and (type_name is None or not TERMINAL.intersection(states)):
+        return [STATE_INDEX[state] for state in ProcedureState if state in states]
     if type_name is not None:
-        return Table.BY_TYPE, text_key(type_name) + b"\0"
-    return Table.ORDER, b""
+        return [(Table.BY_TYPE, text_key(type_name) + b"\0")]
+    return [(Table.ORDER, b"")]
+
+
+def _merged(
+    rows: Rows, indexes: list[_Index], place: bytes | None, *, reverse: bool
+) -> Iterator[tuple[Table, bytes, bytes]]:
+    """Rows of indexes whose keys end in the place in submit order, merged by that; those behind `place`."""
+    found = [_rows_of(rows, index, place, reverse=reverse) for index in indexes]
+    return found[0] if len(found) == 1 else heapq.merge(*found, key=_place_of, reverse=reverse)
+
+
+def _rows_of(rows: Rows, index: _Index, place: bytes | None, *, reverse: bool) -> Iterator[tuple[Table, bytes, bytes]]:
+    table, start = index
+    after = None if place is None else start + place
+    return ((table, key, id_) for key, id_ in rows.scan(table, start, after=after, reverse=reverse))
+
+
+def _place_of(row: tuple[Table, bytes, bytes]) -> bytes:
+    return row[1][-_SEQ:]
 
 
 def _head(rows: Rows, key: bytes) -> ProcedureRecord | None:

@@ -24,6 +24,10 @@ __all__ = ["QueryCases"]
 SUCCESS, WAITING, RUNNABLE = ProcedureState.SUCCESS, ProcedureState.WAITING, ProcedureState.RUNNABLE
 
 
+def _has_state(head: ProcedureRecord, wanted: Any) -> bool:
+    return wanted is None or (head.state is wanted if isinstance(wanted, ProcedureState) else head.state in wanted)
+
+
 class QueryCases(SuiteFixtures):
     """Queries give what matches, in order."""
 
@@ -88,6 +92,11 @@ class QueryCases(SuiteFixtures):
             {"tag": "none"},
             {"root": "p12"},
             {"state": SUCCESS, "type_name": "a"},
+            {"state": (RUNNABLE, SUCCESS)},
+            {"state": frozenset({RUNNABLE, WAITING})},
+            {"state": (WAITING, SUCCESS), "type_name": "b"},
+            {"state": (RUNNABLE, WAITING), "tag": "five"},
+            {"state": ()},
             {"state": RUNNABLE, "type_name": "b", "tag": "five"},
         ],
     )
@@ -105,7 +114,7 @@ class QueryCases(SuiteFixtures):
         expected = [
             head.id
             for head in crowd
-            if filters.get("state") in (None, head.state)
+            if _has_state(head, filters.get("state"))
             and filters.get("type_name") in (None, head.type_name)
             and filters.get("root") in (None, head.root)
             and (filters.get("tag") is None or filters["tag"] in head.tags)

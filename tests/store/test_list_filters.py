@@ -1,0 +1,141 @@
+"""Filters of lists over one store: the same procedures, in the same order, whichever indexes they are read from."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from actorproc.core.state.phases import is_interrupted, is_waiting_for_locks, phase_of
+from actorproc.model.rows.records import ChildRecord, ProcedureRecord
+from actorproc.model.rows.writes import PutChild, PutProcedure
+from actorproc.model.states import TERMINAL, Phase, ProcedureState
+from actorproc.report.listing import ListFilter
+from actorproc.store.memory import MemoryStore
+from actorproc.store.rows.tables import Table
+
+STATES = [state for state in ProcedureState if state is not ProcedureState.INITIALIZING]
+COUNT = 700
+
+
+def _head(chance: random.Random, number: int) -> ProcedureRecord:
+    root = f"p{number - number % 10}" if number % 10 and number > 10 else f"p{number}"
+    state = chance.choice(STATES)
+    rolling = chance.random() < 0.2
+    return ProcedureRecord(
+        id=f"p{number}",
+        type_name=chance.choice(["a", "b"]),
+        version=1,
+        root=root,
+        parent=None if root == f"p{number}" else root,
+        seq=number,
+        state=state,
+        rolling=rolling,
+        failing=rolling and state not in TERMINAL,
+        undoing=3 if rolling and chance.random() < 0.3 else 0,
+        event="go" if state is ProcedureState.WAITING and chance.random() < 0.5 else None,
+        paused="stop" if chance.random() < 0.1 else None,
+        parked="gone" if chance.random() < 0.1 else None,
+        errors=chance.choice([0, 0, 2]) if state is not ProcedureState.SUCCESS else 0,
+        tags=("blue",) if number % 3 else (),
+    )
+
+
+@pytest.fixture(scope="module")
+def crowd() -> tuple[MemoryStore, list[ProcedureRecord]]:
+    chance = random.Random(7)
+    heads = [_head(chance, number) for number in range(1, COUNT)]
+    # What is undone of finished members is part of a tree in which something fails.
+    failing = {head.root for head in heads if head.failing}
+    for head in heads:
+        if head.state in TERMINAL and head.root not in failing:
+            head.undoing = 0
+    store = MemoryStore()
+    store.commit([PutProcedure(head, None) for head in heads], store.own())
+    return store, heads
+
+
+def _phase(head: ProcedureRecord) -> Phase:
+    return phase_of(head, running=is_interrupted(head), waits_for_locks=is_waiting_for_locks(head))
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("after", [None, "p300"])
+@pytest.mark.parametrize("phases", [*([phase] for phase in Phase), [Phase.QUEUED, Phase.PARKED], [*Phase]], ids=str)
+def test_phases_are_found_wherever_they_are(crowd, phases, after, newest_first):
+    store, heads = crowd
+
+    wanted = ListFilter.of(phase=phases, after=after, newest_first=newest_first)
+    found = [head.id for head in wanted.heads(store) if _phase(head) in phases]
+
+    order = reversed(heads) if newest_first else heads
+    behind = [head for head in order if after is None or (head.seq < 300 if newest_first else head.seq > 300)]
+    assert found == [head.id for head in behind if _phase(head) in phases]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"state": ["RUNNABLE", "FAILED"]},
+        {"state": ["WAITING", "SUCCESS", "ROLLEDBACK"], "type_name": "a"},
+        {"state": ["WAITING", "RUNNABLE"], "tag": "blue"},
+        {"troubled": True},
+        {"state": ["RUNNABLE", "WAITING", "WAITING_TIMEOUT"], "roots_only": True, "limit": 20},
+    ],
+    ids=str,
+)
+def test_several_states_are_merged_in_order(crowd, fields, newest_first):
+    store, heads = crowd
+    wanted = ListFilter.of(newest_first=newest_first, **fields)
+
+    found = [head.id for head in wanted.heads(store)]
+
+    order = reversed(heads) if newest_first else heads
+    assert found == [head.id for head in order if wanted.matches(head)]
+
+
+class Counting:
+    """A store that counts the heads that are read."""
+
+    def __init__(self, store: MemoryStore, patch: pytest.MonkeyPatch) -> None:
+        self.read = 0
+        rows = store._rows
+        get = rows.get
+
+        def counted(table: Table, key: bytes) -> bytes | None:
+            self.read += table is Table.PROCEDURES
+            return get(table, key)
+
+        patch.setattr(rows, "get", counted)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"state": ["RUNNABLE", "WAITING"]},
+        {"phase": ["waiting", "suspended"]},
+        {"phase": "locked-out"},
+        {"phase": "parked"},
+        {"phase": "rolling-back"},
+        {"troubled": True},
+        {"parent": "p1", "state": ["RUNNABLE", "WAITING", "WAITING_TIMEOUT"]},
+    ],
+    ids=str,
+)
+def test_what_succeeded_is_not_read_to_find_what_has_not(fields, monkeypatch):
+    store = MemoryStore()
+    heads = [
+        ProcedureRecord(id=f"p{n}", type_name="T", version=1, root="p1", parent="p1" if n > 1 else None, seq=n)
+        for n in range(1, 2000)
+    ]
+    for head in heads[1:-3]:
+        head.state = ProcedureState.SUCCESS
+    heads[0].pending, heads[0].children = 3, len(heads) - 1
+    links = [PutChild(ChildRecord("p1", 1, n, head.id)) for n, head in enumerate(heads[1:])]
+    store.commit([*(PutProcedure(head, None) for head in heads), *links], store.own())
+    counting = Counting(store, monkeypatch)
+
+    list(ListFilter.of(**fields).heads(store))
+
+    assert counting.read < 20
