@@ -33,6 +33,7 @@ from actorproc.errors import (
 )
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.values.error_text import in_words
+from actorproc.report.info import ProcedureInfo
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
@@ -49,7 +50,7 @@ _INTO_THE_STOP = 0.01
 _RELOADS_WITHIN = 20.0
 """Seconds a reload may take; then it is given up half-way."""
 _LOOK = 0.05
-"""Seconds between two looks at the clock."""
+"""Seconds between two looks at the clock, or at what has not ended."""
 _PAUSE = 0.02
 """Seconds before a refused request is made again."""
 
@@ -246,9 +247,14 @@ def _live(
     for root in sorted(_known(journal)):
         if " " not in root:
             _see_the_end(manager, journal, root, deadline)
-    for info in manager.list():
-        if info.finished_at is None:
-            journal.note("stalled", procedure=info.id, text=f"{info.phase}: {info.reason}")
+    while (left := _unfinished(manager)) and time.monotonic() < deadline:
+        time.sleep(_LOOK)  # children that outlive their root may still be undone
+    for info in left:
+        journal.note("stalled", procedure=info.id, text=f"{info.phase}: {info.reason}")
+
+
+def _unfinished(manager: ProcedureManager) -> list[ProcedureInfo]:
+    return [info for info in manager.list() if info.finished_at is None]
 
 
 def _see_the_end(manager: ProcedureManager, journal: EpisodeJournal, id: str, deadline: float) -> None:
