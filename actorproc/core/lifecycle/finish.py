@@ -11,6 +11,7 @@ from actorproc.core.scheduler.pick import keep_nothing, leave_limits
 from actorproc.core.scheduler.schedule import go_on, wake
 from actorproc.core.state import head, signal_ids
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.rollback_record import write_rollback
 from actorproc.core.state.skipped_undo import has_own
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
@@ -131,22 +132,7 @@ def _note_left_open(state: EngineState, tree: Tree, record: ProcedureRecord) -> 
 
 def close_unsuccessfully(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     """Write the closing ``.rollback`` record with the error, then end."""
-    record.state_at = record.state_at or record.records
-    record.records += 1
-    outcome = "rolledback" if trigger is Trigger.UNDONE else "failed"
-    state.write(
-        PutStep(
-            StepRecord(
-                procedure=record.id,
-                number=record.records,
-                kind=StepKind.ROLLBACK,
-                at=state.now,
-                version=record.version,
-                outcome=outcome,
-                error=record.error,
-            )
-        )
-    )
+    write_rollback(state, record, "rolledback" if trigger is Trigger.UNDONE else "failed", error=record.error)
     end(state, record, trigger)
 
 

@@ -12,10 +12,10 @@ from actorproc.core.rollback.failure_scope import drop_unit, give_up
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.rollback_record import write_rollback
 from actorproc.core.state.skipped_undo import skip
 from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Outcome
-from actorproc.model.rows.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
-from actorproc.model.rows.writes import PutStep
+from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
 
 __all__ = ["after_rollback", "on_rollback_error"]
 
@@ -25,30 +25,22 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
     tree = state.tree_of(record)
     if isinstance(outcome, Finished | Advanced):
         unit = tree.units[record.undoing]
-        record.records += 1
-        record.state_at = 0
         record.undone += 1
         _note_reverted(state, tree.scope_of(record.id))
-        state.write(
-            PutStep(
-                StepRecord(
-                    procedure=record.id,
-                    number=record.records,
-                    kind=StepKind.ROLLBACK,
-                    at=state.now,
-                    state=outcome.state,
-                    codec=outcome.codec or state.types[record.type_name].codec,
-                    version=outcome.version or state.types[record.type_name].version,
-                    outcome="undone" if isinstance(outcome, Finished) else "undoing",
-                    label=unit.label,
-                    attempts=record.attempt,
-                    slot=item.token.worker.slot,
-                    incarnation=item.token.worker.incarnation,
-                    elapsed=outcome.elapsed,
-                    pid=item.pid,
-                    crash=_death_on_the_way(record),
-                )
-            )
+        write_rollback(
+            state,
+            record,
+            "undone" if isinstance(outcome, Finished) else "undoing",
+            state=outcome.state,
+            codec=outcome.codec or state.types[record.type_name].codec,
+            version=outcome.version or state.types[record.type_name].version,
+            label=unit.label,
+            attempts=record.attempt,
+            slot=item.token.worker.slot,
+            incarnation=item.token.worker.incarnation,
+            elapsed=outcome.elapsed,
+            pid=item.pid,
+            crash=_death_on_the_way(record),
         )
         head.begin_undo_step(record)
         state.touch(record)

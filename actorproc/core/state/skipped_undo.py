@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
-from actorproc.model.rows.records import ErrorInfo, Leftover, ProcedureRecord, StepKind, StepRecord, UndoRecord
-from actorproc.model.rows.writes import PutStep
+from actorproc.core.state.rollback_record import write_rollback
+from actorproc.model.rows.records import ErrorInfo, Leftover, ProcedureRecord, UndoRecord
 
 __all__ = ["MAX_LEFTOVERS", "has_own", "list_no_rollback", "skip"]
 
@@ -19,23 +19,7 @@ _LONGEST_REASON = 300
 
 def skip(state: EngineState, record: ProcedureRecord, unit: UndoRecord, error: ErrorInfo, top: ProcedureRecord) -> None:
     """Record that an undo gave up and that the rollback goes on without it, from the state there is."""
-    record.state_at = record.state_at or record.records
-    record.records += 1
-    state.write(
-        PutStep(
-            StepRecord(
-                procedure=record.id,
-                number=record.records,
-                kind=StepKind.ROLLBACK,
-                at=state.now,
-                version=record.version,
-                outcome="skipped",
-                label=unit.label,
-                attempts=record.attempt,
-                error=error,
-            )
-        )
-    )
+    write_rollback(state, record, "skipped", label=unit.label, attempts=record.attempt, error=error)
     head.begin_undo_step(record)
     reason = f"{error.type_name}: {error.message}"[:_LONGEST_REASON]
     _add(state, record, top, Leftover(record.id, unit.label, reason))
