@@ -154,7 +154,7 @@ class EngineTree(Gateway):
                     store_port=self._store_port,
                     pool=self.pool,
                     replies=self._replies,
-                    recent_ends=self._recent_ends,
+                    newest=self._newest,
                     callback_thread=self._callback_thread,
                     snapshot=snapshot,
                     definitions=registered,

@@ -45,7 +45,7 @@ from actorproc.engine.messages import (
     Unsubscribe,
     WatchEnds,
 )
-from actorproc.engine.pipeline.result_cache import ResultCache
+from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.inbox import CombiningInbox
 from actorproc.engine.runtime.subscription import Subscription
@@ -74,7 +74,7 @@ class Gateway:
         self._manager: pykka.ActorRef[ManagerActor] | None = None
         self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
         self._replies = ReplyRouter()
-        self._recent_ends = ResultCache()
+        self._newest = CommitCache()
         self._is_succeeded = False
         """Another engine goes on with this store: those who wait for ends wait on."""
         self._left_waiting: list[OpenWait] = []
@@ -126,7 +126,7 @@ class Gateway:
 
     def recent_end(self, id: str) -> Ending | None:
         """End of a procedure, when it ended a moment ago; None says nothing."""
-        return self._recent_ends.get(id)
+        return self._newest.end(id)
 
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""

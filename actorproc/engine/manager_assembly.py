@@ -105,7 +105,7 @@ class AssembledManager:
             types=self.types,
             replies=parts.replies,
             keep_promise=self._keep_promise,
-            recent_ends=parts.recent_ends,
+            newest=parts.newest,
             clock=parts.clock,
         )
         self.pipeline = CommitPipeline(

@@ -8,7 +8,7 @@ import msgspec
 
 from actorproc.config import Config
 from actorproc.engine.messages import AddSlot, Gone, RetireSlot
-from actorproc.engine.pipeline.result_cache import ResultCache
+from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
@@ -36,7 +36,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     store_port: StorePort
     pool: WorkerPool
     replies: ReplyRouter
-    recent_ends: ResultCache
+    newest: CommitCache
     callback_thread: CallbackThread
     snapshot: RecoverySnapshot
     definitions: Sequence[Definition]

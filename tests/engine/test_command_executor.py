@@ -10,8 +10,8 @@ import pytest
 from actorproc.engine.messages import Ending
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.command_executor import CommandExecutor
+from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.pipeline.in_flight import InFlightTable
-from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
@@ -20,6 +20,7 @@ from actorproc.model.messages.commands import Reply, Resolve, TakeBack
 from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
 from actorproc.workers.protocol.frames import FrameError, TakeBackSteps
+from tests.kit.clocks import HandClock
 
 WORKER = WorkerId(0, 1)
 
@@ -38,8 +39,14 @@ class ShortMessages:
 
 
 def dispatcher_of(**given: Any) -> CommandExecutor:
-    names = ("pool", "store", "clock", "keep_promise", "hire", "worker_table")
-    own = {"replies": ReplyRouter(), "in_flight": InFlightTable(), "types": TypeTable(), "recent_ends": ResultCache()}
+    names = ("pool", "store", "keep_promise", "hire", "worker_table")
+    own = {
+        "replies": ReplyRouter(),
+        "in_flight": InFlightTable(),
+        "types": TypeTable(),
+        "newest": CommitCache(),
+        "clock": HandClock(),
+    }
     parts: dict[str, Any] = dict.fromkeys(names) | own | given
     return CommandExecutor(**parts)
 

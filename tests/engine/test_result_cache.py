@@ -8,7 +8,7 @@ import pytest
 
 from actorproc import Procedure, ProcedureManager, Status
 from actorproc.engine.messages import Ending
-from actorproc.engine.pipeline.result_cache import ResultCache
+from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.errors import ProcedureFailed, UnknownProcedure
 from actorproc.model.rows.records import ProcedureRecord, RemovalRecord
 from actorproc.model.rows.writes import DeleteProcedure, PutRemoval
@@ -22,14 +22,14 @@ def end(procedure, *, output=b"\x01", state=ProcedureState.SUCCESS, parent=None)
 
 
 def test_the_newest_ends_are_kept():
-    ends = ResultCache(most=2)
+    ends = CommitCache(most_ends=2)
 
     for name in "abc":
-        ends.note(end(name))
+        ends.note_end(end(name))
 
-    assert [ends.get(name) for name in "abc"] == [None, end("b"), end("c")]
+    assert [ends.end(name) for name in "abc"] == [None, end("b"), end("c")]
     ends.forget()
-    assert ends.get("c") is None
+    assert ends.end("c") is None
 
 
 @pytest.mark.parametrize(
@@ -43,31 +43,31 @@ def test_the_newest_ends_are_kept():
     ids=["large", "of a child", "may be retried", "may be retried as well"],
 )
 def test_only_ends_that_are_small_and_stay_as_they_are(other):
-    ends = ResultCache()
+    ends = CommitCache()
 
-    ends.note(other)
+    ends.note_end(other)
 
-    assert ends.get("p") is None
+    assert ends.end("p") is None
 
 
 @pytest.mark.parametrize(
     "removal", [DeleteProcedure(end("p").record), PutRemoval(RemovalRecord("p", 1.0))], ids=["at once", "in parts"]
 )
 def test_what_is_removed_has_not_ended(removal):
-    ends = ResultCache()
-    ends.note(end("p"))
-    ends.note(end("other"))
+    ends = CommitCache()
+    ends.note_end(end("p"))
+    ends.note_end(end("other"))
 
-    ends.forget_removed([removal])
-    assert ends.get("p") is None
-    assert ends.get("other") is not None
+    ends.committed([removal], 0.0)
+    assert ends.end("p") is None
+    assert ends.end("other") is not None
 
-    ends.note(end("p"))  # by the same commit
-    assert ends.get("p") is None
+    ends.note_end(end("p"))  # by the same commit
+    assert ends.end("p") is None
 
-    ends.forget_removed([])
-    ends.note(end("p"))  # by a later one: it is another procedure
-    assert ends.get("p") is not None
+    ends.committed([], 0.0)
+    ends.note_end(end("p"))  # by a later one: it is another procedure
+    assert ends.end("p") is not None
 
 
 # ---------------------------------------------------------------------- in a manager

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from actorproc import Procedure, ProcedureManager, Status
-from actorproc.engine.pipeline.state_cache import StateCache
+from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.rows.writes import DeleteProcedure, PutStep
 from actorproc.model.states import ProcedureState
-from tests.kit.clocks import HandClock
 
 
 def put(procedure, number=1, state=b"state"):
@@ -20,74 +19,71 @@ def delete(procedure):
 
 
 def test_a_first_state_is_given_away_once():
-    states = StateCache(HandClock())
+    states = CommitCache()
     write = put("a")
-    states.note([write, put("b", 2)])
+    states.committed([write, put("b", 2)], 0.0)
 
-    assert states.take("a", 2) is None
-    assert states.take("a", 1) is write.record
-    assert states.take("a", 1) is None
-    assert states.take("b", 2) is None
+    assert states.take_state("a", 2) is None
+    assert states.take_state("a", 1) is write.record
+    assert states.take_state("a", 1) is None
+    assert states.take_state("b", 2) is None
 
 
 def test_a_first_record_that_was_emptied_at_its_end_is_not_kept():
-    states = StateCache(HandClock())
+    states = CommitCache()
 
-    states.note([put("a", state=b"")])
+    states.committed([put("a", state=b"")], 0.0)
 
-    assert states.take("a", 1) is None
+    assert states.take_state("a", 1) is None
 
 
 def test_whoever_gets_the_id_of_a_deleted_procedure_gets_its_own_state():
-    states = StateCache(HandClock())
+    states = CommitCache()
 
-    states.note([put("a", state=b"of the first one"), delete("a")])
-    assert states.take("a", 1) is None
+    states.committed([put("a", state=b"of the first one"), delete("a")], 0.0)
+    assert states.take_state("a", 1) is None
 
-    states.note([put("a", state=b"of the first one"), delete("a"), put("a", state=b"of the second one")])
-    taken = states.take("a", 1)
+    states.committed([put("a", state=b"of the first one"), delete("a"), put("a", state=b"of the second one")], 0.0)
+    taken = states.take_state("a", 1)
     assert taken is not None
     assert taken.state == b"of the second one"
 
 
 def test_so_many_are_kept_and_those_that_came_first():
-    clock = HandClock()
-    states = StateCache(clock, most=2, most_bytes=1000)
+    states = CommitCache(most=2, most_bytes=1000)
 
-    states.note([put("a"), put("b"), put("c")])
+    states.committed([put("a"), put("b"), put("c")], 0.0)
 
-    assert [name for name in "abc" if states.take(name, 1)] == ["a", "b"]
+    assert [name for name in "abc" if states.take_state(name, 1)] == ["a", "b"]
 
 
 def test_so_many_bytes_are_kept():
-    states = StateCache(HandClock(), most=10, most_bytes=10)
+    states = CommitCache(most=10, most_bytes=10)
 
-    states.note([put("large", state=b"x" * 11), put("a", state=b"x" * 6), put("b", state=b"x" * 6)])
-    assert [name for name in ("large", "a", "b") if states.take(name, 1)] == ["a"]
+    states.committed([put("large", state=b"x" * 11), put("a", state=b"x" * 6), put("b", state=b"x" * 6)], 0.0)
+    assert [name for name in ("large", "a", "b") if states.take_state(name, 1)] == ["a"]
 
-    states.note([put("c", state=b"x" * 6)])
-    assert states.take("c", 1) is not None
+    states.committed([put("c", state=b"x" * 6)], 0.0)
+    assert states.take_state("c", 1) is not None
 
 
 def test_who_has_waited_for_long_makes_room():
-    clock = HandClock()
-    states = StateCache(clock, most=2, most_bytes=1000)
-    states.note([put("asleep")])
-    clock.now = 60.0
-    states.note([put("a"), put("b"), put("c")])
+    states = CommitCache(most=2, most_bytes=1000)
+    states.committed([put("asleep")], 0.0)
+    states.committed([put("a"), put("b"), put("c")], 60.0)
 
-    assert [name for name in ("asleep", "a", "b", "c") if states.take(name, 1)] == ["a", "b"]
+    assert [name for name in ("asleep", "a", "b", "c") if states.take_state(name, 1)] == ["a", "b"]
 
 
 def test_after_the_store_was_opened_again_states_are_read_from_it():
-    states = StateCache(HandClock(), most=2, most_bytes=10)
-    states.note([put("a", state=b"x" * 8)])
+    states = CommitCache(most=2, most_bytes=10)
+    states.committed([put("a", state=b"x" * 8)], 0.0)
 
     states.forget()
 
-    assert states.take("a", 1) is None
-    states.note([put("b", state=b"x" * 8)])
-    assert states.take("b", 1) is not None
+    assert states.take_state("a", 1) is None
+    states.committed([put("b", state=b"x" * 8)], 0.0)
+    assert states.take_state("b", 1) is not None
 
 
 class Named(Procedure):
@@ -108,7 +104,7 @@ def test_an_id_that_is_used_again_runs_what_was_submitted_last(tmp_path):
 
 
 def test_procedures_beyond_those_that_are_kept_run_from_the_store(tmp_path, monkeypatch):
-    monkeypatch.setattr(StateCache.__init__, "__kwdefaults__", {"most": 3, "most_bytes": 1000})
+    monkeypatch.setattr(CommitCache.__init__, "__kwdefaults__", {"most": 3, "most_bytes": 1000, "most_ends": 0})
     with ProcedureManager(tmp_path / "state", workers=1, procedures=[Named]) as manager:
         handles = manager.submit_many([Named(number) for number in range(300)])
 

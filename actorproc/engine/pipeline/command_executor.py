@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from actorproc.engine.messages import AddSlot, Ending, RetireSlot
 from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
-from actorproc.engine.pipeline.result_cache import ResultCache
-from actorproc.engine.pipeline.state_cache import StateCache
 from actorproc.engine.reply_router import Promise, ReplyRouter
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.type_table import TypeTable
@@ -70,7 +69,7 @@ class CommandExecutor:
         in_flight: InFlightTable,
         types: TypeTable,
         replies: ReplyRouter,
-        recent_ends: ResultCache,
+        newest: CommitCache,
         clock: Clock,
         keep_promise: Callable[[Sequence[str], Promise], None],
         hire: Callable[[str], None],
@@ -89,8 +88,7 @@ class CommandExecutor:
         self._clock = clock
         self.hands_out = True
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
-        self._first_states = StateCache(clock)
-        self._recent_ends = recent_ends
+        self._newest = newest
         self._outbox: dict[WorkerId, list[ToWorker]] = {}
         self._bytes = 0
         self._events: list[Event] = []
@@ -118,9 +116,7 @@ class CommandExecutor:
         self._events = []
         told: list[Command] = []
         verbs = self._verbs
-        if not batch.is_routine:
-            self._first_states.note(batch.writes)
-        self._recent_ends.forget_removed(() if batch.is_routine else batch.writes)
+        self._newest.committed(() if batch.is_routine else batch.writes, self._clock.monotonic())
         for command in batch.commands:
             kind = type(command)
             if kind is Reply or kind is Resolve:
@@ -134,8 +130,7 @@ class CommandExecutor:
 
     def forget(self) -> None:
         """The store was opened again: states and ends are read from it."""
-        self._first_states.forget()
-        self._recent_ends.forget()
+        self._newest.forget()
 
     def post(self, worker: WorkerId, message: ToWorker) -> None:
         """Send one message now; one that is too long for the channel is refused in the step's name."""
@@ -229,7 +224,7 @@ class CommandExecutor:
             return
         closing = batch.step(command.id, write.record.records)
         if closing is not None:
-            self._recent_ends.note(Ending.of(write.record, closing))
+            self._newest.note_end(Ending.of(write.record, closing))
 
     def _answer_worker(self, command: AnswerWorker, _batch: CommitBatch) -> None:
         self._put(command.token.worker, StepAnswer(command.request))
@@ -319,7 +314,7 @@ class CommandExecutor:
     def _read_state(self, command: RunStep, batch: CommitBatch | None) -> StepRecord | None:
         """The record a cold step starts from; None when it is lost, then the procedure is parked for it."""
         procedure = command.token.procedure
-        record = self._first_states.take(procedure, command.record)
+        record = self._newest.take_state(procedure, command.record)
         if record is None and batch is not None:
             record = batch.step(procedure, command.record)
         if record is not None:

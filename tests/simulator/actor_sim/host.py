@@ -10,8 +10,8 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.manager_parts import ManagerParts
 from actorproc.engine.messages import Begin, Booted, LaunchAll, OpenGate, RegisterType, SlotParked, Succeeded
+from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
-from actorproc.engine.pipeline.result_cache import ResultCache
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
@@ -84,7 +84,7 @@ class SimulatedHost:
             store_port=self.disk,
             pool=self.pool,
             replies=self.replies,
-            recent_ends=ResultCache(),
+            newest=CommitCache(),
             callback_thread=_NoCallbackThread(),
             snapshot=snapshot,
             definitions=registered,
