@@ -22,7 +22,8 @@ from actorproc.model.rows.records import ErrorInfo, NewProcedure, ProcedureRecor
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import ProcedureState
-from actorproc.testing.histories.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image
+from tests.simulator.core_sim.restored import compare_with_restored
 
 __all__ = ["CoreHarness", "boom", "difference", "heads_of", "image_of", "later", "restarted"]
 

@@ -25,8 +25,9 @@ from actorproc.model.policies import LockKey
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import ProcedureState
-from actorproc.testing.histories.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image
 from tests.core.harness import CoreHarness, boom, difference, image_of
+from tests.simulator.core_sim.restored import compare_with_restored
 
 FAILED = ProcedureState.FAILED
 SUCCESS = ProcedureState.SUCCESS

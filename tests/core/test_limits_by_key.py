@@ -19,8 +19,9 @@ from actorproc.model.rows.records import Admitted, NewProcedure, StartRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutStart
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.testing.histories.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image
 from tests.core.harness import CoreHarness, boom
+from tests.simulator.core_sim.restored import compare_with_restored
 
 DONE = Finished(state=b"", elapsed=1.0)
 

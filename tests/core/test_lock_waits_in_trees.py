@@ -24,8 +24,9 @@ from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutLock
 from actorproc.model.states import ProcedureState
-from actorproc.testing.histories.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image
 from tests.core.harness import CoreHarness, boom, difference, heads_of, restarted
+from tests.simulator.core_sim.restored import compare_with_restored
 
 LOCK = LockKey.write("k")
 DONE = Finished(state=b"")

@@ -19,8 +19,9 @@ from actorproc.model.messages.outcomes import Advanced, Finished, Waited
 from actorproc.model.policies import LockKey
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import ProcedureState
-from actorproc.testing.histories.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image
 from tests.core.harness import CoreHarness
+from tests.simulator.core_sim.restored import compare_with_restored
 
 TRAITS = {"rollback_supported": True, "asks_abort": True}
 

@@ -33,7 +33,8 @@ from actorproc.model.rows.writes import (
     Write,
 )
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.testing.histories.evidence import Entry, StoreDump
+from actorproc.testing.histories.evidence import StoreDump
+from tests.simulator.rules.judge import Entry
 
 __all__ = ["CHANGES", "Change", "Left"]
 

@@ -11,7 +11,7 @@ from actorproc.model.rows.cold_trees import due_key, named_by, time_of
 from actorproc.model.rows.records import Admitted
 from actorproc.model.states import ProcedureState
 from actorproc.store.memory import MemoryStore
-from actorproc.testing.histories.image import compare_loads
+from tests.simulator.core_sim.restored import compare_loads
 
 ASLEEP = ProcedureState.WAITING_TIMEOUT
 WAITING = ProcedureState.WAITING

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from actorproc.model.messages.events import Submitted
-from actorproc.testing.histories.evidence import Entry
+from tests.simulator.rules.judge import Entry
 
 __all__ = ["ActorGoal", "goals_in"]
 

@@ -13,9 +13,10 @@ from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.model.ids import StepToken
 from actorproc.model.states import TERMINAL
 from actorproc.store.base import ProcedureStore
-from actorproc.testing.histories.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image
 from actorproc.workers.protocol.frames import Ended, FromWorker, NeedState, Returned, Run
 from tests.simulator.actor_sim.workers import SimulatedWorker, is_threaded
+from tests.simulator.core_sim.restored import compare_with_restored
 
 __all__ = [
     "AIMED",

@@ -53,10 +53,11 @@ from actorproc.model.policies import TypeMeta
 from actorproc.model.rows.cold_trees import is_alone
 from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.rows.writes import DeleteProcedure, Write
-from actorproc.testing.histories.image import Image, compare_loads, compare_with_restored
+from actorproc.testing.histories.image import Image
 from tests.simulator.core_sim.fake_reload import FakeReload
 from tests.simulator.core_sim.fake_workers import FakeWorkers
 from tests.simulator.core_sim.faults import FaultKind
+from tests.simulator.core_sim.restored import compare_loads, compare_with_restored
 from tests.simulator.core_sim.world import HostCrash, World, ending_of
 from tests.simulator.generators.features import changed_meta
 from tests.simulator.generators.requests import Call, described

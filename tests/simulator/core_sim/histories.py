@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from actorproc.testing.histories.evidence import Entry, Violation
+from actorproc.testing.histories.evidence import Violation
 from tests.simulator.core_sim.faults import FaultKind
+from tests.simulator.rules.judge import Entry
 
 __all__ = ["MIN_FAULTS", "Campaign", "History", "rarely_collected"]
 

@@ -30,8 +30,8 @@ from actorproc.model.messages.events import (
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import IdReuse, NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.testing.histories.evidence import Entry
 from tests.simulator.generators.scripts import ClientAction, Scenario
+from tests.simulator.rules.judge import Entry
 
 __all__ = ["FIRST_RESTARTS", "Call", "Operator", "Resubmits", "call_of", "described"]
 

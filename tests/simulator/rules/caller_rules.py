@@ -9,7 +9,8 @@ from actorproc.model.ids import event_target, name_of_event
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import EventRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.testing.histories.evidence import Facts, Judge, StoreDump, Violation
+from actorproc.testing.histories.evidence import StoreDump, Violation
+from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["CallerRules"]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.rows.records import ProcedureRecord
-from actorproc.testing.histories.evidence import Facts, Judge, Violation
+from actorproc.testing.histories.evidence import Violation
+from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["CancelRules"]
 

@@ -8,7 +8,8 @@ from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.outcomes import Failed, Refused
 from actorproc.model.rows.records import ProcedureRecord, StepRecord
 from actorproc.model.states import TERMINAL
-from actorproc.testing.histories.evidence import Facts, Judge, Violation
+from actorproc.testing.histories.evidence import Violation
+from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["ExecutionRules"]
 

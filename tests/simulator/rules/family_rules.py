@@ -7,7 +7,8 @@ from collections import Counter
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.rows.records import ChildRecord, ProcedureRecord, StepKind
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.testing.histories.evidence import Facts, Judge, StoreDump, Violation
+from actorproc.testing.histories.evidence import StoreDump, Violation
+from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["FamilyRules"]
 

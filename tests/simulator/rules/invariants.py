@@ -58,12 +58,13 @@ from actorproc.model.rows.writes import (
     TrimLog,
     Write,
 )
-from actorproc.testing.histories.evidence import Entry, Facts, Judge, StoreDump, Violation
+from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulator.rules.caller_rules import CallerRules
 from tests.simulator.rules.cancel_rules import CancelRules
 from tests.simulator.rules.deploy_rules import DeployRules
 from tests.simulator.rules.execution_rules import ExecutionRules
 from tests.simulator.rules.family_rules import FamilyRules
+from tests.simulator.rules.judge import Entry, Facts, Judge
 from tests.simulator.rules.lock_rules import LockRules
 from tests.simulator.rules.log_rules import LogRules
 from tests.simulator.rules.operator_rules import OperatorRules

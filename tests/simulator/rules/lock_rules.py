@@ -6,7 +6,8 @@ from actorproc.model.ids import Mode, StepToken
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.rows.records import LockRecord, PoisonRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.testing.histories.evidence import Facts, Judge, StoreDump, Violation
+from actorproc.testing.histories.evidence import StoreDump, Violation
+from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["LockRules"]
 

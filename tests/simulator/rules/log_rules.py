@@ -8,7 +8,8 @@ from actorproc.model.ids import StepToken
 from actorproc.model.rows.records import AttemptRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.rows.writes import TrimLog
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.testing.histories.evidence import Facts, Judge, StoreDump, Violation
+from actorproc.testing.histories.evidence import StoreDump, Violation
+from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["LogRules"]
 

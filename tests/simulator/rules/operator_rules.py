@@ -11,7 +11,8 @@ from actorproc.model.policies import Scheduling
 from actorproc.model.rows.cold_trees import is_alone
 from actorproc.model.rows.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord, StartRecord
 from actorproc.model.states import TERMINAL
-from actorproc.testing.histories.evidence import Facts, Judge, Violation
+from actorproc.testing.histories.evidence import Violation
+from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["OperatorRules"]
 

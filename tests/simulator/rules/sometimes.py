@@ -29,7 +29,7 @@ from actorproc.model.rows.writes import (
     PutSwitch,
 )
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.testing.histories.evidence import Entry
+from tests.simulator.rules.judge import Entry
 
 __all__ = ["Goal", "goals_in"]
 

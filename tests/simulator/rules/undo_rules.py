@@ -9,7 +9,8 @@ from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord, UndoRecord
 from actorproc.model.states import ProcedureState
-from actorproc.testing.histories.evidence import Facts, Judge, Violation
+from actorproc.testing.histories.evidence import Violation
+from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["UndoRules"]
 
