@@ -63,6 +63,10 @@ def _most(what: str, target: float, unit: str, read: Reading) -> Aim:
     return Aim(what, target, False, unit, read)
 
 
+def _restart_with(megabytes: int) -> Reading:
+    return lambda r: r["recovery"]["kill_to_restart_by_megabytes_s"][str(megabytes)]["p50"] * 1e3
+
+
 def _peer(name: str, in_flight: int) -> Reading:
     return lambda r: r["peers"]["peers"][name]["steps_per_s"][str(in_flight)]["ratio"]
 
@@ -164,10 +168,12 @@ AIMS = (
         "calls",
         _rate_of_best_pool,
     ),
-    _most("10 MB argument to pipe + synced write", 1.3, "x", lambda r: r["executor"]["large"]["ratio"]),
+    _most("10 MB argument to pipe + synced write", 2, "x", lambda r: r["executor"]["large"]["ratio"]),
     _most(
-        "worker killed, its step starts again, p50", 3, "ms", lambda r: r["recovery"]["kill_to_restart_s"]["p50"] * 1e3
+        "worker killed, its step starts again, p50", 5, "ms", lambda r: r["recovery"]["kill_to_restart_s"]["p50"] * 1e3
     ),
+    _most("the same with 100 MB more in the worker, p50", 20, "ms", _restart_with(100)),
+    _most("the same with 400 MB more in the worker, p50", 60, "ms", _restart_with(400)),
     _most(
         "worker killed, its step starts again, p99", 20, "ms", lambda r: r["recovery"]["kill_to_restart_s"]["p99"] * 1e3
     ),
