@@ -187,10 +187,19 @@ def _named(arguments: Sequence[str]) -> str | None:
             skip = True
         elif not argument.startswith("-"):
             name = _ALIASES.get(argument, argument)
-            return name if name in COMMANDS else None
+            return name if name in COMMANDS or name in _verbs_besides(name) else None
         elif argument in ("-h", "--help"):
             return None
     return None
+
+
+def _verbs_besides(name: str | None) -> list[str]:
+    """Verbs of the table without a module of their own; looked up only for a name that no command has, and for all."""
+    if name in COMMANDS:
+        return []
+    from actorproc.core.operator.verbs import VERBS
+
+    return [verb.name for verb in VERBS if verb.help and verb.name not in COMMANDS]
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -234,6 +243,11 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, (module, function) in COMMANDS.items():
         if only is None or name == only:
             getattr(importlib.import_module(f"actorproc.cli.{module}"), function)(commands)
+    for verb in _verbs_besides(only):
+        if only is None or verb == only:
+            from actorproc.cli.commands.operator import add_verb
+
+            add_verb(commands, verb)
     return parser
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.core.operator.verbs import VERBS
 from actorproc.engine.arguments import (
     check_workers,
     checked_event,
@@ -28,11 +29,9 @@ from actorproc.model.messages.events import (
     Acknowledged,
     DeleteRequested,
     Event,
-    PauseRequested,
     PoisonCleared,
     Published,
     Resized,
-    ResumeRequested,
     Signalled,
     SignalsWithdrawn,
     Submitted,
@@ -50,6 +49,8 @@ MOST_CHANGES = 100_000
 _MOST_WORKERS = 4096
 _LARGEST = 2**53
 _REASON = 1024
+_FOR_ALL = frozenset(verb.event for verb in VERBS if verb.is_for_all)
+"""Requests that are for the whole manager without an id."""
 
 
 def checked_request(event: Event, max_state: int) -> Event:
@@ -70,14 +71,14 @@ def checked_request(event: Event, max_state: int) -> Event:
             LockKey.write(event.path)
         case Resized():
             _check_size(event)
-        case PauseRequested(id=None) | ResumeRequested(id=None):
-            pass  # the whole manager
         case Acknowledged():
             event = msgspec.structs.replace(event, id=check_id(event.id), head=None)
         case DeleteRequested():
             event = msgspec.structs.replace(event, id=check_id(event.id), tree=None)
         case _:
-            check_id(getattr(event, "id", None))
+            id_ = getattr(event, "id", None)
+            if id_ is not None or type(event) not in _FOR_ALL:
+                check_id(id_)
     reason = getattr(event, "reason", None)
     if reason is not None:
         checked_text(reason, "reason", _REASON)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import msgspec
 
 from actorproc.core.locks.request import LockWaiter
+from actorproc.core.operator.verbs import VERBS
 from actorproc.engine.messages import Described, ManagerMetrics, ManagerStatus, SlotStatus
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages import events
@@ -57,7 +58,5 @@ REQUESTS: dict[str, type[events.Event]] = {
 }
 """The events that callers may send: those that are answered."""
 
-REPEATABLE = frozenset(
-    {"Submitted", "AbortRequested", "Signalled", "Published", "PauseRequested", "ResumeRequested", "Acknowledged"}
-)
+REPEATABLE = frozenset({"Submitted", *(verb.event.__name__ for verb in VERBS if verb.is_repeatable)})
 """Requests that may be sent again when it is not known whether the first was heard: twice is as good as once."""

@@ -17,6 +17,7 @@ from actorproc.core.lifecycle import signals
 from actorproc.core.locks.explain import why_waiting
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.operator import bypass
+from actorproc.core.operator.verbs import VERBS
 from actorproc.core.results.fast_end import end_straight
 from actorproc.core.results.fast_step import go_straight_on
 from actorproc.core.results.postponed_steps import why_put_off
@@ -32,15 +33,8 @@ from actorproc.errors import StoreDamaged
 from actorproc.model.ids import StepToken
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
-    AbortRequested,
-    BypassRequested,
     Event,
-    PauseRequested,
     Published,
-    ResumeRequested,
-    RetryRequested,
-    RollbackRequested,
-    Signalled,
     StepEnded,
     Submitted,
     Tick,
@@ -57,6 +51,9 @@ __all__ = ["Coordinator"]
 
 DEFAULT_QUOTAS = Quotas()
 DEFAULT_RETENTION = Retention()
+
+_LOADED = frozenset(verb.event for verb in VERBS if verb.loads)
+"""Requests that are decided on with their procedure in memory."""
 
 
 class Coordinator:
@@ -129,16 +126,13 @@ class Coordinator:
                 names = (new.id for new in event.procedures if not new.fresh)
             case StepEnded(outcome=Suspended(children=children)):
                 names = (new.id for new in children if not new.fresh)
-            case AbortRequested() | RetryRequested() | BypassRequested() | RollbackRequested() | Signalled():
-                names = (event.id,)
-            case PauseRequested() | ResumeRequested():
-                names = () if event.id is None else (event.id,)
             case Published():
                 names = signals.first_listener(state, event.name)
             case Tick():
                 names = state.timers.due(now)
             case _:
-                return ()
+                id_ = getattr(event, "id", None) if type(event) in _LOADED else None
+                names = () if id_ is None else (id_,)
         return tuple(name for name in names if self._is_missing(name))
 
     def _is_missing(self, id: str) -> bool:

@@ -6,33 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 from actorproc.core.lifecycle import removal, renewal, signals, step_record, submit
-from actorproc.core.lock_manager import acquire, poison
-from actorproc.core.operator import bypass, pause, retry
+from actorproc.core.lock_manager import acquire
+from actorproc.core.operator.verbs import VERBS
 from actorproc.core.results import abort, due_times, on_result, victims, worker_loss
 from actorproc.core.rollback import failure_scope
 from actorproc.core.scheduler import dedicated, reload, scaling, schedule
 from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
-    AbortRequested,
-    Acknowledged,
-    BypassRequested,
-    DeleteRequested,
     Event,
     NoteMade,
-    PauseRequested,
-    PoisonCleared,
-    Published,
     ReloadBegan,
     RemovalContinued,
     Resized,
     ResultsTaken,
-    ResumeRequested,
-    RetryRequested,
-    RollbackRequested,
-    Signalled,
     SignalsExpired,
-    SignalsWithdrawn,
     StepDelayed,
     StepEnded,
     StepReturned,
@@ -144,25 +132,14 @@ HANDLERS: dict[type[Event], Callable[[EngineState, Any], None]] = {
     WorkerLeaving: dedicated.on_leaving,
     WorkerLost: worker_loss.on_lost,
     TypeRegistered: _register,
-    AbortRequested: abort.request_abort,
-    RetryRequested: retry.request_retry,
-    RollbackRequested: retry.request_rollback,
-    BypassRequested: bypass.request_bypass,
-    PauseRequested: pause.request_pause,
-    ResumeRequested: pause.request_resume,
-    Signalled: signals.signal,
-    Published: signals.publish,
-    SignalsWithdrawn: signals.withdraw,
     SignalsExpired: signals.expire,
     NoteMade: step_record.note,
-    PoisonCleared: poison.clear,
-    Acknowledged: removal.acknowledge,
-    DeleteRequested: removal.delete,
     ResultsTaken: removal.take,
     TreesExpired: removal.expire,
     RemovalContinued: removal.continue_removal,
     Resized: scaling.resize,
     ReloadBegan: reload.begin,
     Tick: _tick,
+    **{verb.event: verb.handle for verb in VERBS},
 }
 """Handlers by type of event; a test compares it with the vocabulary."""

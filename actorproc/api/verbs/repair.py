@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.verbs.inspect import InspectVerbs
 from actorproc.engine.arguments import check_flag, checked_text
@@ -13,6 +15,9 @@ from actorproc.model.messages.events import (
     RetryRequested,
     RollbackRequested,
 )
+
+if TYPE_CHECKING:
+    from actorproc.core.operator.verbs import Verb
 
 __all__ = ["RepairVerbs", "checked_reason"]
 
@@ -30,6 +35,12 @@ class RepairVerbs(InspectVerbs):
     Each is durable when it returns, survives a crash, and is kept with its reason: see `audit`. All raise
     `ManagerStopped` when no manager runs.
     """
+
+    def _ask_for(self, verb: Verb, id: str, reason: str | None = None, **options: Any) -> bool:
+        """Ask for a verb of the table that has no method of its own."""
+        name, why = check_id(id), checked_reason(reason)
+        done: bool = self._running().request(lambda reply: verb.event(id=name, reply=reply, reason=why, **options))
+        return done
 
     def retry(self, id: str, reason: str | None = None) -> ProcedureHandle:
         """Open a new run of a root that ended ``FAILED``.

@@ -21,6 +21,7 @@ from actorproc.errors import UsageError
 
 if TYPE_CHECKING:
     from actorproc.cli.select.steering import Steering
+    from actorproc.core.operator.verbs import Verb
 
 __all__ = [
     "add_abort",
@@ -32,6 +33,7 @@ __all__ = [
     "add_resume",
     "add_retry",
     "add_rollback",
+    "add_verb",
 ]
 
 _Commands = Any
@@ -61,6 +63,28 @@ def _add(
 
     parser.set_defaults(run=run)
     return parser
+
+
+def add_verb(commands: _Commands, name: str) -> None:
+    """Add a verb of the table that has no function here; its flags are the options."""
+    from actorproc.core.operator.verbs import verb_named
+
+    verb = verb_named(name)
+    assert verb is not None, name
+    parser = _add(commands, name, partial(_ask_for, verb), roots=verb.is_for_roots, help=verb.help)
+    for flag in _flags_of(verb):
+        parser.add_argument(f"--{flag.replace('_', '-')}", action="store_true")
+
+
+def _flags_of(verb: Verb) -> list[str]:
+    from msgspec.structs import fields
+
+    return [field.name for field in fields(verb.event) if field.type is bool]
+
+
+def _ask_for(verb: Verb, options: argparse.Namespace, engine: Steering, name: str) -> str:
+    flags = {flag: getattr(options, flag) for flag in _flags_of(verb)}
+    return verb.done if engine._ask_for(verb, name, options.reason, **flags) else verb.refused
 
 
 def add_abort(commands: _Commands) -> None:
