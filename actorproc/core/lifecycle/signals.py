@@ -1,4 +1,4 @@
-"""Signals to procedures and events by name: delivered, kept until one waits, withdrawn, or removed for their age.
+"""Signals to procedures, and named events: delivered, kept until one waits, withdrawn, or removed for their age.
 
 A signal is for one procedure, which must exist, and stays as long as that one may take it. An event is published under
 a name for whichever procedure waits for it, now or later; one that no procedure takes is removed in the end.

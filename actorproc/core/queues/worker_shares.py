@@ -1,4 +1,4 @@
-"""Classes of work with their own share of the workers, and workers kept free for them (IoTDB's kinds of tasks).
+"""Worker quotas: shares that classes of work have of the workers, and workers kept free for them (as in IoTDB).
 
 A class uses a worker while one of its steps is in that worker's hands; with shares in force a worker holds steps of
 one class at a time. While another class that is below its own share wants a worker, a class gets none beyond its

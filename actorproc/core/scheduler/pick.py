@@ -1,4 +1,4 @@
-"""Choice of the next step: the run queue merged with those that wait for slots, under the shares of classes of work."""
+"""Pick-next: the run queue merged with steps that wait for slots, under the shares of classes of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From runnable to handed out: what a procedure still needs before a step, and who gets it."""
+"""From runnable to handed out: what a procedure still needs before a step, and which worker gets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdict on a worker's death: the steps that are charged for it, and the report that is kept."""
+"""Crash attribution, the verdict on a death: the steps that are charged for it, and the report that is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handling of workers' messages and deaths: the manager's dealings with the processes that run steps.
+"""Worker message handler, for messages and deaths: the manager's dealings with the processes that run steps.
 
 They are handled at once, or kept until the store can be written again.
 """

@@ -1,4 +1,4 @@
-"""Warm spare processes: kept ready, given a dead worker's place at once, and made to know the classes in use.
+"""Warm spares: kept ready, promoted into a dead worker's slot at once, and made to know the classes in use.
 
 A spare that only has booted would still have to import the modules of the procedures it gets, and that is what takes
 long. So it is told the classes that workers were given, the latest first, and loads them while it has nothing to do.

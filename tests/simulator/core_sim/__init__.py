@@ -1,1 +1,1 @@
-"""The simulation of the core: a fake shell and fake workers around real decisions."""
+"""Core simulation: a fake shell and fake workers around real decisions."""

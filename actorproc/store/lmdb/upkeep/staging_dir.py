@@ -1,4 +1,4 @@
-"""The hidden directory in which a backup is made, and what is left of backups that were killed.
+"""Staging directory, the hidden one in which a backup is made, and what is left of backups that were killed.
 
 A process that makes a backup holds the lock (flock) of its hidden directory, which the kernel releases when the process
 ends, however it ends. So one that can be locked is left over, and the next backup to the same place removes

@@ -1,4 +1,4 @@
-"""Cheap detection of changes of process-wide state by Python code, which else takes system calls to find.
+"""Dirty flag: cheap detection of changes of process-wide state by Python code, which else takes system calls.
 
 After every step all of that would have to be asked for, which takes as long as a small step. So the functions that
 change it tell when they were called. A module that can do the same in other ways is looked for by its name. Changes
