@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -203,7 +204,7 @@ def forked(ctx):
     """Exit codes of forked copies that get a signal, with the step's own handler and without."""
     codes = []
     for handler in (None, lambda *_: os._exit(9)):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, signal.SIGXCPU):
             before = signal.signal(number, handler) if handler is not None else None
             pid = os.fork()
             if pid == 0:
@@ -220,7 +221,27 @@ def forked(ctx):
 
 
 def test_a_forked_copy_has_the_handlers_of_a_python_program_or_the_steps_own(manager):
-    assert manager.run(forked(), timeout=60) == [7, -signal.SIGTERM, 9, 9]
+    assert manager.run(forked(), timeout=60) == [
+        *(7, -signal.SIGTERM, -signal.SIGUSR1, -signal.SIGALRM, -signal.SIGXCPU),
+        *(9, 9, 9, 9, 9),
+    ]
+
+
+@procedure(limits=Limits(crashes=1))
+def crashed_in_a_copy(ctx):
+    """A copy that crashes in native code, then the worker, killed."""
+    if (pid := os.fork()) == 0:
+        ctypes.string_at(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGSEGV
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_crash_of_a_forked_copy_is_not_in_the_report_of_its_worker(manager):
+    with pytest.raises(ProcedureFailed) as failed:
+        manager.run(crashed_in_a_copy(), timeout=60)
+
+    assert failed.value.cause.signal == "SIGKILL"
+    assert failed.value.cause.stack == ""
 
 
 @procedure

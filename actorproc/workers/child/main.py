@@ -31,6 +31,7 @@ from actorproc.workers.child.process_state.guard import (
     arm_lifeline,
     exit_with_traceback,
     out_of_the_way,
+    write_no_more_to,
     write_stacks_to,
 )
 from actorproc.workers.child.process_state.limits import Limiter
@@ -78,6 +79,8 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
         channel.leave_to_parent()
         with contextlib.suppress(OSError):  # a step may have closed it
             os.close(lifeline)
+        with contextlib.suppress(OSError):  # no /dev/null, or no room for one more descriptor
+            write_no_more_to(fault)
 
     guard.watch_forks(in_forked_copy)
     imports_only("a worker process", repeats=True).__enter__()

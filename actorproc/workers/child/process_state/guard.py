@@ -25,6 +25,7 @@ __all__ = [
     "die_with_group",
     "exit_with_traceback",
     "out_of_the_way",
+    "write_no_more_to",
     "write_stacks_to",
 ]
 
@@ -81,6 +82,13 @@ def write_stacks_to(fd: int) -> None:
     faulthandler.enable(fd, all_threads=True)
     faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, fd, all_threads=True)
+
+
+def write_no_more_to(fd: int) -> None:
+    """In a forked copy: a native crash of the copy is not one of the worker, whose report would show its stacks."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, fd, inheritable=False)
+    os.close(null)
 
 
 def _look_up(_number: int, _frame: FrameType | None) -> None:
@@ -196,11 +204,16 @@ class Guard:
         _set_mask(signal.SIG_SETMASK, self._masks.before)
 
     def _give_up_in_fork(self) -> None:
-        """Have SIGTERM and SIGINT do what they do in any Python program. Handlers that the step has set before stay."""
-        if signal.getsignal(signal.SIGTERM) == self._handler:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if signal.getsignal(signal.SIGINT) is _look_up:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        """Have signals do what they do in any Python program. Handlers that the step has set before stay."""
+        for number, ours, usual in (
+            (signal.SIGTERM, self._handler, signal.SIG_DFL),
+            (signal.SIGINT, _look_up, signal.default_int_handler),
+            (_NUDGE, _look_up, signal.SIG_DFL),
+        ):
+            if signal.getsignal(number) == ours:
+                signal.signal(number, usual)
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:  # as Python sees it, whatever faulthandler has set
+            faulthandler.unregister(signal.SIGUSR1)
         self.is_copy = True
 
     def leave_if_forked(self, error: str | None) -> None:
