@@ -23,6 +23,7 @@ SMALL = {
     "fan_out": ("--quick", "--children=2,5", "--total=5"),
     "bare": ("--quick", "--in-flight=1,4", "--total=40", "--tasks=8", "--calls=8"),
     "retention": ("--quick", "--procedures=40", "--seconds=1", "--retain=0.3", "--in-flight=4"),
+    "looking": ("--quick",),
     "long_lived": ("--quick", "--rounds=40"),
     "large_calls": ("--quick",),
     "recorded": ("--quick", "--in-flight=4", "--total=40", "--tasks=8", "--calls=8"),

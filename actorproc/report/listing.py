@@ -11,7 +11,7 @@ import msgspec
 
 from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.model.ids import check_id
-from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.records import CHILD_STATES, ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.store.base import RecordStore
 from actorproc.support.durations import moment
@@ -31,6 +31,8 @@ _STATES_OF: dict[Phase, frozenset[ProcedureState]] = {
     Phase.DONE: frozenset({ProcedureState.SUCCESS, ProcedureState.FAILED, ProcedureState.ROLLEDBACK}),
 }
 """States a phase can have, for those where it narrows the search."""
+_FEW = 256
+"""Children that are read and sorted rather than looked for among the members of the tree."""
 _LIVE = frozenset(ProcedureState) - TERMINAL
 _UNSUCCESSFUL = frozenset(ProcedureState) - {ProcedureState.SUCCESS}
 _LIVE_PHASES = frozenset(Phase) - {Phase.DONE}
@@ -99,9 +101,9 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
     def heads(self, store: RecordStore) -> Iterator[ProcedureRecord]:
         """Stored heads that match all but the phases, in order. Raises `UnknownProcedure` when `after` is unknown."""
         if self.parent is not None:
-            few = self._unfinished_children(store, self.parent)
-            if few is not None:
-                return few
+            children = self._unfinished_children(store, self.parent) or self._many_children(store, self.parent)
+            if children is not None:
+                return children
             return self._in_order(store, (_sound(store, link.child) for link in store.children(self.parent)))
         if self.id_prefix:
             return self._in_order(store, (_sound(store, name) for name in store.ids(self.id_prefix)))
@@ -140,6 +142,21 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
         # As many as the latch of the parent counts; when it starts more meanwhile, the next look has them.
         found = (head for head in store.scan(state=_LIVE, after=after, skip_damaged=True) if head.parent == parent)
         return (head for head in islice(found, head.pending) if self.matches(head))
+
+    def _many_children(self, store: RecordStore, parent: str) -> Iterator[ProcedureRecord] | None:
+        """Children in order, read from the index of the tree while they are asked for; None: they are few."""
+        head = _sound(store, parent)
+        if head is None or head.children <= _FEW:
+            return None
+        after = parent if self.after is None and not self.newest_first else self.after
+        members = store.scan(root=head.root, after=after, reverse=self.newest_first, skip_damaged=True)
+        # Those of earlier generations are being removed.
+        found: Iterator[ProcedureRecord] = (
+            child for child in members if child.parent == parent and child.seq >= head.renewed
+        )
+        if self.after is None:
+            found = islice(found, head.children)
+        return (child for child in found if self.matches(child))
 
     def _in_order(self, store: RecordStore, found: Iterable[ProcedureRecord | None]) -> Iterator[ProcedureRecord]:
         """The heads of a few procedures in submit order."""
@@ -189,6 +206,8 @@ def _live_and_undone(store: RecordStore) -> Iterator[ProcedureRecord]:
 
 def children_by_state(store: RecordStore, record: ProcedureRecord) -> dict[str, int]:
     """Number of a procedure's children by state; those whose heads cannot be read count as "damaged"."""
+    if record.child_states is not None:
+        return {str(state): count for state, count in zip(CHILD_STATES, record.child_states, strict=False) if count}
     if record.children == record.succeeded:
         return {"SUCCESS": record.succeeded} if record.children else {}
     counts: dict[str, int] = {}

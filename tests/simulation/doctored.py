@@ -162,6 +162,14 @@ def _a_record_is_left_out(left: Left) -> Left | None:
     return None
 
 
+def _children_are_miscounted(left: Left) -> Left | None:
+    for id, head in left.dump.heads.items():
+        if head.child_states:
+            counts = (head.child_states[0] + 1, *head.child_states[1:])
+            return _dumped(left, heads={**left.dump.heads, id: replace(head, child_states=counts)})
+    return None
+
+
 def _attempts_are_left_out(left: Left) -> Left | None:
     for place, _, write in _writes(left, PutAttempt):
         heads = [other.record for other in left.journal[place][2] if isinstance(other, PutProcedure)]
@@ -579,6 +587,7 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "a step starts with another state": (9, "starts with", _starts_with_another_state(warm=False)),
     "a worker goes on with another state": (9, "goes on warm", _starts_with_another_state(warm=True)),
     "a record is written twice": (4, "was written twice", _a_record_is_written_twice),
+    "children are miscounted": (12, "counts its children as", _children_are_miscounted),
     "attempts are left out": (25, "no attempt was recorded", _attempts_are_left_out),
     "stored attempts are others": (25, "the attempts stored of", _stored_attempts_are_others),
     "a record is left out": (4, "after the one before it", _a_record_is_left_out),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
+import msgspec
 import pytest
 
 from actorproc.core.state.phases import is_interrupted, is_waiting_for_locks, phase_of
 from actorproc.model.rows.records import ChildRecord, ProcedureRecord
 from actorproc.model.rows.writes import PutChild, PutProcedure
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
-from actorproc.report.listing import ListFilter
+from actorproc.report.listing import ListFilter, children_by_state
 from actorproc.store.memory import MemoryStore
 from actorproc.store.rows.tables import Table
 
@@ -139,3 +141,42 @@ def test_what_succeeded_is_not_read_to_find_what_has_not(fields, monkeypatch):
     list(ListFilter.of(**fields).heads(store))
 
     assert counting.read < 20
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_page_of_many_children_reads_a_page(newest_first, monkeypatch):
+    store = MemoryStore()
+    root = ProcedureRecord(id="p0", type_name="T", version=1, root="p0", parent=None, seq=1, children=3000)
+    heads = [
+        ProcedureRecord(id=f"p{n}", type_name="T", version=1, root="p0", parent="p0", seq=n + 1) for n in range(1, 3001)
+    ]
+    grandchild = ProcedureRecord(id="g", type_name="T", version=1, root="p0", parent="p7", seq=4000)
+    store.commit([PutProcedure(head, None) for head in (root, *heads, grandchild)], store.own())
+    counting = Counting(store, monkeypatch)
+    order = [head.id for head in (reversed(heads) if newest_first else heads)]
+
+    first = ListFilter.of(parent="p0", newest_first=newest_first).heads(store)
+    page = [head.id for head in itertools.islice(first, 50)]
+    second = ListFilter.of(parent="p0", after=page[-1], newest_first=newest_first).heads(store)
+
+    assert page == order[:50]
+    assert [head.id for head in itertools.islice(second, 50)] == order[50:100]
+    assert counting.read < 1200
+    assert [head.id for head in ListFilter.of(parent="p0", newest_first=newest_first).heads(store)] == order
+
+
+def test_children_are_counted_by_state_in_the_head_and_an_older_head_is_counted_from_its_links():
+    store = MemoryStore()
+    head = ProcedureRecord(id="p", type_name="T", version=1, root="p", parent=None, seq=1, children=2)
+    child = ProcedureRecord(
+        id="c", type_name="T", version=1, root="p", parent="p", seq=2, state=ProcedureState.ROLLEDBACK
+    )
+    other = ProcedureRecord(id="d", type_name="T", version=1, root="p", parent="p", seq=3)
+    links = [PutChild(ChildRecord("p", 1, 0, "c")), PutChild(ChildRecord("p", 1, 1, "d"))]
+    store.commit([*(PutProcedure(one, None) for one in (head, child, other)), *links], store.own())
+
+    counted = msgspec.structs.replace(head, child_states=(1, 0, 0, 0, 0, 1))
+
+    assert children_by_state(store, head) == children_by_state(MemoryStore(), counted)
+    assert children_by_state(MemoryStore(), counted) == {"RUNNABLE": 1, "ROLLEDBACK": 1}
+    assert children_by_state(store, msgspec.structs.replace(head, child_states=())) == {}

@@ -62,6 +62,7 @@ def begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outco
     if record.children:
         state.write(DeleteLinks(record.id))
         record.children = record.succeeded = record.failed = 0
+        record.child_states = None if record.child_states is None else ()
         record.seen = record.group = record.width = record.started = 0
         record.past = msgspec.structs.replace(record.past or Past(), renewed=state.next_seq)
         drop_stale(state, state.tree_of(record))

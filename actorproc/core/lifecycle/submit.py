@@ -240,6 +240,7 @@ def _blank(state: EngineState, type_name: str) -> ProcedureRecord:
         on_child_failure=meta.on_child_failure,
         undo_children=meta.undo_children,
         lock_scope=meta.lock_scope,
+        child_states=(),
     )
     return blank
 

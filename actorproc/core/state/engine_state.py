@@ -10,7 +10,7 @@ from actorproc.core.state.parts import EndedTrees, ManagerFlags, PendingDecision
 from actorproc.core.state.tree import Tree
 from actorproc.model.messages.commands import Decision
 from actorproc.model.policies import Scheduling, TypeMeta
-from actorproc.model.rows.records import AuditRecord, ProcedureRecord, copied
+from actorproc.model.rows.records import CHILD_STATES, AuditRecord, ProcedureRecord, copied
 from actorproc.model.rows.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch, Was
 from actorproc.model.states import TERMINAL, ProcedureState
 
@@ -19,6 +19,8 @@ __all__ = ["DEFAULT_SCHEDULING", "EngineState"]
 DEFAULT_SCHEDULING = Scheduling()
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _RUNNABLE = ProcedureState.RUNNABLE
+_CHILD_PLACE: dict[ProcedureState, int] = {state: place for place, state in enumerate(CHILD_STATES)}
+_NO_CHILDREN = (0,) * len(CHILD_STATES)
 _WAS_RUNNABLE = Was(_RUNNABLE, None, None)
 
 
@@ -119,6 +121,7 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
     def close(self) -> Decision:
         """The decision made since the last call."""
         writes, now = self.writes, self.now
+        self._count_children()
         for procedure, record in self._touched.items():
             record.updated_at = now
             if self.acknowledged and procedure in self.acknowledged and record.finished_at is None:  # it runs again
@@ -142,6 +145,24 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
         self.writes = []
         self.commands = []
         return decision
+
+    def _count_children(self) -> None:
+        """Keep the numbers of children by state in the heads of those whose children are in another state now."""
+        moved = [
+            (record, was)
+            for name, record in self._touched.items()
+            if record.parent is not None and ((was := self._stored.get(name)) is None or was.state is not record.state)
+        ]
+        for record, was in moved:
+            parent = self.procs.get(record.parent or "")
+            if parent is None or parent.child_states is None or record.seq < parent.renewed:
+                continue
+            counts = list(parent.child_states or _NO_CHILDREN)
+            if was is not None:
+                counts[_CHILD_PLACE[was.state]] -= 1
+            counts[_CHILD_PLACE[record.state]] += 1
+            parent.child_states = tuple(counts)
+            self.touch(parent)
 
     def _store_times(self, record: ProcedureRecord, was: Was | None) -> None:
         """Note the times that the store's index rows will have for a head."""

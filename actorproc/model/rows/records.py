@@ -27,6 +27,7 @@ from actorproc.model.states import ProcedureState
 
 __all__ = [
     "ATTEMPTS_KEPT",
+    "CHILD_STATES",
     "UNKNOWN_ROOT",
     "WITH_RUNNING",
     "WITH_SLOT",
@@ -56,6 +57,10 @@ __all__ = [
     "Wait",
     "copied",
 ]
+
+
+CHILD_STATES = tuple(state for state in ProcedureState if state is not ProcedureState.INITIALIZING)
+"""States by which the children of a procedure are counted in its head."""
 
 
 class StartRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -264,6 +269,9 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """Name of the step `step`; None: steps of its class have numbers only, or an earlier version wrote the head."""
     undo_name: str | None = None
     """Label of the undo unit `undoing`; "" is the whole procedure. It stays until the next undo begins."""
+    child_states: tuple[int, ...] | None = None
+    """Number of its children by state, in the order of `CHILD_STATES`; (): it has had none. None: they are not counted,
+    as an earlier version wrote the head."""
 
     @property
     def current_name(self) -> str | None:

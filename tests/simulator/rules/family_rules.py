@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from actorproc.model.ids import Mode, StepToken
-from actorproc.model.rows.records import ChildRecord, ProcedureRecord, StepKind
+from actorproc.model.rows.records import CHILD_STATES, ChildRecord, ProcedureRecord, StepKind
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulator.rules.judge import Facts, Judge
@@ -183,7 +183,19 @@ class FamilyRules(Judge):
             self.say(12, f"{token} sees outcomes of {sorted(given)}; the group it waited for is {sorted(expected)}")
 
     # ------------------------------------------------------------ the end
+    def _check_counts(self, dump: StoreDump) -> None:
+        for id, head in dump.heads.items():
+            if head.child_states is None or self.facts.heads.get(id) is None:
+                continue
+            states = Counter(
+                dump.heads[child].state for child in self.facts.links.get(id, {}).values() if child in dump.heads
+            )
+            counted = {state: count for state, count in zip(CHILD_STATES, head.child_states, strict=False) if count}
+            if counted != states:
+                self.say(12, f"{id} counts its children as {counted}, and they are {dict(states)}")
+
     def check_end(self, dump: StoreDump) -> None:
+        self._check_counts(dump)
         born = Counter(head.parent for head in dump.heads.values())
         for id, head in dump.heads.items():
             linked = len(self.facts.links.get(id, ()))
