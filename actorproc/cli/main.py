@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "state": ("commands.states", "add_state"),
     "states": ("commands.states", "add_states"),
     "diff": ("commands.states", "add_diff"),
+    "replay": ("commands.replay", "add_replay"),
     "why": ("commands.detail", "add_why"),
     "locks": ("commands.inspect", "add_locks"),
     "poisons": ("commands.inspect", "add_poisons"),
@@ -67,7 +68,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("locks", "poisons", "signals", "audit", "workers", "watch", "top", "metrics"),
     ),
     "Act": ("submit", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
-    "Repair": ("retry", "rollback", "bypass", "clear-poison", "doctor", "check"),
+    "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
     "Store": ("backup", "compact", "export", "import", "rotate-key", "reload"),
     "Run": ("run", "demo", "torture", "schema", "completion"),
 }

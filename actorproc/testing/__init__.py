@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from actorproc.testing.deploys import DidNotSurviveDeploy, survives_deploy
     from actorproc.testing.inline import InlineManager, VirtualClock
     from actorproc.testing.points import crash_point, crashing_at
+    from actorproc.testing.replays import replay_steps
     from actorproc.testing.survival import DidNotSurvive, SurvivalReport, survives_crashes
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "VirtualClock",
     "crash_point",
     "crashing_at",
+    "replay_steps",
     "survives_crashes",
     "survives_deploy",
 ]
@@ -33,6 +35,7 @@ _HOMES = {
     "VirtualClock": "inline",
     "crash_point": "points",
     "crashing_at": "points",
+    "replay_steps": "replays",
     "survives_crashes": "survival",
     "survives_deploy": "deploys",
 }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from actorproc.report.listing import ListFilter
     from actorproc.store.base import ReadingStore
 
-__all__ = ["add_filters", "filter_of", "has_filter", "moment", "no_match", "seconds"]
+__all__ = ["add_filters", "filter_of", "has_filter", "moment", "no_match", "seconds", "type_of"]
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, None: 1.0}
@@ -114,7 +114,7 @@ def no_match(options: argparse.Namespace) -> str:
     return f"no procedure matches; try without one of {', '.join(given)}"
 
 
-def _type_of(name: str | None, source: StoreReader | ReadingStore) -> str | None:
+def type_of(name: str | None, source: StoreReader | ReadingStore) -> str | None:
     """The whole name of a type, of which the end was given. Raises `UsageError` when several end so, or none does."""
     if name is None:
         return None
@@ -145,7 +145,7 @@ def filter_of(options: argparse.Namespace, source: StoreReader | ReadingStore) -
     return ListFilter.of(
         state=options.state or None,
         phase=phases or None,
-        type_name=_type_of(options.type, source),
+        type_name=type_of(options.type, source),
         root=None if options.root is None else full_id(source, options.root),
         parent=None if options.parent is None else full_id(source, options.parent),
         tag=options.tag,

@@ -1,0 +1,303 @@
+"""``replay``: run stored steps again, here, with the code that is here now. The one command that runs user's code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from actorproc.cli.output.output import Column, Output, complain
+from actorproc.cli.output.text import clipped, plain_line
+from actorproc.cli.select.common import FAILED, ID_HELP, OK, REFUSED, full_id, globals_for, typed, whole_number
+from actorproc.cli.select.fields import fields_of, strict_json
+from actorproc.errors import UnknownProcedure, UsageError
+
+if TYPE_CHECKING:
+    from actorproc.api.replay.replayer import Replayer
+    from actorproc.api.replay.result import ReplayResult
+    from actorproc.procedure.runtime.engine_side import TypeRegistry
+
+__all__ = ["add_replay"]
+
+_Commands = Any
+_ENGINE = ("actorproc.*", "importlib*", "contextlib", "threading", "typing", "dataclasses", "logging*", "functools")
+"""Modules that a debugger passes over on its way to the step."""
+
+
+def add_replay(commands: _Commands) -> None:
+    """Add ``replay``."""
+    parser = commands.add_parser(
+        "replay",
+        help="run a stored step again in this process, under a debugger if you like, and compare; nothing is written",
+        description=(
+            "Imports the module of the procedure and runs its code, which no other look at a store does. Children, "
+            "events and remembered values are answered from what is stored. Network and processes are refused."
+        ),
+        epilog="exit codes: 0 as stored, or nothing is stored to compare with; 1 it differs; 3 no such step; "
+        "5 it cannot be replayed",
+    )
+    globals_for(parser).add_argument("id", nargs="?", metavar="ID", help=ID_HELP)
+    parser.add_argument(
+        "--step", type=whole_number(1), metavar="N", help="from this record (default: what failed or is next)"
+    )
+    parser.add_argument("--undo", action="store_true", help="the undo of the step, in place of the step")
+    parser.add_argument(
+        "--all", action="store_true", help="every stored step of all that have not ended: before a deploy"
+    )
+    parser.add_argument("--type", metavar="NAME", help="with --all: only this type")
+    parser.add_argument(
+        "--file", metavar="FILE", help="from what `actorproc export --reveal` wrote, in place of a store"
+    )
+    parser.add_argument("--module", metavar="MODULE[:ATTRIBUTE]", help="has the classes (default: that of the type)")
+    parser.add_argument(
+        "--set", dest="fields", action="append", default=[], metavar="FIELD=VALUE", help="change a field before"
+    )
+    parser.add_argument("--event", type=_json, metavar="JSON", help="payload of the event (default: the stored one)")
+    parser.add_argument("--env", metavar="MODULE:FUNCTION", help="makes ctx.env")
+    parser.add_argument(
+        "--allow-requests", action="store_true", help="let the step use the network and processes, for real"
+    )
+    parser.add_argument("--pdb", action="store_true", help="stop at the first line of the step, and where it fails")
+    parser.add_argument(
+        "--debugpy", type=whole_number(1, 65535), metavar="PORT", help="wait for a debugger on this port"
+    )
+    parser.add_argument("--trace", action="store_true", help="print each line of the user's code as it runs")
+    parser.set_defaults(run=_replay, json_fields=None)
+
+
+def _json(text: str) -> Any:
+    try:
+        return strict_json(text)
+    except ValueError as error:
+        msg = f"{text!r:.60} is no JSON: {error}"
+        raise argparse.ArgumentTypeError(msg) from None
+
+
+def _replay(options: argparse.Namespace) -> int:
+    if bool(options.id) == options.all:
+        raise UsageError("give an id, or --all")
+    if options.all and (
+        options.step or options.undo or options.fields or options.pdb or options.debugpy or options.trace
+    ):
+        raise UsageError("--all replays every stored step as it is: leave --step, --undo, --set and debuggers out")
+    output = Output(options)
+    with ExitStack() as stack:
+        store, keys = _opened(options, stack)
+        name = "" if options.all else _id_of(store, options.id)
+        types = store.types() if options.all else [store.procedure(name).type_name]
+        replayer = _replayer(options, _registry(options, types, keys), store)
+        if options.all:
+            return _all(options, output, replayer, store)
+        return _one(options, output, replayer, name)
+
+
+def _opened(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Any]:
+    """The store, or an export in memory, and the keys by which pickles are believed."""
+    if options.file is not None:
+        from actorproc.api.replay.exported import store_of_export
+
+        return store_of_export(options.file), None
+    from actorproc.cli.select.common import directory
+    from actorproc.store.lmdb.store import LmdbReader
+    from actorproc.store.signing_key import read_keys
+
+    place = directory(options)
+    return stack.enter_context(LmdbReader(place)), read_keys(place)
+
+
+def _id_of(store: Any, start: str) -> str:
+    if hasattr(store, "path"):
+        return full_id(store, start)
+    found = store.ids(start)
+    if start in found or len(found) == 1:
+        return start if start in found else str(found[0])
+    raise UnknownProcedure(f"the export has {'several ids' if found else 'no id'} that begin with {start!r}")
+
+
+def _registry(options: argparse.Namespace, types: list[str], keys: Any) -> TypeRegistry:
+    """The classes of the module that is given, or of those that the types name. Raises `UsageError`."""
+    from actorproc.cli.service.run import CannotRun, find_manager
+    from actorproc.procedure.runtime.engine_side import TypeRegistry
+    from actorproc.procedure.shipping.importing import imports_only
+
+    key = keys or os.urandom(32)
+    sys.path.insert(0, "")
+    with imports_only("actorproc replay"):
+        if options.module is not None:
+            try:
+                return find_manager(options.module)._types.registry(key)
+            except CannotRun as error:
+                raise UsageError(str(error)) from None
+        registry = TypeRegistry(signing_key=key)
+        for type_name in types:
+            for found in _classes_of(type_name, options):
+                registry.register(found)
+    return registry
+
+
+def _classes_of(type_name: str, options: argparse.Namespace) -> Iterator[Any]:
+    """The class that a type name says, if a module of that name has it."""
+    parts = type_name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        module_name = ".".join(parts[:length])
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (module_name + ".").startswith(error.name + "."):
+                raise UsageError(f"{module_name} cannot be imported: {error}") from None
+            continue
+        found: Any = module
+        for part in parts[length:]:
+            found = getattr(found, part, None)
+        if found is not None:
+            yield found
+        elif not options.all:
+            raise UsageError(f"{module_name} has no {'.'.join(parts[length:])} any more; give its module with --module")
+        return
+    if not options.all:
+        raise UsageError(f"no module of {type_name!r} can be imported here; give one with --module")
+
+
+def _replayer(options: argparse.Namespace, registry: TypeRegistry, store: Any) -> Replayer:
+    from actorproc.api.replay.replayer import Replayer
+
+    env = None
+    if options.env is not None:
+        module, colon, function = options.env.partition(":")
+        try:
+            env = getattr(importlib.import_module(module), function)() if colon else None
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"--env {options.env}: {error}") from None
+        if not colon:
+            raise UsageError("--env is MODULE:FUNCTION")
+    return Replayer(
+        store, registry, env=env, allow_requests=options.allow_requests, quiet=options.all, run=_runner(options)
+    )
+
+
+# ---------------------------------------------------------------- debuggers
+def _runner(options: argparse.Namespace) -> Callable[[Callable[[], Any]], Any] | None:
+    if options.pdb:
+        return _under_pdb
+    if options.debugpy is not None:
+        return _waiting_for(options.debugpy)
+    return _traced if options.trace else None
+
+
+def _under_pdb(call: Callable[[], Any]) -> Any:
+    """Stop at the first line of user's code."""
+    import pdb  # noqa: T100 - it is what was asked for
+
+    return pdb.Pdb(skip=_ENGINE, nosigint=True).runcall(call)
+
+
+def _waiting_for(port: int) -> Callable[[Callable[[], Any]], Any]:
+    try:
+        debugpy = importlib.import_module("debugpy")
+    except ImportError:
+        raise UsageError("--debugpy needs the package debugpy: pip install debugpy") from None
+    debugpy.listen(("127.0.0.1", port))
+    complain(f"waiting for a debugger on 127.0.0.1:{port}")
+    debugpy.wait_for_client()
+
+    def run(call: Callable[[], Any]) -> Any:
+        debugpy.breakpoint()
+        return call()
+
+    return run
+
+
+def _traced(call: Callable[[], Any]) -> Any:
+    """Print the lines of user's code: not of the library, of installed packages, or of the standard library."""
+    ours = (*(str(place) for place in (Path(__file__).parents[2], Path(os.__file__).parent)), "<")
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        name = frame.f_code.co_filename
+        if name.startswith(ours) or "site-packages" in name:
+            return None
+        if event == "line":
+            source = linecache.getline(name, frame.f_lineno).rstrip()
+            sys.stderr.write(f"{Path(name).name}:{frame.f_lineno:<4} {plain_line(source)}\n")
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return call()
+    finally:
+        sys.settrace(before)
+
+
+# ---------------------------------------------------------------- one, and all
+def _one(options: argparse.Namespace, output: Output, replayer: Replayer, name: str) -> int:
+    others = {} if options.event is None else {"event": options.event}
+    result = replayer.replay(name, options.step, undo=options.undo, fields=fields_of(options), **others)
+    if options.pdb and replayer.error is not None:
+        import pdb  # noqa: T100 - it is what was asked for
+
+        complain(f"post mortem of {type(replayer.error).__name__}: {replayer.error}")
+        pdb.post_mortem(replayer.error.__traceback__)
+    output.one("replay", result, lambda: _lines(options, result), name=name)
+    return REFUSED if result.verdict == "not replayable" else OK if result.same else FAILED
+
+
+def _lines(options: argparse.Namespace, result: ReplayResult) -> Iterator[str]:
+    what = f"{'undo of ' if result.undo else ''}step {result.step}" + (
+        f" {result.step_name}" if result.step_name else ""
+    )
+    if result.verdict == "not replayable":
+        yield plain_line(f"{what} of {result.procedure} cannot be replayed: {result.reason}")
+        return
+    yield plain_line(f"{what} of {result.procedure}: {result.outcome}")
+    yield plain_line(f"{result.verdict}: {result.reason}")
+    yield from (plain_line(f"  {line}") for line in result.traceback.splitlines())
+    for title, changes in (("changed", result.changes), ("differs (stored, now)", result.differences)):
+        if changes:
+            yield title
+        for change in changes:
+            yield plain_line(f"  {change.path}: {clipped(str(change.before), 60)} → {clipped(str(change.after), 60)}")
+    for title, texts in (
+        ("would start", result.children),
+        ("would lock", result.locks),
+        ("made anew, not stored", result.remembered),
+        ("refused (--allow-requests)", result.refused),
+        ("wrote", result.written),
+    ):
+        if texts:
+            yield plain_line(f"{title}: {', '.join(texts[:10])}{', …' if len(texts) > 10 else ''}")
+    if result.verdict == "differs":
+        yield plain_line(
+            f"under a debugger: {typed(options, 'replay --pdb --step', str(result.step), result.procedure)}"
+        )
+
+
+def _all(options: argparse.Namespace, output: Output, replayer: Replayer, store: Any) -> int:
+    from actorproc.cli.select.filters import type_of
+
+    type_name = type_of(options.type, store)
+    found: list[ReplayResult] = []
+
+    def chunks() -> Iterator[list[ReplayResult]]:
+        for name in list(replayer.unfinished(type_name)):
+            for step in replayer.steps(name):
+                found.append(replayer.replay(step.procedure, step.number))
+                yield [found[-1]]
+
+    columns: list[Column] = [
+        ("ID", lambda result: result.procedure),
+        ("STEP", lambda result: f"{result.step} {result.step_name or ''}".strip()),
+        ("RESULT", lambda result: result.verdict),
+        ("WHY", lambda result: result.reason if not result.same else result.outcome),
+    ]
+    output.rows("replay", chunks(), columns, name=lambda result: result.procedure, empty="no stored step to replay")
+    bad = sum(not result.same for result in found)
+    if not output.is_json:
+        complain(f"{len(found)} stored steps replayed: {f'{bad} not as stored' if bad else 'all as stored'}")
+    return FAILED if bad else OK

@@ -1,0 +1,309 @@
+"""Stored steps run again: they end as they did, say so when they do not, and touch nothing outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+
+from actorproc.api.replay.replayer import Replayer, registry_of
+from actorproc.cli.main import main
+from actorproc.errors import UnknownStep, UsageError
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.authoring.saga import Saga, step
+from actorproc.procedure.authoring.status import Status
+from actorproc.procedure.values.secret import Secret
+from actorproc.testing import replay_steps
+
+pytestmark = pytest.mark.processes
+
+AFTER = {"acts": lambda: None, "adds": 1, "fails": False}
+"""What the code of today does beside the code of then."""
+
+
+@dataclass
+class Piece(Procedure):
+    n: int
+
+    def execute(self, ctx):
+        return Status.done(self.n * 2)
+
+
+@dataclass
+class Whole(Saga):
+    n: int
+    password: Annotated[str, Secret] = "hunter2"
+    seen: list[int] = field(default_factory=list)
+
+    @step
+    def prepare(self, ctx):
+        AFTER["acts"]()
+        self.seen.append(ctx.remember("number", os.getpid))
+        ctx.query(ctx.id)
+        ctx.heartbeat(0.5, "half")
+
+    @prepare.undo
+    def unprepare(self, ctx):
+        self.seen = []
+
+    @step
+    def spread(self, ctx):
+        return Status.suspended([(f"{ctx.id}.{n}", Piece(n)) for n in (1, 2)])
+
+    @step
+    def collect(self, ctx):
+        self.seen += [ctx.children[f"{ctx.id}.{n}"].output for n in (1, 2)]
+
+    @step
+    def last(self, ctx):
+        self.n += AFTER["adds"]
+        if self.n > 5 or AFTER["fails"]:
+            raise ValueError(f"{self.n} is too many")
+        return Status.done(self.n)
+
+
+@dataclass
+class Chained(Procedure):
+    n: int = 0
+
+    def execute(self, ctx):
+        self.n += AFTER["adds"]
+        return Status.executing(persist=self.n % 3 == 0) if self.n < 8 else Status.done(self.n)
+
+
+@dataclass
+class Trimmed(Procedure):
+    keep_steps = 2
+    n: int = 0
+
+    def execute(self, ctx):
+        self.n += 1
+        return Status.executing() if self.n < 9 else Status.done(self.n)
+
+
+@dataclass
+class Woken(Procedure):
+    got: str = ""
+
+    def execute(self, ctx):
+        if ctx.event is not None:
+            self.got = ctx.event
+            return Status.executing()
+        return Status.done(self.got) if self.got else Status.wait("go")
+
+
+CLASSES = [Piece, Whole, Chained, Trimmed, Woken]
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory):
+    """Procedures that ran in worker processes, as `actorproc export --reveal` writes them."""
+    from actorproc import ProcedureManager
+
+    place = tmp_path_factory.mktemp("past")
+    with ProcedureManager(place / "state", workers=1, procedures=CLASSES) as manager:
+        manager.run(Whole(1), id="good")
+        handle = manager.submit(Whole(7), id="bad")
+        handle.wait(60)
+        for name, procedure in (("chained", Chained()), ("trimmed", Trimmed())):
+            manager.run(procedure, id=name)
+        woken = manager.submit(Woken(), id="woken")
+        manager.signal("woken", "hello")
+        woken.wait(60)
+    assert main(["--path", str(place / "state"), "export", "--all", "--reveal", "--out", str(place / "all.json")]) == 0
+    return place
+
+
+@pytest.fixture
+def replayer(export):
+    from actorproc.api.replay.exported import store_of_export
+
+    return Replayer(store_of_export(str(export / "all.json")), registry_of(CLASSES, None), quiet=True)
+
+
+@pytest.fixture
+def today(monkeypatch):
+    def change(**what):
+        for name, value in what.items():
+            monkeypatch.setitem(AFTER, name, value)
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["good", "bad", "good.1", "chained", "trimmed"])
+def test_every_stored_step_ends_as_it_did(replayer, name):
+    results = [replayer.replay(name, step.number) for step in replayer.steps(name)]
+
+    assert results
+    assert {(result.verdict, result.remembered) for result in results} == {("same", ())}
+
+
+def test_steps_with_children_and_remembered_values_see_those_of_then(replayer):
+    first, second, third = (replayer.replay("good", number) for number in (1, 2, 3))
+
+    assert first.changes[0].after == "prepare" or first.changes[0].path == "(position)"
+    assert second.outcome == "suspended"
+    assert second.children == tuple(f"good.{n} ({Piece.type_name})" for n in (1, 2))
+    assert [change.after for change in third.changes if change.path.startswith("seen")] == ["2", "4"]
+
+
+def test_the_step_that_failed_is_the_one_that_is_replayed_and_fails_the_same(replayer):
+    result = replayer.replay("bad")
+
+    assert (result.step_name, result.outcome) == ("last", "failed: ValueError: 8 is too many")
+    assert (result.verdict, result.reason) == ("same", "the same error as stored")
+    assert "is too many" in result.traceback
+    assert isinstance(replayer.error, ValueError)
+
+
+def test_an_undo_is_replayed_too(replayer):
+    result = replayer.replay("bad", 1, undo=True)
+
+    assert (result.undo, result.step_name, result.outcome, result.verdict) == (True, "prepare", "done", "same")
+    assert [change.path for change in result.changes if change.before != change.after][-1].startswith("seen")
+
+
+def test_code_that_changed_is_found_out(replayer, today):
+    today(adds=2)
+    assert replayer.replay("good", 4).verdict == "differs"
+    assert "the output differs" in replayer.replay("good", 4).reason
+    differing = replayer.replay("chained", replayer.steps("chained")[0].number)
+    assert (differing.verdict, [change.path for change in differing.differences]) == ("differs", ["n"])
+    today(adds=1, fails=True)
+    assert "it failed, and is stored as done" in replayer.replay("good", 4).reason
+
+
+def test_a_field_is_set_before(replayer):
+    assert replayer.replay("bad", 4, fields={"n": 1}).outcome == "done"
+    with pytest.raises(UsageError, match="no field 'nn'"):
+        replayer.replay("bad", 4, fields={"nn": 1})
+
+
+def test_a_trimmed_step_says_so(replayer):
+    with pytest.raises(UnknownStep, match=r"record 3 of trimmed was trimmed \(keep_steps\)"):
+        replayer.replay("trimmed", 3)
+
+
+def test_an_event_is_the_stored_one_or_given(replayer):
+    given = replayer.replay("woken", 2, event="hello")
+
+    assert (given.outcome, given.verdict) == ("executing", "same")
+    stored = replayer.replay("woken", 2)
+    assert stored.verdict in ("same", "not replayable")
+    assert stored.verdict == "same" or "give it with --event" in stored.reason
+
+
+def connects():
+    with socket.create_connection(("127.0.0.1", 9), timeout=1):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("act", "event"),
+    [
+        (connects, "socket.getaddrinfo of ('127.0.0.1', 9)"),
+        (lambda: socket.socket().connect(("127.0.0.1", 9)), "socket.connect of ('127.0.0.1', 9)"),
+        (lambda: socket.getaddrinfo("localhost", 80), "socket.getaddrinfo"),
+        (lambda: subprocess.run(["true"], check=False), "subprocess.Popen"),
+        (lambda: os.system("true"), "os.system"),
+        (os.fork, "os.fork"),
+    ],
+)
+def test_network_and_processes_are_refused(replayer, today, act, event):
+    today(acts=act)
+    result = replayer.replay("good", 1)
+
+    assert f"RequestRefused: a replay refuses {event}" in result.outcome
+    assert result.refused[0].startswith(event)
+
+
+def test_they_act_where_that_is_allowed(export, today):
+    from actorproc.api.replay.exported import store_of_export
+
+    store = store_of_export(str(export / "all.json"))
+    today(acts=lambda: subprocess.run(["true"], check=True))
+    allowed = Replayer(store, registry_of(CLASSES, None), quiet=True, allow_requests=True).replay("good", 1)
+
+    assert allowed.verdict == "same"
+
+
+def test_files_that_are_written_are_named(replayer, today, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    today(acts=lambda: (tmp_path / "file").write_text("x"))
+
+    assert replayer.replay("good", 1).written == (str(tmp_path / "file"),)
+
+
+def test_what_is_not_replayable_is_said_in_words(export):
+    from actorproc.api.replay.exported import store_of_export
+
+    store = store_of_export(str(export / "all.json"))
+    result = Replayer(store, registry_of([Piece], None), quiet=True).replay("good", 1)
+
+    assert result.verdict == "not replayable"
+    assert "Whole" in result.reason
+
+
+def test_an_export_gives_a_test_its_steps(export, today):
+    mark = replay_steps(export / "all.json", CLASSES)
+    steps = {case.id: case.values[0] for case in mark.args[1]}
+
+    assert {"good-1", "good-4", "good.1-1", "bad-1", "bad-4"} <= set(steps)
+    assert steps["bad-4"].run().reason == "the same error as stored"
+    steps["good-4"].check()
+    today(adds=2)
+    with pytest.raises(AssertionError, match="step 4 of good: differs"):
+        steps["good-4"].check()
+    empty = export / "empty.json"
+    empty.write_text(json.dumps({**json.loads((export / "all.json").read_text()), "trees": []}))
+    with pytest.raises(UsageError, match="no step"):
+        replay_steps(empty, CLASSES)
+
+
+def test_the_command_replays_from_a_store_and_an_export(export, capsys, monkeypatch):
+    monkeypatch.chdir(export)
+    module = f"{__name__}:CLASSES"
+
+    assert main(["replay", "bad", "--module", module]) == 0
+    assert "same: the same error as stored" in capsys.readouterr().out
+    assert main(["replay", "bad", "--file", "all.json", "--module", module, "--set", "n=1"]) == 1
+    assert "it did not fail" in capsys.readouterr().out
+    assert main(["replay", "trimmed", "--step", "3", "--module", module]) == 3
+    assert main(["replay", "nothing", "--module", module]) == 3
+    assert main(["replay", "--all", "--module", module]) == 0
+    assert "0 stored steps replayed" in capsys.readouterr().err
+    assert main(["replay", "good", "--step", "4", "--trace", "--module", module]) == 0
+    assert "self.n += AFTER" in capsys.readouterr().err
+    assert main(["replay"]) == 2
+    assert main(["replay", "good", "--module", "json"]) == 2
+
+
+def test_a_debugger_stops_at_the_first_line_of_the_step_and_where_it_fails(export):
+    script = export / "shop_of_then.py"
+    script.write_text(f"from {__name__} import CLASSES\n")
+    done = subprocess.run(
+        ["python", "-m", "actorproc", "--path", "state", "replay", "bad", "--pdb", "--module", "shop_of_then:CLASSES"],
+        cwd=export,
+        input="p self.n\nc\np self.n\nq\n",
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": _path()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert "(Pdb) 7\n" in done.stdout
+    assert "(Pdb) 8\n" in done.stdout
+    assert "post mortem of ValueError" in done.stderr
+
+
+def _path():
+    import sys
+
+    return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
