@@ -237,7 +237,7 @@ def test_s17_no_output_of_any_kind_shows_a_secret(tmp_path, caplog, capfd):
     plain = [["list"], ["status"], ["doctor"], ["locks"], ["poisons"], ["export", "--all"], ["export", "sleep"]]
     each = [
         [verb, name]
-        for verb in ("show", "steps", "tree", "why", "logs")
+        for verb in ("show", "steps", "tree", "why", "logs", "state", "states")
         for name in ("well", "error", "crash", "sleep")
     ]
     for command in (*plain, *each):

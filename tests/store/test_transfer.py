@@ -10,6 +10,7 @@ from actorproc.model.policies import LockKey, TypeMeta
 from actorproc.model.rows.records import EventRecord, PoisonRecord
 from actorproc.model.rows.writes import PutEvent, PutPoison
 from actorproc.store.memory import MemoryStore
+from actorproc.store.tools import transfer
 from actorproc.store.tools.transfer import bring_in, take_out
 from tests.core.harness import CoreHarness, boom
 
@@ -100,3 +101,16 @@ def test_those_who_wait_for_a_key_stand_in_the_same_order_in_the_other_store() -
     core.handle(TypeRegistered(TypeMeta(type_name="T")), 0.0)
     core.handle(WorkerReady(WorkerId(0, 1)), 0.0)
     assert core.in_hand == 1
+
+
+def test_every_value_of_a_user_is_hidden_in_an_export():
+    ours = {"digest"}  # it holds no value
+    kinds = transfer._KINDS.values()
+    found = {
+        kind.__name__: left
+        for kind in kinds
+        if (left := {name for name, hint in kind.__annotations__.items() if "bytes" in str(hint)}
+            - set(transfer._VALUES.get(kind, ())) - ours)
+    }  # fmt: skip
+
+    assert found == {}

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from actorproc.errors import UsageError
 
-__all__ = ["Guard", "RequestRefused"]
+__all__ = ["RequestGuard", "RequestRefused"]
 
 _REFUSED = frozenset(
     {
@@ -28,7 +28,7 @@ class RequestRefused(UsageError):
     """A replayed step wanted to use the network or a process, which is not allowed."""
 
 
-class Guard:
+class RequestGuard:
     """Refuses network and processes to the code inside, and notes files that it writes. A context manager.
 
     Threads that were there before are left alone, such as those of a debugger.
@@ -70,7 +70,7 @@ class Guard:
                 self.written.append(path)
 
 
-_active: list[Guard] = []
+_active: list[RequestGuard] = []
 _installed: list[bool] = []
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from actorproc.api.replay.guard import Guard
+from actorproc.api.replay.guard import RequestGuard
 from actorproc.api.replay.recorded import RecordedChannel, children_since
 from actorproc.api.replay.result import ReplayResult
 from actorproc.errors import UnknownProcedure, UnknownStep, UsageError
@@ -185,10 +185,10 @@ class Replayer:
             if one.head.event is not None:
                 return f"it waits for the event {one.head.event!r}; give a payload with --event"
             return one.head.payload
-        for record in (one.after, one.before):
-            stored = getattr(record, "event", None)
-            if isinstance(stored, bytes):
-                return stored
+        if one.after is not None and one.after.event is not None:
+            return one.after.event
+        if one.head.payload is not None:  # the step failed, so nothing has taken the payload from the head
+            return one.head.payload
         return "the payload of its event is not stored with the step; give it with --event JSON"
 
     def _ran(
@@ -198,7 +198,7 @@ class Replayer:
         channel = RecordedChannel(self._store, one.head, one.after, quiet=self._quiet)
         own = runtime.runtime_of(live)
         self._watch_failures(own)
-        guard = Guard(allow=self._allow)
+        guard = RequestGuard(allow=self._allow)
         wanted = 1 if one.after is None or one.undo else max(1, one.after.steps)
         state, outcome = one.before.state, None
         for turn in range(wanted):
@@ -308,7 +308,7 @@ class _Step(NamedTuple):
         """The answer in words."""
         return self._result("", "not replayable", reason)
 
-    def result(self, outcome: Outcome, channel: RecordedChannel, guard: Guard, *, changed: bool) -> ReplayResult:
+    def result(self, outcome: Outcome, channel: RecordedChannel, guard: RequestGuard, *, changed: bool) -> ReplayResult:
         """How it ended this time, beside what is stored."""
         if isinstance(outcome, Refused):
             return self._result("", "not replayable", outcome.reason)

@@ -1,4 +1,4 @@
-"""What a replay found: how the step ended this time, and whether that is what was stored."""
+"""Result of a replay: the end of the step this time, and how it compares with the stored one."""
 
 from __future__ import annotations
 

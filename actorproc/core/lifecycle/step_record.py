@@ -65,6 +65,7 @@ def commit_step(
                 crash,
                 outcome.steps,
                 outcome.step_name,
+                record.payload,
             )
         )
     )
@@ -160,6 +161,8 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
                 item.pid,
                 crash,
                 outcome.steps,
+                None,  # no step follows
+                record.payload,
             )
         )
     )

@@ -349,6 +349,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the record before it."""
     step_name: str | None = None
     """Of a ``.step``: the name of the step that runs from it; None: it has a number only, or none follows."""
+    event: bytes | None = None
+    """Payload of the event that woke the step which ended with this record; None: it had waited for none."""
 
 
 ATTEMPTS_KEPT = 20

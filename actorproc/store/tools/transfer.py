@@ -62,7 +62,8 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "audit": AuditRecord,
 }
 _VALUES: dict[type, tuple[str, ...]] = {
-    StepRecord: ("state", "output"),
+    ProcedureRecord: ("payload",),
+    StepRecord: ("state", "output", "event"),
     EventRecord: ("payload",),
     NoteRecord: ("value",),
 }
