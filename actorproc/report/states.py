@@ -43,7 +43,7 @@ class StateChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What one record of a step log holds: the state from which the next step runs, or the output at the end."""
+    """Contents of one record of a step log: the state from which the next step runs, or the output at the end."""
 
     procedure: str
     number: int
@@ -66,7 +66,7 @@ class StateInfo(msgspec.Struct, frozen=True, kw_only=True):
     output: ShownValue | None
     """Of the closing record of a procedure that succeeded."""
     notes: tuple[tuple[str, ShownValue], ...]
-    """What `ctx.remember` keeps of the step that runs from here."""
+    """Values that `ctx.remember` keeps of the step that runs from here."""
     changed: tuple[str, ...]
     """Fields that differ from the state before, each once."""
     missing: str
@@ -101,7 +101,7 @@ def state_info_of(
     before: StateInfo | None = None,
     notes: Sequence[NoteRecord] = (),
 ) -> StateInfo:
-    """The public view of what a record holds."""
+    """The public view of a record."""
     position, state = viewed_state(record.state, record.codec) if record.state else ("", None)
     changed: tuple[str, ...] = ()
     if before is not None and state is not None and before.state is not None:

@@ -244,5 +244,5 @@ def test_a_list_imports_neither_actors_nor_psutil(place):
     done = place.run("list", "--limit", "1", PYTHONPROFILEIMPORTTIME="1")
 
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "actorproc.store.lmdb.store" in imported
+    assert "actorproc.store.lmdb.reader" in imported
     assert not imported & {"pykka", "psutil", "cloudpickle", "logging", "actorproc.engine", "actorproc.api.manager"}

@@ -16,10 +16,10 @@ def why(place, name):
 
 
 def first_repair(place, name, verb):
-    """The first command with this verb that the last line of the chain offers."""
-    offered = why(place, name).splitlines()[-1].partition("⇒")[2]
-    command = next(part.strip() for part in offered.split("  or  ") if part.strip().startswith(f"actorproc {verb}"))
-    return shlex.split(command)[1:]
+    """The last command with this verb that the chain offers."""
+    offered = [line.partition("⇒")[2] for line in why(place, name).splitlines() if "⇒" in line]
+    command = next(text for text in reversed(offered) if text.strip().startswith(f"actorproc {verb}"))
+    return shlex.split(command.partition("#")[0])[1:]
 
 
 def test_a_stuck_table_lock_is_found_and_given_up(place):
@@ -62,7 +62,7 @@ def test_an_undo_that_is_tried_again_says_why_it_fails(place):
     text = place.until(lambda: "next try" in (text := why(place, "patient-1")) and text)
 
     assert "rolled back because of ValueError: the second step fails" in text
-    assert "its undo failed 1 time: RuntimeError: the undo fails" in text
+    assert "its undo of first failed 1 time: RuntimeError: the undo fails" in text
     shown = place.rows("show", "patient-1")[0]
     assert (shown["error"]["message"], shown["undo_error"]["message"]) == ("the second step fails", "the undo fails")
     printed = place("-o", "table", "show", "patient-1")[1]

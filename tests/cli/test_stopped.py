@@ -36,7 +36,8 @@ def test_reading_needs_no_manager(stopped):
         assert stopped(command, "parent")[0] == 0
     chain = stopped("-o", "table", "why", "waiter")[1]
     assert "held by holder" in chain
-    assert chain.rstrip().endswith("no manager runs on this store  ⇒ actorproc run jobs")
+    assert "no manager runs on this store\n" in chain
+    assert chain.rstrip().endswith("⇒ actorproc run jobs  # starts a manager")
 
 
 def test_what_only_a_running_manager_knows_says_how_to_start_one(stopped):

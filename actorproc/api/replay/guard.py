@@ -87,7 +87,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _target(event: str, arguments: tuple[Any, ...]) -> Any:
-    """What it is about: an address, a program."""
+    """Object of the event: an address, a program."""
     if event == "socket.getaddrinfo":
         return arguments[:2]
     return arguments[1] if event.startswith("socket.") and len(arguments) > 1 else arguments

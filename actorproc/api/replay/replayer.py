@@ -271,7 +271,7 @@ class _Step(NamedTuple):
     before: StepRecord
     """Has the state from which it runs."""
     after: StepRecord | None
-    """What is stored of its end; None: nothing yet."""
+    """Record of its end; None: there is none yet."""
     number: int
     mode: Mode
     unit: str | None

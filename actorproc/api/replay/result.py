@@ -28,9 +28,9 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """In words: what differs, or why it cannot be replayed or compared."""
     changes: tuple[StateChange, ...] = ()
-    """What the step changed in its state."""
+    """Changes of its state by the step."""
     differences: tuple[StateChange, ...] = ()
-    """Where the state after it differs from the stored one (`before`: stored, `after`: now)."""
+    """Places where the state after it differs from the stored one (`before`: stored, `after`: now)."""
     children: tuple[str, ...] = ()
     """Children that it would start: id and type."""
     locks: tuple[str, ...] = ()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.commands.inspect import what_of
 from actorproc.cli.commands.states import value_lines
+from actorproc.cli.output.causes import cause_lines, error_lines
 from actorproc.cli.output.output import Column, Output, complain
 from actorproc.cli.output.text import ago, clipped, duration, plain_line, size_of
 from actorproc.cli.select.common import (
@@ -26,14 +26,13 @@ from actorproc.cli.select.common import (
 )
 
 if TYPE_CHECKING:
-    from actorproc.model.rows.records import ErrorInfo
     from actorproc.procedure.values.viewing import ShownValue
     from actorproc.report.info import AuditInfo, LockInfo, ProcedureInfo, ProcedureTree
     from actorproc.report.states import StateInfo
     from actorproc.report.step_log import StepInfo
     from actorproc.report.why import Cause
 
-__all__ = ["add_show", "add_steps", "add_tree", "add_why", "cause_lines"]
+__all__ = ["add_show", "add_steps", "add_tree", "add_why"]
 
 _Commands = Any
 _LAST = 5
@@ -46,6 +45,7 @@ def add_show(commands: _Commands) -> None:
     """Add ``show``."""
     parser = commands.add_parser("show", help="all about one procedure: state, error, crash report, last steps, locks")
     globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
+    parser.add_argument("--full", action="store_true", help="with the frames of the worker in the stacks of a crash")
     parser.set_defaults(run=_show)
 
 
@@ -99,11 +99,11 @@ def _show_lines(
     for title, error in (("error", info.error), ("its undo fails", info.undo_error)):
         if error is not None:
             yield ""
-            yield from _error_lines(title, error)
+            yield from error_lines(title, error, full=options.full)
     crash = next((step.crash for step in reversed(steps) if step.crash is not None), None)
     if crash is not None and (info.error is None or info.error.crash is None):
         yield ""
-        yield from _error_lines("last crash", crash)
+        yield from error_lines("last crash", crash, full=options.full)
     held = [lock for lock in locks if lock.holder == info.id]
     waits = [lock for lock in locks if lock.holder != info.id]
     for title, rows in (("holds", held), ("waits for", waits)):
@@ -182,33 +182,6 @@ def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  
 def _fields(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
     for name, value in pairs:
         yield f"{name:<12}{plain_line(value)}"
-
-
-def _error_lines(title: str, error: ErrorInfo) -> Iterator[str]:
-    where = f", in step {error.step} of {error.procedure}" if error.procedure else ""
-    yield f"{title} ({error.kind}{plain_line(where)})"
-    yield f"  {plain_line(error.type_name)}: {plain_line(error.message)}"
-    yield from _block(error.traceback)
-    crash = error.crash
-    if crash is None:
-        return
-    yield "  " + plain_line(f"{crash.kind}: {crash.message}")
-    facts = {
-        "peak memory": size_of(crash.peak_rss) if crash.peak_rss is not None else None,
-        "cpu": duration(crash.cpu_time) if crash.cpu_time is not None else None,
-        "ran": duration(crash.duration) if crash.duration is not None else None,
-    }
-    if any(facts.values()):
-        yield "  " + ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-    for name, text in (("stderr", crash.stderr), ("stack", crash.stack)):
-        if text:
-            yield f"  {name}"
-            yield from _block(text, "    ")
-
-
-def _block(text: str, indent: str = "  ") -> Iterator[str]:
-    for line in text.rstrip().split("\n") if text.strip() else ():
-        yield indent + plain_line(line)
 
 
 def _step_words(step: StepInfo, now: float) -> str:
@@ -340,22 +313,3 @@ def _explained(options: argparse.Namespace) -> Cause:
     except ManagerStopped:  # it does not answer; what is stored says a lot
         with open_reader(options) as reader:
             return reader.why(name)
-
-
-def cause_lines(cause: Cause, path: str | None = None) -> Iterator[str]:
-    """The chain, one link a line, each with the commands that would repair it; `path`: what --path said."""
-    for line in _links(cause, "", ""):
-        yield line if path is None else _with_path(line, path)
-
-
-def _with_path(line: str, path: str) -> str:
-    says, arrow, repairs = line.rpartition("⇒")
-    return says + arrow + repairs.replace("actorproc ", f"actorproc --path {plain_line(shlex.quote(path))} ")
-
-
-def _links(cause: Cause, first: str, rest: str) -> Iterator[str]:
-    repairs = f"  ⇒ {'  or  '.join(map(plain_line, cause.repairs))}" if cause.repairs else ""
-    yield first + clipped(plain_line(cause.says), 600) + repairs
-    for place, below in enumerate(cause.causes):
-        is_last = place == len(cause.causes) - 1
-        yield from _links(below, rest + ("└─ " if is_last else "├─ "), rest + ("   " if is_last else "│  "))

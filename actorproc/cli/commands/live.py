@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.output import Column, Output, complain
-from actorproc.cli.output.text import clipped, duration, plain_line, size_of
+from actorproc.cli.output.text import clipped, duration, moment_of, plain_line, size_of
 from actorproc.cli.select.common import (
     FAILED,
     ID_HELP,
@@ -24,7 +24,7 @@ from actorproc.cli.select.common import (
     typed,
     whole_number,
 )
-from actorproc.cli.select.filters import seconds
+from actorproc.cli.select.filters import moment, seconds
 from actorproc.errors import ManagerStopped
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def add_logs(commands: _Commands) -> None:
     parser = commands.add_parser("logs", help="what a procedure printed and logged, as far as it is kept")
     globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until it ends")
+    parser.add_argument("--since", type=moment, metavar="TIME", help="only what came at this time or later: 10m, 2h")
     parser.set_defaults(run=_logs)
 
 
@@ -118,24 +119,26 @@ def _logs(options: argparse.Namespace) -> int:
     name = _resolved(options)
     if options.follow:
         with open_client(options) as client:
-            _print_logs(output, name, _log_chunks(client, name, follow=True))
+            _print_logs(output, name, _log_chunks(client, name, follow=True), options.since)
         return OK
     with open_reader(options) as reader:
         if is_live(reader):
             options.patience = 2.0
             try:
                 with open_client(options) as client:
-                    _print_logs(output, name, _log_chunks(client, name, follow=False))
+                    _print_logs(output, name, _log_chunks(client, name, follow=False), options.since)
                 return OK
             except ManagerStopped:  # it does not answer; the files beside the store have what it heard
                 complain("the manager does not answer; this is what the files beside the store have")
-        _print_logs(output, name, [reader.logs(name)])
+        _print_logs(output, name, [reader.logs(name)], options.since)
     return OK
 
 
-def _print_logs(output: Output, name: str, chunks: Iterable[list[LogEntry]]) -> None:
+def _print_logs(output: Output, name: str, chunks: Iterable[list[LogEntry]], since: float | None) -> None:
+    if since is not None:
+        chunks = ([entry for entry in chunk if entry.at >= since] for chunk in chunks)
     columns: list[Column] = [
-        ("TIME", lambda entry: time.strftime("%H:%M:%S", time.localtime(entry.at))),
+        ("TIME", lambda entry: moment_of(entry.at) if output.is_wide else moment_of(entry.at)[5:]),
         ("STREAM", lambda entry: entry.stream),
         ("TEXT", lambda entry: entry.text),
     ]
@@ -218,6 +221,8 @@ def end_of_watch(client: ProcedureClient, name: str | None, options: argparse.Na
                     outcome[:] = [change.state]
                 yield [change]
 
+    if not output.is_json and output.format != "name":
+        complain(f"changes of {'all procedures' if name is None else name}, as they come:")
     try:
         output.rows("change", changes(), columns, name=lambda change: change.id, live=True)
     except TimeoutError:

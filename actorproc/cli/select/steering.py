@@ -65,6 +65,8 @@ class Steered:
     def _own(self) -> StoppedStore:
         from actorproc.api.stopped import StoppedStore
 
+        if not self.is_stopped:
+            complain(f"no manager runs on {directory(self._options)}: taking the stopped store")
         store = StoppedStore(directory(self._options))
         store.open()
         self.is_stopped = True
