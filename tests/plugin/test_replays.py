@@ -203,11 +203,16 @@ def connects():
         pass
 
 
+def connects_at_once():
+    with socket.socket() as made:
+        made.connect(("127.0.0.1", 9))
+
+
 @pytest.mark.parametrize(
     ("act", "event"),
     [
         (connects, "socket.getaddrinfo of ('127.0.0.1', 9)"),
-        (lambda: socket.socket().connect(("127.0.0.1", 9)), "socket.connect of ('127.0.0.1', 9)"),
+        (connects_at_once, "socket.connect of ('127.0.0.1', 9)"),
         (lambda: socket.getaddrinfo("localhost", 80), "socket.getaddrinfo"),
         (lambda: subprocess.run(["true"], check=False), "subprocess.Popen"),
         (lambda: os.system("true"), "os.system"),
