@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OwnerInfo", "StoreReader", "StoreStats"]
 
+_PAGE = 256
+"""Heads that are read together."""
+
 _List = list
 """`StoreReader.list` hides the builtin inside the class."""
 
@@ -150,12 +153,9 @@ class StoreReader(ReadVerbs):
         """
         at = moment(before, "finished_roots(before)")
         with self._lock:
-            found = []
-            for name, _ in self._store.finished(before=at):
-                head = self._store.procedure(name)
-                if head is not None:
-                    found.append((name, head.state))
-            return found
+            names = [name for name, _ in self._store.finished(before=at)]
+            pages = (names[start : start + _PAGE] for start in range(0, len(names), _PAGE))
+            return [(head.id, head.state) for page in pages for head in self._store.procedures(page)]
 
     def logs(self, id: str) -> _List[LogEntry]:
         """Prints and log records of a procedure, oldest first, as far as the files beside the store keep them.

@@ -44,9 +44,10 @@ from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
 from actorproc.report.changes import Change, Overflow
-from actorproc.store.base import ProcedureStore, ReadingStore
+from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import refuse_url
 from actorproc.store.home import Home
+from actorproc.store.reading import ReadingStore
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry

@@ -264,7 +264,7 @@ class CallQueue:
         # Without a running manager nothing is cancelled, and nothing need be: the futures know that it stopped.
         with contextlib.suppress(ActorprocError):
             tree = self._manager._running()
-            heads = [head for future in futures if (head := tree.store.procedure(future.id)) is not None]
+            heads = tree.store.procedures([future.id for future in futures])
             # One that runs is left alone: it would be asked to abort, and would say no.
             running = {seen.record.id for seen in tree.describe(tuple(heads)) if seen.phase is Phase.RUNNING}
             asked = [

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol
 
 from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, StoreSize
 from actorproc.model.rows.records import (
@@ -26,7 +23,7 @@ from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
 
-__all__ = ["ProcedureStore", "ReadingStore", "RecordStore", "StoreOwner"]
+__all__ = ["ProcedureStore", "RecordStore"]
 
 
 class RecordStore(Protocol):
@@ -103,6 +100,17 @@ class RecordStore(Protocol):
 
         Raises:
             StoreDamaged: The record cannot be trusted.
+        """
+        ...
+
+    def states(self, wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], StepRecord]:
+        """Several records of step logs, as `step` gives one, read at once.
+
+        Args:
+            wanted: Ids of procedures, each with the number of a step.
+
+        Returns:
+            The records by id and number. Those that are missing or damaged are left out; `step` says which it is.
         """
         ...
 
@@ -267,6 +275,21 @@ class RecordStore(Protocol):
         """
         ...
 
+    def finished_trees(self, roots: Sequence[str], limit: int) -> list[FinishedTree | None]:
+        """Several trees, as `finished_tree` gives one, read at once.
+
+        Args:
+            roots: The roots.
+            limit: Greatest number of members of one tree. With this many in all, no further tree is read.
+
+        Returns:
+            The trees in the order of the roots, at least one; None for a root that is not there.
+
+        Raises:
+            StoreDamaged: A record of the first tree cannot be trusted. A later damaged tree ends the list before it.
+        """
+        ...
+
     def removed_members(self, root: str, limit: int | None) -> tuple[list[ProcedureRecord], bool]:
         """Remaining members of a half removed tree, the latest ones.
 
@@ -371,85 +394,6 @@ class RecordStore(Protocol):
             UnknownProcedure: ``after`` is unknown.
             StoreDamaged: A head is damaged, and ``skip_damaged`` is False.
         """
-        ...
-
-
-class ReadingStore(RecordStore, Protocol):
-    """A store that is open for reading, while another process may own it. A context manager."""
-
-    path: Path
-    """Its place, absolute."""
-
-    def owner(self) -> StoreOwner | None:
-        """The process whose manager has the store open; None: there is none, or a command that is done in a moment."""
-        ...
-
-    def rows(self) -> AbstractContextManager[Any]:
-        """All rows as of the last commit, undecoded; a context manager, to be left soon."""
-        ...
-
-    def facts(self) -> dict[str, int]:
-        """Sizes in bytes and numbers of rows, for a diagnosis; further ones are the store's own."""
-        ...
-
-    def check_is_up_to_date(self, what: str) -> None:
-        """Refuse to copy a store that lacks a commit which its next owner will make again.
-
-        Args:
-            what: The kind of copy, for the message.
-
-        Raises:
-            NotAllowed: The store lacks such a commit.
-        """
-        ...
-
-    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        """Copy the last commit into a new directory; see `ProcedureStore.backup`.
-
-        Args:
-            path: Directory that does not exist yet.
-
-        Returns:
-            A `BackupReport`.
-
-        Raises:
-            NotAllowed: Something is at ``path`` already.
-            UsageError: ``path`` is a URL.
-            EngineError: The copy cannot be written; nothing is left of it then.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop reading. Idempotent."""
-        ...
-
-    def __enter__(self) -> Self:
-        """Itself."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop reading."""
-        ...
-
-
-class StoreOwner(Protocol):
-    """The process that owns a store."""
-
-    @property
-    def pid(self) -> int:
-        """Id of the process."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """Name of its machine."""
-        ...
-
-    @property
-    def role(self) -> str:
-        """Role of the owner: "manager" or "command"."""
         ...
 
 

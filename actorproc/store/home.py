@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actorproc.store import signing_key
-from actorproc.store.base import ProcedureStore, ReadingStore
+from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import BLOBS, DATA_FILE, OWNER_FILE, refuse_url
+from actorproc.store.reading import ReadingStore
 
 if TYPE_CHECKING:
     from actorproc.store.lmdb.owner_lock import Owner, OwnerRole

@@ -168,6 +168,17 @@ class LosesLongNames(MemoryStore):
         return super().events(target[:4000])
 
 
+class MixesStatesUp(MemoryStore):
+    def states(self, wanted):
+        return {key: self.step(*wanted[0]) or record for key, record in super().states(wanted).items()}
+
+
+class ForgetsTreesAfterAMissingOne(MemoryStore):
+    def finished_trees(self, roots, limit):
+        found = super().finished_trees(roots, limit)
+        return found[: found.index(None)] if None in found else found
+
+
 class CountsByTheMoment(MemoryStore):
     def count_states(self):
         return {state: count for state, count in super().count_states().items() if count > 1}

@@ -26,7 +26,7 @@ from actorproc.cli.select.filters import add_filters, filter_of, has_filter, no_
 if TYPE_CHECKING:
     from actorproc.report.info import ProcedureInfo
     from actorproc.report.listing import ListFilter
-    from actorproc.store.base import ReadingStore
+    from actorproc.store.reading import ReadingStore
 
 __all__ = ["add_audit", "add_list", "add_locks", "add_poisons", "add_status", "show_status"]
 

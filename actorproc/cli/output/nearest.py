@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
-    from actorproc.store.base import ReadingStore
+    from actorproc.store.reading import ReadingStore
 
 __all__ = ["nearest", "nearest_ids", "unknown_command"]
 

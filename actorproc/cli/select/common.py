@@ -30,8 +30,8 @@ from actorproc.errors import (
 if TYPE_CHECKING:
     from actorproc.api.client import ProcedureClient
     from actorproc.api.reader import StoreReader
-    from actorproc.store.base import ReadingStore
     from actorproc.store.home import Home
+    from actorproc.store.reading import ReadingStore
 
 __all__ = [
     "FAILED",

@@ -16,7 +16,7 @@ from actorproc.support.durations import EARLIEST
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
     from actorproc.report.listing import ListFilter
-    from actorproc.store.base import ReadingStore
+    from actorproc.store.reading import ReadingStore
 
 __all__ = ["add_filters", "filter_of", "has_filter", "moment", "no_match", "seconds", "type_of"]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +46,8 @@ logger = engine_logger("actorproc")
 
 _SLICE = 0.002
 """Seconds after which a slice reads no further tree; it has `CHUNK` procedures at most, and one tree at least."""
+_AT_ONCE = 16
+"""Trees that are read together, in less than a slice."""
 _PAGE = 512
 """Rows of the index read in one slice."""
 _PAUSE = 0.005
@@ -260,13 +263,12 @@ class RetentionSweeper:
             trees: list[FinishedTree] = []
             room, until = CHUNK, self._clock.monotonic() + _SLICE
             while roots and room > 0 and (room == CHUNK or self._clock.monotonic() < until):
-                due = roots.popleft()
-                tree = self._read(due.root)
-                room -= 1 if tree is None else len(tree.members)
-                if tree is not None:
-                    trees.append(msgspec.structs.replace(tree, surplus=True) if due.surplus else tree)
-                if due.ended is not None:
-                    self._overdue.judged(due.ended)
+                for due, tree in self._read_next(roots, room):
+                    room -= 1 if tree is None else len(tree.members)
+                    if tree is not None:
+                        trees.append(msgspec.structs.replace(tree, surplus=True) if due.surplus else tree)
+                    if due.ended is not None:
+                        self._overdue.judged(due.ended)
             self._oldest = roots[0].ended if roots else self._oldest
             if trees:
                 self._pipeline.handle(TreesExpired(tuple(trees), at))
@@ -274,14 +276,23 @@ class RetentionSweeper:
             for root in self._pipeline.core.removals:
                 yield from self._finish(root)
 
-    def _read(self, root: str) -> FinishedTree | None:
-        if root in self._unreadable or self._pipeline.core.view(root) is not None:
-            return None
-        try:
-            return self._store.finished_tree(root, CHUNK)
-        except StoreDamaged as error:
-            self._skip(root, error)
-            return None
+    def _read_next(self, roots: deque[_Due], room: int) -> list[tuple[_Due, FinishedTree | None]]:
+        """Take roots off the queue, with their trees; None for a tree that is not to be removed now."""
+        found: list[tuple[_Due, FinishedTree | None]] = []
+        while roots and self._is_kept(roots[0].root):
+            found.append((roots.popleft(), None))
+        wanted = list(takewhile(lambda due: not self._is_kept(due.root), islice(roots, min(room, _AT_ONCE))))
+        if wanted:
+            try:
+                trees = self._store.finished_trees([due.root for due in wanted], CHUNK)
+            except StoreDamaged as error:
+                self._skip(wanted[0].root, error)
+                trees = [None]
+            found += [(roots.popleft(), tree) for tree in trees]
+        return found
+
+    def _is_kept(self, root: str) -> bool:
+        return root in self._unreadable or self._pipeline.core.view(root) is not None
 
     def _skip(self, root: str, error: StoreDamaged) -> None:
         self._unreadable.add(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import cast
 
 from msgspec.structs import replace
@@ -54,6 +55,8 @@ __all__ = ["CommandExecutor"]
 
 logger = engine_logger("actorproc")
 
+_AT_ONCE = 32
+"""States that are read together: each may be long, and all are in memory until they are sent."""
 _BURST = 1024 * 1024
 """Bytes of state put into one frame before the next frame is begun."""
 
@@ -92,6 +95,10 @@ class CommandExecutor:
         self._outbox: dict[WorkerId, list[ToWorker]] = {}
         self._bytes = 0
         self._events: list[Event] = []
+        self._commands: Sequence[Command] = ()
+        """Commands of the batch at which it is."""
+        self._read: dict[tuple[str, int], StepRecord] = {}
+        """States of steps of this batch that were read with that of an earlier one."""
         self._verbs: dict[type[Command], Callable[[Command, CommitBatch], None]] = {
             RunStep: self._run_step,  # type: ignore[dict-item]
             SendAgain: self._send_again,  # type: ignore[dict-item]
@@ -114,6 +121,7 @@ class CommandExecutor:
         up and wants the interpreter, while workers could be at their steps.
         """
         self._events = []
+        self._commands = batch.commands
         told: list[Command] = []
         verbs = self._verbs
         self._newest.committed(() if batch.is_routine else batch.writes, self._clock.monotonic())
@@ -124,6 +132,7 @@ class CommandExecutor:
             else:
                 verbs[kind](command, batch)
         self._flush()
+        self._read = {}
         for command in told:
             verbs[type(command)](command, batch)
         return self._events
@@ -319,6 +328,9 @@ class CommandExecutor:
             record = batch.step(procedure, command.record)
         if record is not None:
             return record
+        record = self._read.pop((procedure, command.record), None) or self._read_with_others(command, batch)
+        if record is not None:
+            return record
         try:
             record = self._store.step(procedure, command.record)
         except StoreDamaged as error:
@@ -327,6 +339,23 @@ class CommandExecutor:
         if record is None:
             self._refuse(command.token, f"step record {command.record} of {procedure} is missing from the store")
         return record
+
+    def _read_with_others(self, command: RunStep, batch: CommitBatch | None) -> StepRecord | None:
+        """Read a state from the store, and those of the next steps of the batch in the same snapshot."""
+        commands = self._commands
+        at = next((place for place, other in enumerate(commands) if other is command), None)
+        if at is None or batch is None:
+            return None
+        wanted = [(command.token.procedure, command.record)]
+        for other in islice(commands, at + 1, at + _AT_ONCE):
+            if type(other) is RunStep and not other.warm:
+                name = other.token.procedure
+                if not self._newest.has_state(name, other.record) and batch.step(name, other.record) is None:
+                    wanted.append((name, other.record))
+        if len(wanted) == 1:
+            return None
+        self._read = self._store.states(wanted)
+        return self._read.pop(wanted[0], None)
 
     def _refuse(self, token: StepToken, reason: str) -> None:
         logger.error("step %d of %s cannot run: %s", token.step, token.procedure, reason)

@@ -95,6 +95,10 @@ class CommitCache:
         """The record, if it is here; it is given away once."""
         return self._drop(procedure) if number == 1 else None
 
+    def has_state(self, procedure: str, number: int) -> bool:
+        """The record is here."""
+        return number == 1 and procedure in self._states
+
     def _keep(self, record: StepRecord, now: float) -> bool:
         """Keep it, if there is room; False when there is none for any other either."""
         size = len(record.state)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from actorproc.errors import ActorprocError
-from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.records import ProcedureRecord, StepRecord
 from actorproc.model.states import ProcedureState
 from actorproc.report.info import ProcedureInfo
 from actorproc.store.base import ProcedureStore
@@ -23,6 +23,10 @@ _LONG = 64 * 1024
 """Longest output, in bytes, that is sent with the outcomes; a longer one is fetched when asked for."""
 
 _encode = msgspec.msgpack.Encoder().encode
+
+
+_AT_ONCE = 64
+"""Children whose ends are read together."""
 
 
 class StepQueries:
@@ -64,22 +68,24 @@ class StepQueries:
 
     def _children(self, ask: Ask) -> bytes | None:
         parent = self._store.procedure(ask.token.procedure)
-        links = (link for link in self._store.children(ask.token.procedure) if link.step >= ask.step)
-        heads = (self._store.procedure(link.child) for link in links)
+        links = [link for link in self._store.children(ask.token.procedure) if link.step >= ask.step]
         room = self._room
-        rows = []
-        for head in heads:
+        rows: list[OutcomeRow] = []
+        for start in range(0, len(links), _AT_ONCE) if parent is not None else ():
+            heads = self._store.procedures([link.child for link in links[start : start + _AT_ONCE]])
             # Those that had finished when the parent was woken: the same ones whenever the step is replayed.
-            if parent is not None and head is not None and 0 < head.ended_as <= parent.seen:
-                row = self._row(head, room)
+            ended = [head for head in heads if parent is not None and 0 < head.ended_as <= parent.seen]
+            closings = self._store.states([(head.id, head.records) for head in ended if _has_output(head)])
+            for head in ended:
+                row = self._row(head, closings.get((head.id, head.records)), room)
                 room = max(0, room - len(row.output or b"") - len(row.error_traceback))
                 rows.append(row)
         return _encode(rows)
 
-    def _row(self, head: ProcedureRecord, room: int) -> OutcomeRow:
+    def _row(self, head: ProcedureRecord, closing: StepRecord | None, room: int) -> OutcomeRow:
         output, codec = b"", "data"
-        if head.state == ProcedureState.SUCCESS:
-            closing = self._store.step(head.id, head.records)
+        if _has_output(head):
+            closing = closing or self._store.step(head.id, head.records)  # raises what is wrong with it
             if closing is not None:
                 output, codec = closing.output, closing.codec
         error = head.error
@@ -100,3 +106,7 @@ class StepQueries:
             return None
         closing = self._store.step(head.id, head.records)
         return closing.output if closing is not None else None
+
+
+def _has_output(head: ProcedureRecord) -> bool:
+    return head.state == ProcedureState.SUCCESS

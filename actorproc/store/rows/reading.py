@@ -7,6 +7,7 @@ pages, nor the map from growing.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -42,6 +43,7 @@ from actorproc.store.rows.tables import Rows, Table
 __all__ = ["RecordReader"]
 
 _T = TypeVar("_T")
+_ASTRAY = "the row points to a procedure that is missing or another one"
 _CHUNK = 256
 _SEQ = 8
 """Bytes of a place in submit order, at the end of a key of an index."""
@@ -101,7 +103,10 @@ class RecordReader(ABC):
     def procedures(self, ids: Sequence[str]) -> list[ProcedureRecord]:
         """The heads of the procedures that are known, in the order of the ids."""
         with self._view() as rows:
-            found = [head for id in ids if (head := _head(rows, head_key(id))) is not None]
+            heads = _heads(rows, map(head_key, ids))
+            found = [head for id in ids if (head := heads.get(head_key(id))) is not None]
+            if rows.count(Table.REMOVALS) == 0:
+                return found
             return [head for head in found if not _is_removed(rows, head_key(head.root))]
 
     def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
@@ -109,14 +114,23 @@ class RecordReader(ABC):
         with self._view() as rows:
             if _is_removed(rows, head_key(root)):
                 return [], []
-            heads = [
-                _indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in rows.scan(Table.MEMBERS, prefix(root))
-            ]
+            entries = [(Table.MEMBERS, *entry) for entry in rows.scan(Table.MEMBERS, prefix(root))]
+            heads = _indexed_heads(rows, entries)
             return heads, _all(rows, Table.UNDO, prefix(root))
 
     def step(self, id: str, number: int) -> StepRecord | None:
         """One record of the step log."""
         return self._twice(lambda rows: _step(rows, id, number))
+
+    def states(self, wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], StepRecord]:
+        """Several records of step logs; those that are missing or damaged are left out."""
+        with self._view() as rows:
+            keys = {step_key(id, number): (id, number) for id, number in wanted}
+            found = {}
+            for key, value in rows.get_many(Table.STEPS, list(keys)).items():
+                with contextlib.suppress(StoreDamaged):
+                    found[keys[key]] = cast("StepRecord", codec.decode(Table.STEPS, key, value))
+        return found
 
     def place_of(self, id: str, number: int) -> str | None:
         """The file that holds the long field of a record; None where only the owner of a store in files tells it."""
@@ -240,21 +254,32 @@ class RecordReader(ABC):
     def finished_tree(self, root: str, limit: int) -> FinishedTree | None:
         """A tree as its removal needs it, with at most `limit` members; None when there is no such root."""
         with self._view() as rows:
-            if _is_removed(rows, head_key(root)):
-                return None
-            entries = list(islice(rows.scan(Table.MEMBERS, prefix(root)), limit + 1))
-            if not entries:
-                return None
-            heads = [_indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in entries[:limit]]
-            units = next(rows.scan(Table.UNDO, prefix(root)), None) is not None
-        return FinishedTree(tuple(heads), more=len(entries) > limit, units=units)
+            return _finished_tree(rows, root, limit)
+
+    def finished_trees(self, roots: Sequence[str], limit: int) -> list[FinishedTree | None]:
+        """As `finished_tree` of each root, up to the one with which there are `limit` members or more."""
+        found: list[FinishedTree | None] = []
+        room = limit
+        with self._view() as rows:
+            for root in roots:
+                try:
+                    tree = _finished_tree(rows, root, limit)
+                except StoreDamaged:
+                    if not found:
+                        raise
+                    break  # it is raised when it is the first one
+                found.append(tree)
+                room -= len(tree.members) if tree is not None else 0
+                if room <= 0:
+                    break
+        return found
 
     def removed_members(self, root: str, limit: int | None) -> tuple[list[ProcedureRecord], bool]:
         """Remaining members of a half removed tree: the latest ones, at most `limit`, and whether there are more."""
         with self._view() as rows:
             room = None if limit is None else limit + 1
             entries = list(islice(rows.scan(Table.MEMBERS, prefix(root), reverse=True), room))
-            heads = [_indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in entries[:limit]]
+            heads = _indexed_heads(rows, [(Table.MEMBERS, *entry) for entry in entries[:limit]])
         return heads, len(heads) < len(entries)
 
     def ids(self, start: str) -> list[str]:
@@ -317,7 +342,6 @@ class RecordReader(ABC):
         """
         states = frozenset({state}) if isinstance(state, ProcedureState) else state
         indexes = _narrowest_indexes(states, type_name, root, tag)
-        read = _sound_head if skip_damaged else _indexed_head
         place = None
         if after is not None:
             head = self.procedure(after)
@@ -337,9 +361,9 @@ class RecordReader(ABC):
             while True:
                 with self._view() as rows:
                     entries = list(islice(_merged(rows, indexes, place, reverse=reverse), _CHUNK))
-                    heads = [read(rows, table, key, id_) for table, key, id_ in entries]
+                    heads = _indexed_heads(rows, entries, skip_damaged=skip_damaged)
                     gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
-                yield from (head for head in heads if head is not None and head.root not in gone and matches(head))
+                yield from (head for head in heads if head.root not in gone and matches(head))
                 if len(entries) < _CHUNK:
                     return
                 place = entries[-1][1][-_SEQ:]
@@ -405,8 +429,47 @@ def _indexed_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> Procedure
     """The head an index row points to. The row is checked by it: both end in the same seq."""
     head = _head(rows, id_)
     if head is None or number_key(head.seq) != key[-8:]:
-        raise codec.damaged(table, key, "the row points to a procedure that is missing or another one")
+        raise codec.damaged(table, key, _ASTRAY)
     return head
+
+
+def _finished_tree(rows: Rows, root: str, limit: int) -> FinishedTree | None:
+    if _is_removed(rows, head_key(root)):
+        return None
+    entries = list(islice(rows.scan(Table.MEMBERS, prefix(root)), limit + 1))
+    if not entries:
+        return None
+    heads = _indexed_heads(rows, [(Table.MEMBERS, *entry) for entry in entries[:limit]])
+    units = next(rows.scan(Table.UNDO, prefix(root)), None) is not None
+    return FinishedTree(tuple(heads), more=len(entries) > limit, units=units)
+
+
+def _heads(rows: Rows, keys: Iterable[bytes]) -> dict[bytes, ProcedureRecord]:
+    """The heads under these keys, as far as they are there."""
+    found = rows.get_many(Table.PROCEDURES, list(keys))
+    return {key: codec.decode(Table.PROCEDURES, key, value) for key, value in found.items()}
+
+
+def _indexed_heads(
+    rows: Rows, entries: Sequence[tuple[Table, bytes, bytes]], *, skip_damaged: bool = False
+) -> list[ProcedureRecord]:
+    """The heads that index rows point to, as `_indexed_head` reads one; all are looked up at once."""
+    if len(entries) == 1 and not skip_damaged:
+        return [_indexed_head(rows, *entries[0])]
+    values = rows.get_many(Table.PROCEDURES, [id_ for _, _, id_ in entries])
+    found: list[ProcedureRecord] = []
+    for table, key, id_ in entries:
+        try:
+            value = values.get(id_)
+            head: ProcedureRecord | None = None if value is None else codec.decode(Table.PROCEDURES, id_, value)
+            if head is None or number_key(head.seq) != key[-_SEQ:]:
+                raise codec.damaged(table, key, _ASTRAY)
+        except StoreDamaged:
+            if not skip_damaged:
+                raise
+        else:
+            found.append(head)
+    return found
 
 
 def _sound_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> ProcedureRecord | None:

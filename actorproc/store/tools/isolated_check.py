@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from actorproc.errors import StoreDamaged
-from actorproc.store.base import ReadingStore
 from actorproc.store.home import home_of
+from actorproc.store.reading import ReadingStore
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import owner_of
 from actorproc.store.rows.tables import Rows, Table

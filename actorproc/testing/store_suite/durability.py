@@ -133,6 +133,18 @@ class DurabilityCases(SuiteFixtures):
         assert ids(store.procedures(["c", "nobody", "a", "c"])) == ["c", "a", "c"]
         assert store.procedures([]) == []
 
+    def test_several_records_of_step_logs_are_read_at_once_without_those_that_are_missing(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        store.commit([make.step(name, number) for name in ("a", "ab", "b") for number in (1, 2, 300)], 1)
+        wanted = [("b", 300), ("a", 1), ("a", 3), ("nobody", 1), ("ab", 2), ("a", 1)]
+
+        found = store.states(wanted)
+
+        assert set(found) == {("b", 300), ("a", 1), ("ab", 2)}
+        assert all(record == store.step(id, number) for (id, number), record in found.items())
+        assert store.states([]) == {}
+
     def test_a_backup_is_made_in_a_new_directory_or_refused(
         self, store: ProcedureStore, make: type[Writes], tmp_path: Path
     ) -> None:

@@ -182,3 +182,16 @@ class RemovalCases(SuiteFixtures):
 
     def test_a_store_is_nobodys_copy_unless_it_is(self, store: ProcedureStore) -> None:
         assert store.copied_from is None
+
+    def test_several_finished_trees_are_read_in_order_until_there_are_enough_members(
+        self, store: ProcedureStore, make: type[Writes], tree: list[ProcedureRecord]
+    ) -> None:
+        store.commit([make.new("t", 20, state=SUCCESS, finished_at=40.0), make.undo("s", 1)], 1)
+        roots = ["s", "nobody", "r", "t"]
+
+        assert store.finished_trees(roots, 10) == [store.finished_tree(root, 10) for root in roots]
+        assert store.finished_trees(roots, 5) == [store.finished_tree(root, 5) for root in roots[:3]]
+        assert store.finished_trees(["r", "s"], 2) == [store.finished_tree("r", 2)]
+        assert store.finished_trees([], 5) == []
+        store.commit([PutRemoval(RemovalRecord("r", 40.0))], 1)
+        assert store.finished_trees(["r", "t"], 5) == [None, store.finished_tree("t", 5)]

@@ -1,0 +1,93 @@
+"""A store that is open for reading only, as other processes than its owner's have it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from actorproc.model.reports import BackupReport
+from actorproc.store.base import RecordStore
+
+__all__ = ["ReadingStore", "StoreOwner"]
+
+
+class StoreOwner(Protocol):
+    """The process that owns a store."""
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """Name of its machine."""
+        ...
+
+    @property
+    def role(self) -> str:
+        """Role of the owner: "manager" or "command"."""
+        ...
+
+
+class ReadingStore(RecordStore, Protocol):
+    """A store that is open for reading, while another process may own it. A context manager."""
+
+    path: Path
+    """Its place, absolute."""
+
+    def owner(self) -> StoreOwner | None:
+        """The process whose manager has the store open; None: there is none, or a command that is done in a moment."""
+        ...
+
+    def rows(self) -> AbstractContextManager[Any]:
+        """All rows as of the last commit, undecoded; a context manager, to be left soon."""
+        ...
+
+    def facts(self) -> dict[str, int]:
+        """Sizes in bytes and numbers of rows, for a diagnosis; further ones are the store's own."""
+        ...
+
+    def check_is_up_to_date(self, what: str) -> None:
+        """Refuse to copy a store that lacks a commit which its next owner will make again.
+
+        Args:
+            what: The kind of copy, for the message.
+
+        Raises:
+            NotAllowed: The store lacks such a commit.
+        """
+        ...
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy the last commit into a new directory; see `ProcedureStore.backup`.
+
+        Args:
+            path: Directory that does not exist yet.
+
+        Returns:
+            A `BackupReport`.
+
+        Raises:
+            NotAllowed: Something is at ``path`` already.
+            UsageError: ``path`` is a URL.
+            EngineError: The copy cannot be written; nothing is left of it then.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop reading. Idempotent."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop reading."""
+        ...
