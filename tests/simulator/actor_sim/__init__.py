@@ -1,7 +1,7 @@
 """The real actors on one thread: manager and supervisor as they are, and everything around them played.
 
 `tests.simulator.core_sim.simulation` puts a shell of its own around the real core. Here the shell is the engine's: inbox and
-batches, commit pipeline, outage, message intake, worker messages, in-flight table, command executor, sweeper,
+batches, commit pipeline, outage, worker message handler, in-flight table, command executor, sweeper,
 replies, the supervisor and its slots. What is played
 is the world outside: the disk (`disk`), the workers and their channels (`workers`, `pool`), time (`clockwork`),
 callers and an operator (`callers`), and the host, which dies (`host`). No thread is started: an actor handles a message
