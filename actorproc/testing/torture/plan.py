@@ -84,8 +84,8 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     is_crowd = chance.random() < 0.2
     many = chance.randint(30, 60) if is_crowd else chance.randint(4, 8)
     roots = () if module else tuple(_root(chance, number, is_small=is_crowd) for number in range(many))
-    # Drawn apart, so that all else in a plan is what its seed gave before there was padding.
-    roots = _with_padding(Random(f"padding of {seed}"), roots)
+    # Drawn apart, and from this text: so a plan stays what its seed gave before.
+    roots = _with_padding(Random(f"ballast of {seed}"), roots)
     if not module:
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
