@@ -35,8 +35,9 @@ Rooms from the top down; a module imports only from rooms below its own:
 ``errors``, ``support``       every error, drawn as a tree; durations, digests, loggers
 ============================  ===========================================================================
 
-The names below are the public ones. They are looked up at first use: a worker process, which imports this package too,
-never loads LMDB or actors, and the command line starts in the time it takes to read a store.
+The names below are the public ones: what a program constructs, calls, catches or annotates with. Structs that are only
+met inside of those are imported from their modules. The names are looked up at first use: a worker process, which
+imports this package too, never loads LMDB or actors, and the command line starts in the time it takes to read a store.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ if TYPE_CHECKING:
     from actorproc.model.crash_report import CrashReport
     from actorproc.model.policies import LockKey
     from actorproc.model.reports import BackupReport, CompactionReport
-    from actorproc.model.rows.records import ErrorInfo, Leftover
+    from actorproc.model.rows.records import ErrorInfo
     from actorproc.model.states import Phase, ProcedureState
     from actorproc.procedure.authoring.context import ChildOutcome, Context
     from actorproc.procedure.authoring.function import procedure
@@ -113,18 +114,15 @@ if TYPE_CHECKING:
     from actorproc.procedure.values.secret import Secret
     from actorproc.procedure.values.stored import decode_value
     from actorproc.report.changes import Change, Overflow, ProcedureEvent, WorkerEvent
-    from actorproc.report.deploy_report import DeployFinding, DeployReport
+    from actorproc.report.deploy_report import DeployReport
     from actorproc.report.info import (
         AuditInfo,
         Health,
         LockInfo,
-        LockWaiterInfo,
         PoisonInfo,
         ProcedureInfo,
         ProcedureTree,
-        RetentionHealth,
         SignalInfo,
-        SlotHealth,
     )
     from actorproc.report.metrics import Metrics
     from actorproc.report.states import StateInfo
@@ -146,7 +144,6 @@ __all__ = [
     "CrashReport",
     "DeadlineExceeded",
     "DeadlockDetected",
-    "DeployFinding",
     "DeployReport",
     "DuplicateProcedure",
     "DuplicateType",
@@ -157,11 +154,9 @@ __all__ = [
     "InvalidId",
     "InvalidStatus",
     "KeyPoisoned",
-    "Leftover",
     "Limits",
     "LockInfo",
     "LockKey",
-    "LockWaiterInfo",
     "LogEntry",
     "ManagerBusy",
     "ManagerStopped",
@@ -186,13 +181,11 @@ __all__ = [
     "ProcedureTree",
     "RemoteError",
     "ResultTimeout",
-    "RetentionHealth",
     "RetryLater",
     "RetryPolicy",
     "Saga",
     "Secret",
     "SignalInfo",
-    "SlotHealth",
     "StateInfo",
     "StateMachineProcedure",
     "StateNotEncodable",
@@ -239,15 +232,12 @@ _LAZY = {
     "Config": "actorproc.config",
     "Context": "actorproc.procedure.authoring.context",
     "CrashReport": "actorproc.model.crash_report",
-    "DeployFinding": "actorproc.report.deploy_report",
     "DeployReport": "actorproc.report.deploy_report",
     "ErrorInfo": "actorproc.model.rows.records",
     "Health": "actorproc.report.info",
-    "Leftover": "actorproc.model.rows.records",
     "Limits": "actorproc.procedure.declaring.policies",
     "LockInfo": "actorproc.report.info",
     "LockKey": "actorproc.model.policies",
-    "LockWaiterInfo": "actorproc.report.info",
     "LogEntry": "actorproc.workers.protocol.log_entry",
     "Metrics": "actorproc.report.metrics",
     "Overflow": "actorproc.report.changes",
@@ -261,12 +251,10 @@ _LAZY = {
     "ProcedureManager": "actorproc.api.manager",
     "ProcedureState": "actorproc.model.states",
     "ProcedureTree": "actorproc.report.info",
-    "RetentionHealth": "actorproc.report.info",
     "RetryPolicy": "actorproc.procedure.declaring.policies",
     "Saga": "actorproc.procedure.authoring.saga",
     "Secret": "actorproc.procedure.values.secret",
     "SignalInfo": "actorproc.report.info",
-    "SlotHealth": "actorproc.report.info",
     "StateMachineProcedure": "actorproc.procedure.authoring.machine",
     "Status": "actorproc.procedure.authoring.status",
     "StateInfo": "actorproc.report.states",

@@ -37,12 +37,14 @@ _LEAST = {
 class Config:
     """Settings of a `ProcedureManager`; sizes in bytes, times in seconds or as a `datetime.timedelta`.
 
-    Times are kept, and read, as seconds. Each field has its default, its unit and its meaning below.
+    Times are kept, and read, as seconds. Each field has its default, its unit and its meaning below, under headings.
+    The table in the guide marks the ten that most programs set.
 
     Raises:
         ValueError: A value makes no sense; the message names the field and the rule.
     """
 
+    # ------------------------------------------------------------ Start and stop
     stop_timeout: Seconds = Seconds(30.0)
     """Seconds that leaving ``with`` may take: running steps are waited for, then their workers are killed."""
     boot_timeout: Seconds = Seconds(30.0)
@@ -51,18 +53,29 @@ class Config:
     control: bool = True
     """Let other processes of this user reach the manager, through the socket ``control.sock`` in its
     directory (`ProcedureClient`, the command line)."""
-    max_frame: int = DEFAULT_MAX_FRAME
-    """Longest message to or from a worker, in bytes, but for one with a call of `max_call`; a state must fit in it."""
-    max_call: int = 1024**3
-    """Longest pickled arguments, and longest pickled result, of a call of `ProcedureExecutor`, in bytes; below 2 GiB.
-    16 MiB are allowed in any case."""
-    max_state: int = 16 * 1024 * 1024
-    """Longest dumped state that `submit` accepts, in bytes. States, outputs and notes of steps may be as long; 16 MiB
-    are allowed in any case."""
+    # ------------------------------------------------------------ Workers
     spares: int = 1
     """Warm spare worker processes that make a replacement immediate; 0: none."""
+    executable: str | None = None
+    """The Python interpreter that runs workers, a path or a name on ``PATH``: of the same version as this program's and
+    with the same packages. Default: the one given to `multiprocessing.set_executable`, else `sys.executable`."""
+    abort_grace: OptionalSeconds = OptionalSeconds(None, least="zero")
+    """Seconds that a running step may go on after the undo of its procedure was decided, for classes whose
+    `Limits.abort_grace` is None; then it is killed. None: it may go on to its end."""
+    max_dedicated: int = 16
+    """Workers that belong to one procedure each (``Limits.dedicated``) at the same time; more such procedures wait."""
     warm_limit: int = 1024
     """Live procedure objects a worker keeps between steps; beyond it the least recently used is dropped."""
+    recycle_steps: int | None = None
+    """Steps after which a worker is replaced by a fresh one, between two steps; None: never."""
+    recycle_age: OptionalSeconds = OptionalSeconds(None)
+    """Age in seconds after which a worker that ends a step is replaced; None: never."""
+    recycle_memory: int | None = None
+    """Bytes of growth of a worker's memory since its first step after which it is replaced; None: never."""
+    stuck_after: Seconds = Seconds(10.0)
+    """Seconds in their steps after which, if work waits, all workers count as stuck and an extra worker is started."""
+    extra_worker_idle: Seconds = Seconds(60.0)
+    """Seconds for which an extra worker may have nothing to do before it is stopped."""
     restart_limit: int = 5
     """Number of times within `restart_period` that workers of one slot may fail to boot, or end by themselves while
     idle, before the slot is parked. Workers killed by another process do not count."""
@@ -70,38 +83,39 @@ class Config:
     """Seconds in which `restart_limit` counts."""
     parked_for: Seconds = Seconds(30.0)
     """Seconds that a parked slot rests before one worker is tried in it; doubles after failures, up to 32-fold."""
+    # ------------------------------------------------------------ Order and limits of work
+    max_running: int | None = None
+    """Greatest number of submitted procedures (roots) that run at once, from their first step to their end; the others
+    wait. None: without limit."""
+    max_queued: int = 1_000_000
+    """Unfinished procedures that are accepted beyond `max_running`; then `submit` raises `ManagerBusy`."""
+    concurrency: Mapping[str, int] = field(default_factory=dict)
+    """Greatest number of procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, singly."""
+    rate: Mapping[str, tuple[int, float | timedelta]] = field(default_factory=dict)
+    """By limit key ``(n, seconds)``: at most n procedures start in any span of that length, in seconds or as a
+    timedelta."""
+    priority_ageing: Seconds = Seconds(60.0)
+    """Seconds of waiting for a worker that outweigh one level of priority; `math.inf`: no waiting does."""
+    worker_shares: Mapping[str, float] = field(default_factory=dict)
+    """The part of the workers, above 0 to 1, that a class of work may use while others want them; at least one."""
+    reserved_workers: Mapping[str, int] = field(default_factory=dict)
+    """Number of workers that are kept free for a class of work."""
+    # ------------------------------------------------------------ Sizes
+    max_state: int = 16 * 1024 * 1024
+    """Longest dumped state that `submit` accepts, in bytes. States, outputs and notes of steps may be as long; 16 MiB
+    are allowed in any case."""
+    max_call: int = 1024**3
+    """Longest pickled arguments, and longest pickled result, of a call of `ProcedureExecutor`, in bytes; below 2 GiB.
+    16 MiB are allowed in any case."""
+    max_frame: int = DEFAULT_MAX_FRAME
+    """Longest message to or from a worker, in bytes, but for one with a call of `max_call`; a state must fit in it."""
     max_depth: int = 64
     """Deepest nesting of sub-procedures; the step that would exceed it fails."""
     max_children: int = 100_000
     """Greatest number of children of one procedure, over all its steps; the step that would exceed it fails."""
     max_tree: int = 1_000_000
     """Greatest number of procedures under one root, the root included; the step that would exceed it fails."""
-    keep_steps: int | None = 100
-    """Done steps that stay in the step log of a procedure with nothing to undo, at least; None: all. A class may say
-    otherwise with its own ``keep_steps``."""
-    max_dedicated: int = 16
-    """Workers that belong to one procedure each (``Limits.dedicated``) at the same time; more such procedures wait."""
-    recycle_steps: int | None = None
-    """Steps after which a worker is replaced by a fresh one, between two steps; None: never."""
-    recycle_age: OptionalSeconds = OptionalSeconds(None)
-    """Age in seconds after which a worker that ends a step is replaced; None: never."""
-    recycle_memory: int | None = None
-    """Bytes of growth of a worker's memory since its first step after which it is replaced; None: never."""
-    log_bytes: int = 256 * 1024
-    """Bytes of output and log records kept of each procedure, in memory, the newest; 0: none."""
-    log_bytes_total: int = 64 * 1024 * 1024
-    """Bytes of output and log records of all procedures together, in memory. Those of the procedures that are silent
-    for longest go first."""
-    log_file_bytes: int = 16 * 1024 * 1024
-    """Bytes of output and log records of all procedures together in two files beside the store, for later lives of the
-    program; 0: none."""
-    parked_grace: Seconds = Seconds(5.0, least="zero")
-    """Seconds that a procedure is parked, or this manager runs, before that is logged as a warning and waiting callers
-    get `ProcedureParked`: classes may be registered meanwhile. `math.inf`: never."""
-    commit_backoff: Seconds = Seconds(0.1)
-    """Seconds before a refused commit is tried again for the first time; doubles each time."""
-    commit_backoff_cap: Seconds = Seconds(10.0)
-    """Longest wait in seconds before a refused commit is tried again."""
+    # ------------------------------------------------------------ Retention
     retain_for: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")
     """Seconds for which finished procedures are kept, with all that ran below them; None: for ever."""
     retain_count: int | None = None
@@ -113,38 +127,32 @@ class Config:
     retain_signals: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")
     """Seconds for which an event that was published and not taken by a procedure is kept; None: for ever. A signal
     to one procedure is kept as long as that may take it."""
+    keep_steps: int | None = 100
+    """Done steps that stay in the step log of a procedure with nothing to undo, at least; None: all. A class may say
+    otherwise with its own ``keep_steps``."""
     sweep_interval: Seconds = Seconds(30.0, endless=False)
     """Seconds between searches for finished procedures and events to be removed; oftener, down to once a second, when a
     fifth of `retain_for` is less."""
-    priority_ageing: Seconds = Seconds(60.0)
-    """Seconds of waiting for a worker that outweigh one level of priority; `math.inf`: no waiting does."""
-    max_running: int | None = None
-    """Greatest number of submitted procedures (roots) that run at once, from their first step to their end; the others
-    wait. None: without limit."""
-    max_queued: int = 1_000_000
-    """Unfinished procedures that are accepted beyond `max_running`; then `submit` raises `ManagerBusy`."""
-    concurrency: Mapping[str, int] = field(default_factory=dict)
-    """Greatest number of procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, singly."""
-    rate: Mapping[str, tuple[int, float | timedelta]] = field(default_factory=dict)
-    """By limit key ``(n, seconds)``: at most n procedures start in any span of that length, in seconds or as a
-    timedelta."""
-    worker_shares: Mapping[str, float] = field(default_factory=dict)
-    """The part of the workers, above 0 to 1, that a class of work may use while others want them; at least one."""
-    reserved_workers: Mapping[str, int] = field(default_factory=dict)
-    """Number of workers that are kept free for a class of work."""
-    stuck_after: Seconds = Seconds(10.0)
-    """Seconds in their steps after which, if work waits, all workers count as stuck and an extra worker is started."""
-    extra_worker_idle: Seconds = Seconds(60.0)
-    """Seconds for which an extra worker may have nothing to do before it is stopped."""
+    # ------------------------------------------------------------ Output of steps
+    log_bytes: int = 256 * 1024
+    """Bytes of output and log records kept of each procedure, in memory, the newest; 0: none."""
+    log_bytes_total: int = 64 * 1024 * 1024
+    """Bytes of output and log records of all procedures together, in memory. Those of the procedures that are silent
+    for longest go first."""
+    log_file_bytes: int = 16 * 1024 * 1024
+    """Bytes of output and log records of all procedures together in two files beside the store, for later lives of the
+    program; 0: none."""
+    # ------------------------------------------------------------ The store, and trouble
+    parked_grace: Seconds = Seconds(5.0, least="zero")
+    """Seconds that a procedure is parked, or this manager runs, before that is logged as a warning and waiting callers
+    get `ProcedureParked`: classes may be registered meanwhile. `math.inf`: never."""
+    commit_backoff: Seconds = Seconds(0.1)
+    """Seconds before a refused commit is tried again for the first time; doubles each time."""
+    commit_backoff_cap: Seconds = Seconds(10.0)
+    """Longest wait in seconds before a refused commit is tried again."""
     allow_any_filesystem: bool = False
     """Allow a directory on a file system of other machines or of FUSE (NFS, 9p, rootless containers …),
     where memory maps and locks may fail. Only one machine may open it then, and no promise holds."""
-    executable: str | None = None
-    """The Python interpreter that runs workers, a path or a name on ``PATH``: of the same version as this program's and
-    with the same packages. Default: the one given to `multiprocessing.set_executable`, else `sys.executable`."""
-    abort_grace: OptionalSeconds = OptionalSeconds(None, least="zero")
-    """Seconds that a running step may go on after the undo of its procedure was decided, for classes whose
-    `Limits.abort_grace` is None; then it is killed. None: it may go on to its end."""
     signing_key: bytes | tuple[bytes, ...] | None = None
     """Signs pickled states (``codec = "pickle"``); default: a key made once and kept in the store's directory.
     Of several the first signs, and all verify."""
@@ -183,7 +191,7 @@ class Config:
             raise ValueError(msg)
 
     @property
-    def longest_frame(self) -> int:
+    def _longest_frame(self) -> int:
         """Longest message between manager and workers, in bytes: `max_frame`, or a call of `max_call`."""
         return max(self.max_frame, self.max_call + _REST_OF_CALL)
 
@@ -225,7 +233,7 @@ class Config:
                     msg = f"Config.{name} has {key!r}: {value!r}; it maps names (1 to 255 characters) to {words}"
                     raise ValueError(msg)
 
-    def scheduling(self, workers: int, max_workers: int) -> Scheduling:
+    def _scheduling(self, workers: int, max_workers: int) -> Scheduling:
         """Order, limits and shares of work, for the core.
 
         Args:
@@ -251,7 +259,7 @@ class Config:
         )
 
     @property
-    def retention(self) -> Retention:
+    def _retention(self) -> Retention:
         """Retention of finished trees and events, for the core."""
         return Retention(
             self.retain_for, self.retain_count, self.retain_failed_for, self.retain_acknowledged, self.retain_signals

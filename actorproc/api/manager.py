@@ -325,7 +325,7 @@ class ProcedureManager(
             preload=self._preload,
             environment=pickled_by_value(environment) if environment is not None else None,
             executable=config.executable,
-            max_frame=config.longest_frame,
+            max_frame=config._longest_frame,
             max_state=config.max_state,
             max_call=config.max_call,
             staging=home.staging if home is not None else "",

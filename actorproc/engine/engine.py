@@ -158,7 +158,7 @@ class EngineTree(Gateway):
                     callback_thread=self._callback_thread,
                     snapshot=snapshot,
                     definitions=registered,
-                    scheduling=self._config.scheduling(self._slots, self._max_slots),
+                    scheduling=self._config._scheduling(self._slots, self._max_slots),
                     on_gone=self._to_supervisor,
                     to_supervisor=self._to_supervisor,
                     on_broken=self._broken,

@@ -122,7 +122,7 @@ class AssembledManager:
                 parts.config.max_dedicated,
                 parts.config.keep_steps,
             ),
-            retention=parts.config.retention,
+            retention=parts.config._retention,
             scheduling=parts.scheduling,
             act=self.dispatcher.act,
             mark=mark,
@@ -135,7 +135,7 @@ class AssembledManager:
             pipeline=self.pipeline,
             replies=parts.replies,
             clock=parts.clock,
-            retention=parts.config.retention,
+            retention=parts.config._retention,
             interval=parts.config.sweep_interval,
             wake_in=sweep_in,
         )

@@ -37,7 +37,7 @@ CONFIGURED = (
 )  # fmt: skip
 KEPT = {
     **{f"Config.{name}": lambda given, name=name: getattr(Config(**{name: given}), name) for name in CONFIGURED},
-    "Config.rate": lambda given: Config(rate={"a": (1, given)}).scheduling(1, 1).rate["a"][1],
+    "Config.rate": lambda given: Config(rate={"a": (1, given)})._scheduling(1, 1).rate["a"][1],
     **{
         f"Limits.{name}": lambda given, name=name: getattr(Limits(**{name: given}).of_step, name)
         for name in ("wall_time", "cpu_time", "grace")

@@ -18,11 +18,13 @@ AUTHORING = {
     "Status", "ValueAdapter", "decode_value", "migrates", "procedure", "step", "value",
 }  # fmt: skip
 ENGINE = {
-    "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "DeployFinding", "DeployReport",
-    "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",
+    "StateInfo",
+    "AttemptInfo",
+    "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "DeployReport",
+    "ErrorInfo", "Health", "LockInfo",
     "LogEntry", "SignalInfo", "as_completed", "freeze_support", "check_deploy",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
-    "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "RetentionHealth", "SlotHealth", "StepInfo", "StoreReader", "Watch",
+    "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "StepInfo", "StoreReader", "Watch",
     "WorkerEvent", "WorkerInfo",
 }  # fmt: skip
 
@@ -38,9 +40,11 @@ def test_every_public_name_is_there(name):
 
 
 RESULTS = {
+    "StateInfo",
+    "AttemptInfo",
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Health", "LockInfo", "LogEntry", "Metrics", "Overflow",
     "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo", "SignalInfo",
-    "DeployFinding", "DeployReport",
+    "DeployReport",
 }  # fmt: skip
 
 
