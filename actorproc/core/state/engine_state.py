@@ -19,7 +19,8 @@ __all__ = ["DEFAULT_SCHEDULING", "EngineState"]
 DEFAULT_SCHEDULING = Scheduling()
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _RUNNABLE = ProcedureState.RUNNABLE
-_CHILD_PLACE: dict[ProcedureState, int] = {state: place for place, state in enumerate(CHILD_STATES)}
+_CHILD_PLACE: dict[str, int] = {state.value: place for place, state in enumerate(CHILD_STATES)}
+# By value: the hash of a member is Python code.
 _NO_CHILDREN = (0,) * len(CHILD_STATES)
 _WAS_RUNNABLE = Was(_RUNNABLE, None, None)
 
@@ -121,7 +122,10 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
     def close(self) -> Decision:
         """The decision made since the last call."""
         writes, now = self.writes, self.now
-        self._count_children()
+        for procedure in self._touched:
+            if self._touched[procedure].parent is not None:
+                self._count_children()
+                break
         for procedure, record in self._touched.items():
             record.updated_at = now
             if self.acknowledged and procedure in self.acknowledged and record.finished_at is None:  # it runs again
@@ -148,21 +152,24 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
 
     def _count_children(self) -> None:
         """Keep the numbers of children by state in the heads of those whose children are in another state now."""
-        moved = [
-            (record, was)
-            for name, record in self._touched.items()
-            if record.parent is not None and ((was := self._stored.get(name)) is None or was.state is not record.state)
-        ]
-        for record, was in moved:
-            parent = self.procs.get(record.parent or "")
-            if parent is None or parent.child_states is None or record.seq < parent.renewed:
+        touched, stored, procs = self._touched, self._stored, self.procs
+        for name in list(touched):
+            record = touched[name]
+            above = record.parent
+            if above is None or above not in procs:
                 continue
-            counts = list(parent.child_states or _NO_CHILDREN)
+            was = stored[name] if name in stored else None  # noqa: SIM401 - a call for each child otherwise
+            parent = procs[above]
+            if (was is not None and was.state is record.state) or parent.child_states is None:
+                continue
+            if parent.past is not None and record.seq < parent.renewed:
+                continue
+            counts = [*(parent.child_states or _NO_CHILDREN)]
             if was is not None:
-                counts[_CHILD_PLACE[was.state]] -= 1
-            counts[_CHILD_PLACE[record.state]] += 1
-            parent.child_states = tuple(counts)
-            self.touch(parent)
+                counts[_CHILD_PLACE[was.state._value_]] -= 1
+            counts[_CHILD_PLACE[record.state._value_]] += 1
+            parent.child_states = (*counts,)
+            touched[above] = parent
 
     def _store_times(self, record: ProcedureRecord, was: Was | None) -> None:
         """Note the times that the store's index rows will have for a head."""
