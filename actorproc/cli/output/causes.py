@@ -96,13 +96,19 @@ def error_lines(title: str, error: ErrorInfo, *, full: bool = False) -> Iterator
         }
         if any(facts.values()):
             yield "  " + ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-    yield from _block(error.traceback, "  ", full=True)
+    if crash is None or not _repeats(error.traceback, (crash.stack, crash.stderr)):
+        yield from _block(error.traceback, "  ", full=True)
     if crash is not None:
         stderr = crash.stderr if full else _without_dump(crash.stderr)
         for name, text in (("stderr", stderr), ("stack", crash.stack or _dump_in(crash.stderr))):
             if text.strip():
                 yield f"  {name}"
                 yield from _block(text, "    ", full=full)
+
+
+def _repeats(text: str, told: tuple[str, ...]) -> bool:
+    """True if a traceback is what the report of the worker's end has as well."""
+    return text.startswith(_FATAL) or any(text.strip() in other for other in told)
 
 
 def _without_dump(text: str) -> str:
