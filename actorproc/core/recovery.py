@@ -22,7 +22,7 @@ from actorproc.model.ids import StepToken
 from actorproc.model.messages.events import WorkerReady
 from actorproc.model.policies import LockMode, Scheduling, TypeMeta
 from actorproc.model.rows.cold_trees import COLD_STATES, is_alone
-from actorproc.model.rows.records import WITH_RUNNING, LockRecord, ProcedureRecord, UndoRecord
+from actorproc.model.rows.records import LockRecord, ProcedureRecord, UndoRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 
@@ -163,7 +163,7 @@ def _count(state: EngineState, snapshot: RecoverySnapshot, others: Sequence[Proc
     admitted += snapshot.cold.admitted
     if admitted or snapshot.starts:
         state.key_limits.restore(admitted, snapshot.starts)
-        state.admission.running = sum(record.admitted in WITH_RUNNING for record in admitted if record.parent is None)
+        state.admission.restore(admitted, ())
 
 
 def load_tree(state: EngineState, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:

@@ -66,7 +66,7 @@ def follow_up(state: EngineState) -> None:
             failure_scope.advance(state, top)
         elif state.searches:
             victims.search_stalled(state)
-        elif state.admission.capacity is not None and state.admission.has_news:
+        elif state.admission.waiting and state.admission.next() is not None:
             schedule.let_in(state)
         elif state.overdue:
             _end_overdue(state)

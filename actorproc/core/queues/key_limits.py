@@ -9,6 +9,9 @@ Slots are the last thing asked for, all keys at once, first come first served by
 No procedure holds one while it waits for what another slot could hold up: one that waits for locks gives its back, and
 parents that wait for children lend theirs as long as a member of their tree waits for a slot or a lock. So no cycle of
 waiting can close over a slot.
+
+``max_running`` is such a limit too, of one key that every root has (`RootLimit`). It is asked for first, before locks,
+and held to the end: those inside never wait for one outside.
 """
 
 from __future__ import annotations
@@ -20,11 +23,13 @@ from operator import attrgetter
 
 import msgspec
 
-from actorproc.model.rows.records import WITH_SLOT, WITH_STARTED, Admitted, ProcedureRecord, StartRecord
+from actorproc.model.rows.records import WITH_RUNNING, WITH_SLOT, WITH_STARTED, Admitted, ProcedureRecord, StartRecord
 
-__all__ = ["KeyLimits"]
+__all__ = ["KeyLimits", "RootLimit"]
 
 _at = attrgetter("at")
+_ROOTS = "roots"
+"""The key of all roots."""
 
 
 class _Key:
@@ -84,6 +89,11 @@ class _Waiter(msgspec.Struct):
 class KeyLimits:
     """Slots of limit keys: their holders, and the procedures that wait for them."""
 
+    _held = WITH_SLOT
+    """Marks in a head of one that holds slots."""
+    _slot = Admitted.SLOT
+    _granted = Admitted.SLOT | Admitted.STARTED
+
     def __init__(
         self, concurrency: Mapping[str, int] | None = None, rate: Mapping[str, tuple[int, float]] | None = None
     ) -> None:
@@ -133,12 +143,15 @@ class KeyLimits:
         return made
 
     def _keys_of(self, record: ProcedureRecord) -> list[_Key]:
-        return [key for name in record.limit_keys if (key := self._key(name)) is not None]
+        return [key for name in self._names_of(record) if (key := self._key(name)) is not None]
+
+    def _names_of(self, record: ProcedureRecord) -> Iterable[str]:
+        return record.limit_keys
 
     def restore(self, records: Iterable[ProcedureRecord], starts: Iterable[StartRecord]) -> None:
         """Take up what is stored: who holds slots, and what the rates have counted."""
         for record in records:
-            if record.admitted in WITH_SLOT:
+            if record.admitted in self._held:
                 self.holders += 1
                 for key in self._keys_of(record):
                     key.taken += 1
@@ -221,15 +234,15 @@ class KeyLimits:
         for key in waiter.keys:
             key.taken += 1
         counted = [key.count(now) for key in waiter.keys if waiter.is_new and key.rate]
-        record.admitted |= Admitted.SLOT | Admitted.STARTED
+        record.admitted |= self._granted
         self.holders += 1
         self.discard(record.id)
         return counted
 
     def release(self, record: ProcedureRecord) -> None:
         """Take a procedure's slots back. The head has changed."""
-        record.admitted &= ~Admitted.SLOT
-        self.holders -= 1
+        record.admitted &= ~self._slot
+        self.holders = max(0, self.holders - 1)
         for key in self._keys_of(record):
             key.taken = max(0, key.taken - 1)
             self._list_first(key)
@@ -282,3 +295,36 @@ class KeyLimits:
                     heapq.heappush(self._opening, (opens, key.name))
                 return False
         return True
+
+
+class RootLimit(KeyLimits):
+    """The limit of running roots: slots of one key, held from before the first lock to the end."""
+
+    _held = WITH_RUNNING
+    _slot = _granted = Admitted.RUNNING
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        super().__init__(None if capacity is None else {_ROOTS: capacity})
+
+    def _names_of(self, record: ProcedureRecord) -> Iterable[str]:
+        return () if record.parent is not None else (_ROOTS,)
+
+    def ask(self, record: ProcedureRecord, order: float) -> bool:
+        """Let a root in, or have it wait by its virtual deadline; True when it is in and its head has changed."""
+        is_first = not self.waiting
+        self.wait(record, order, _ROOTS)
+        if is_first and self.next() is not None:
+            self.admit(record)
+            return True
+        return False
+
+    def next(self) -> str | None:
+        """The root to be let in now; None when there is none, or no room."""
+        found = self.peek(_ROOTS, 0.0)
+        return None if found is None else found[1]
+
+    def admit(self, record: ProcedureRecord) -> None:
+        """Let a root in, also beyond the limit: one that began already may hold what those inside wait for."""
+        self.wait(record, 0.0, _ROOTS)
+        self.grant(record, 0.0)

@@ -169,7 +169,7 @@ def leave_limits(state: EngineState, record: ProcedureRecord) -> None:
     if record.admitted in WITH_SLOT:
         state.key_limits.release(record)
     if record.admitted in WITH_RUNNING:
-        state.admission.leave(record)
+        state.admission.release(record)
     record.admitted = 0
     state.touch(record)
 
@@ -213,5 +213,5 @@ def steal_at(state: EngineState) -> float | None:
 def why_queued(state: EngineState, record: ProcedureRecord) -> str | None:
     """The limit that keeps a procedure waiting; None when it only waits for a worker."""
     if record.id in state.admission:
-        return f"for one of the {state.admission.running} that run to end (Config.max_running)"
+        return f"for one of the {state.admission.holders} that run to end (Config.max_running)"
     return state.key_limits.why(record.id, state.now)

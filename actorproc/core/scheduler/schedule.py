@@ -129,7 +129,7 @@ def _is_let_in(state: EngineState, record: ProcedureRecord) -> bool:
 
 def let_in(state: EngineState) -> None:
     """A running root has ended: the next one comes in and asks for what else it needs."""
-    while state.admission.has_news and (name := state.admission.next()) is not None:
+    while (name := state.admission.next()) is not None:
         record = state.procs[name]
         state.admission.admit(record)
         state.touch(record)

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from actorproc.core.locks.table import LockTable
-from actorproc.core.queues.admission import AdmissionQueue
 from actorproc.core.queues.cold_queue import ColdQueue
 from actorproc.core.queues.event_subscribers import EventSubscribers
-from actorproc.core.queues.key_limits import KeyLimits
+from actorproc.core.queues.key_limits import KeyLimits, RootLimit
 from actorproc.core.queues.run_queue import RunQueue
 from actorproc.core.queues.timers import TimerQueue
 from actorproc.core.queues.worker_shares import WorkerShares
@@ -137,7 +136,7 @@ class WorkQueues:
     def __init__(self, scheduling: Scheduling) -> None:
         self.scheduling = scheduling
         self.run_queue = RunQueue(scheduling.priority_ageing)
-        self.admission = AdmissionQueue(scheduling.max_running)
+        self.admission = RootLimit(scheduling.max_running)
         self.key_limits = KeyLimits(scheduling.concurrency, scheduling.rate)
         self.knows_dedicated = False
         """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""

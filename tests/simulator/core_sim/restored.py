@@ -48,7 +48,7 @@ def _known(core: Coordinator) -> dict[str, object]:
         "timers": state.timers.entries(),
         "listeners": state.subscribers.entries(),
         "open roots": state.open_roots,
-        "running roots": state.admission.running,
+        "running roots": state.admission.holders,
         "slots": state.key_limits.holders,
         "resident": set(state.procs),
     }
