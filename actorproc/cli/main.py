@@ -67,7 +67,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("status", "list", "show", "why", "tree", "steps", "state", "states", "diff", "logs", "stack"),
         *("locks", "poisons", "signals", "audit", "workers", "watch", "top", "metrics"),
     ),
-    "Act": ("submit", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
+    "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
     "Store": ("backup", "compact", "export", "import", "rotate-key", "reload"),
     "Run": ("run", "demo", "torture", "schema", "completion"),

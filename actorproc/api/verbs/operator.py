@@ -9,7 +9,7 @@ from actorproc.api.verbs.base import EngineVerbs
 from actorproc.api.verbs.repair import checked_reason
 from actorproc.engine.arguments import check_flag
 from actorproc.model.ids import check_id
-from actorproc.model.messages.events import AbortRequested, PoisonCleared
+from actorproc.model.messages.events import AbortRequested, KillRequested, PoisonCleared
 from actorproc.model.policies import LockKey
 
 __all__ = ["OperatorVerbs"]
@@ -18,7 +18,7 @@ logger = logging.getLogger("actorproc")
 
 
 class OperatorVerbs(EngineVerbs):
-    """`abort`, `clear_poison`."""
+    """`abort`, `kill`, `clear_poison`."""
 
     def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:
         """Ask a procedure to abort and roll back; durable when it returns.
@@ -45,6 +45,28 @@ class OperatorVerbs(EngineVerbs):
         check_flag(force, "force")
         accepted: bool = self._running().request(lambda reply: AbortRequested(name, reply, force=force, reason=why))
         return accepted
+
+    def kill(self, id: str, reason: str | None = None) -> bool:
+        """End the running attempt of a procedure's step: its worker gets SIGKILL, and the step runs again.
+
+        It is counted neither as an error nor as a crash, and nothing is undone; `attempts` and `audit` list it. A step
+        that waits in a worker behind another is taken back instead. An answer that comes before the kill counts.
+
+        Args:
+            id: The procedure.
+            reason: An operator's reason, for `audit`. Default: None.
+
+        Returns:
+            False when no worker has a step of it.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+            ManagerStopped: No manager runs.
+        """
+        name, why = check_id(id), checked_reason(reason)
+        killed: bool = self._running().request(lambda reply: KillRequested(name, reply, why))
+        return killed
 
     def clear_poison(self, path: str, reason: str | None = None) -> bool:
         """Give a poisoned key back, once what it stands for is known to be sound; durable when it returns.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from actorproc.core.lifecycle import removal, signals
 from actorproc.core.lock_manager import poison
-from actorproc.core.operator import bypass, pause, retry
+from actorproc.core.operator import bypass, kill, pause, retry
 from actorproc.core.results import abort
 from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.events import (
@@ -19,6 +19,7 @@ from actorproc.model.messages.events import (
     Acknowledged,
     BypassRequested,
     DeleteRequested,
+    KillRequested,
     PauseRequested,
     PoisonCleared,
     Published,
@@ -58,6 +59,14 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("abort", AbortRequested, abort.request_abort, is_repeatable=True),
+    Verb(
+        "kill",
+        KillRequested,
+        kill.request_kill,
+        help="end the running attempt of steps (SIGKILL of the worker); they run again, and nothing is charged",
+        done="its attempt ends, and the step runs again",
+        refused="no worker has a step of it",
+    ),
     Verb("retry", RetryRequested, retry.request_retry, is_for_roots=True),
     Verb("rollback", RollbackRequested, retry.request_rollback, is_for_roots=True),
     Verb("bypass", BypassRequested, bypass.request_bypass),

@@ -34,8 +34,8 @@ class InHand(msgspec.Struct):
     type_name: str
     recalled: bool = False
     forced: str | None = None
-    """Reason to stop the step: aborted, abort-grace, bypassed, deadline. It is killed, or taken back when it has
-    not begun."""
+    """Reason to stop the step: aborted, abort-grace, bypassed, deadline, killed. It is killed, or taken back when it
+    has not begun."""
     killed: bool = False
     """The worker was told to be killed for it."""
     told: bool = False

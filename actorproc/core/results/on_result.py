@@ -20,7 +20,7 @@ from actorproc.core.results.due_times import deadline_error, end_forced
 from actorproc.core.results.postponed_steps import put_off_or_park
 from actorproc.core.rollback import undo_step
 from actorproc.core.rollback.failure_scope import aborted_error, fail, look_again
-from actorproc.core.scheduler.cancellation import stop_forced, stop_next
+from actorproc.core.scheduler.cancellation import KILLED, stop_forced, stop_next
 from actorproc.core.scheduler.dedicated import say_goodbye
 from actorproc.core.scheduler.pick import on_suspended
 from actorproc.core.scheduler.schedule import wake
@@ -145,7 +145,7 @@ def on_returned(state: EngineState, event: StepReturned) -> None:
     else:
         head.take_back_attempt(record)
         state.touch(record)
-        if item.forced is not None:
+        if item.forced is not None and item.forced != KILLED:
             end_forced(state, record, item)
         elif item.told and may_abort(state, record):
             begin_abort(state, record)

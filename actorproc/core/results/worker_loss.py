@@ -14,6 +14,7 @@ from actorproc.core.results.due_times import end_forced
 from actorproc.core.results.on_result import on_step_error
 from actorproc.core.rollback.failure_scope import aborted_error, fail, look_again
 from actorproc.core.rollback.undo_step import on_rollback_error
+from actorproc.core.scheduler.cancellation import KILLED
 from actorproc.core.scheduler.dedicated import join, was_lost
 from actorproc.core.scheduler.reload import gone
 from actorproc.core.scheduler.scaling import joined, left
@@ -86,7 +87,7 @@ def _guilty(state: EngineState, items: list[InHand], event: WorkerLost) -> InHan
 def _give_back(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     if item.token.mode is Mode.ASK_ABORT:
         ask_again(state, record)
-    elif item.forced is not None:
+    elif item.forced is not None and item.forced != KILLED:
         end_forced(state, record, item)
     else:
         _run_again(state, record, item)
@@ -110,7 +111,12 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
     elif item.token.mode is Mode.ASK_ABORT and not state.has_no_return(record):
         # A procedure that dies over the question is not asked twice.
         fail(state, record, aborted_error(record))
-    elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:
+    elif report.kind == KILLED and item.forced in (None, KILLED):
+        # By its report, as memory may have been lost since. The undo of a failing scope may have been decided since.
+        error = ErrorInfo("killed", "AttemptKilled", report.message, details, record.id, item.token.step, crash=report)
+        note_attempt(state, record, item, error, report.duration)
+        _run_again(state, record, item)
+    elif item.token.mode is Mode.ASK_ABORT or (item.forced is not None and item.forced != KILLED):
         end_forced(state, record, item)
     elif report.kind in _OVERTIME:
         error = ErrorInfo(

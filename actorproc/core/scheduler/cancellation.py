@@ -18,6 +18,7 @@ from actorproc.model.messages.commands import AskAbort, KillWorker, TakeBack
 from actorproc.model.rows.records import ProcedureRecord
 
 __all__ = [
+    "KILLED",
     "cancel_step",
     "kill_cancelled",
     "kill_outstaying",
@@ -28,7 +29,10 @@ __all__ = [
     "take_back",
 ]
 
+KILLED = "killed"
+"""Reason to stop a step whose attempt an operator ends: it runs again."""
 _REASONS = {
+    KILLED: "killed by an operator",
     "aborted": "aborted by force",
     "abort-grace": "it still ran when the time was over that its abort_grace gives a step whose undo is decided",
     "bypassed": "bypassed by force",
@@ -57,7 +61,8 @@ def stop_forced(state: EngineState, worker: Worker, item: InHand) -> None:
     if state.worker_table.has_begun(worker, item):
         if not item.killed:
             item.killed = True
-            state.command(KillWorker(worker.id, item.token, _REASONS[item.forced or "aborted"]))
+            why = item.forced or "aborted"
+            state.command(KillWorker(worker.id, item.token, _REASONS[why], KILLED if why == KILLED else ""))
     elif not item.recalled:
         item.recalled = True
         state.command(TakeBack(worker.id, (item.token,)))

@@ -250,6 +250,8 @@ class CommandExecutor:
             return  # it is dead already, or its answer came first: the answer wins
         self._flush()
         entry.killed = command.token
+        if command.kind:
+            entry.kind, entry.why = command.kind, command.reason
         grace = entry.queue[command.token].grace
         self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason)
 

@@ -117,6 +117,8 @@ class KillWorker(msgspec.Struct, frozen=True, gc=False):
     worker: WorkerId
     token: StepToken
     reason: str
+    kind: str = ""
+    """Kind of the report of its death; "": as it ended."""
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):

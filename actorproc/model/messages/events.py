@@ -18,6 +18,7 @@ __all__ = [
     "CrashReport",
     "DeleteRequested",
     "Event",
+    "KillRequested",
     "NoteMade",
     "PauseRequested",
     "PoisonCleared",
@@ -111,6 +112,14 @@ class AbortRequested(msgspec.Struct, frozen=True, gc=False):
     id: str
     reply: int
     force: bool = False
+    reason: str | None = None
+
+
+class KillRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants the running attempt of a procedure's step to end; the step runs again."""
+
+    id: str
+    reply: int
     reason: str | None = None
 
 
@@ -303,6 +312,7 @@ Event = (
     | RetryRequested
     | BypassRequested
     | RollbackRequested
+    | KillRequested
     | PauseRequested
     | ResumeRequested
     | Signalled

@@ -31,6 +31,7 @@ ErrorKind = Literal[
     "error",  # an exception of user code
     "invalid-status",
     "crash",
+    "killed",  # an operator ended the attempt: it is not charged
     "timeout",
     "wait-timeout",
     "deadline",
