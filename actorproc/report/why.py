@@ -145,6 +145,7 @@ class _Inquiry:
             "running",
             says,
             command("stack", info.id),
+            command("kill", info.id),
             f"{command('abort', info.root_id)} --force",
             since=self._now - age,
         )
