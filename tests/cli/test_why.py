@@ -113,7 +113,7 @@ def test_a_lock_leads_to_its_holder_and_to_the_step_that_runs_in_it():
 
     assert cause.says == "b (Job) waits for write of 'k' held by a for 1 m"
     assert cause.causes[0].says == "a (Job) runs step 2 for 3 m on worker 4 (pid 77)"
-    assert cause.causes[0].repairs == ("actorproc stack a", "actorproc abort a --force")
+    assert cause.causes[0].repairs == ("actorproc stack a", "actorproc kill a", "actorproc abort a --force")
 
 
 def test_locks_with_different_waiters_are_not_mixed_up():
