@@ -222,9 +222,11 @@ def _a_slot_is_not_added(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ends_are_not_found(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        RequestHandler, "_watch", lambda _, message: fail_future(message.future, UnknownProcedure(message.id))
-    )
+    patch.setattr(RequestHandler, "_watch", lambda _, id, waiter, __: fail_future(waiter, UnknownProcedure(id)))
+
+
+def _ends_asked_for_with_the_submit_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RequestHandler, "keep_promise", lambda *_: None)
 
 
 def _some_submits_are_refused(patch: pytest.MonkeyPatch) -> None:
@@ -254,6 +256,7 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "a worker is killed for what it has answered": (_a_worker_is_killed_for_what_it_has_answered, {22}),
     "a slot is not added": (_a_slot_is_not_added, {23}),
     "ends are not found": (_ends_are_not_found, {15}),
+    "ends asked for with the submit are not told": (_ends_asked_for_with_the_submit_are_not_told, {15}),
     "some submits are refused": (_some_submits_are_refused, {15}),
 }
 

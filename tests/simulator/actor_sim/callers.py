@@ -46,6 +46,8 @@ class Callers:
         self.reload = SimulatedReload(self._end_reload)
         self.pending: dict[int, Call] = {}
         """Calls without an answer."""
+        self._promised: dict[int, dict[int, str]] = {}
+        """Handles of procedures by the call that submits them, and is not answered yet."""
         self.handles: dict[int, str] = {}
         """Procedures whose ends are waited for."""
         self.workers = world.scenario.scheduling.workers
@@ -58,7 +60,7 @@ class Callers:
         waiting = [*dict.fromkeys(self.handles.values())]
         self.host = host
         self.reload.give_up()
-        self.pending, self.handles = {}, {}
+        self.pending, self.handles, self._promised = {}, {}, {}
         self.workers = self._world.scenario.scheduling.workers
         for call in unanswered:
             self.submit(call.procedures)
@@ -106,6 +108,9 @@ class Callers:
     def _tell(self, call: int, event: Call) -> None:
         """Calls have numbers of their own: those of a host's replies begin anew with it."""
         number, future = self.host.replies.open()
+        if isinstance(event, Submitted) and not call % 2:  # as `run`: the submit itself asks for the ends
+            asked = self._promised[call] = {self._next_call(): new.id for new in event.procedures}
+            self.host.replies.promise(number, [_Handle(self, name) for name in asked], Patience.CALL)
         self.pending[call] = event
         future.add_done_callback(lambda answered: self._answered(call, event, answered))
         self.host.tell(replace(event, reply=number))
@@ -114,6 +119,7 @@ class Callers:
         if self.pending.get(call) is not event:
             return  # it had asked a host that is gone
         del self.pending[call]
+        promised = self._promised.pop(call, None)
         error = future.exception()
         value = None if error is not None else future.result()
         journal = self._world.journal
@@ -123,8 +129,11 @@ class Callers:
             if not self.host.manager._outage.refuses:
                 self._world.violate(rules.ENDS, f"{event} was refused for a trouble that there is not: {error}")
         if isinstance(event, Submitted) and error is None:
-            for new in event.procedures:
-                self._watch(new.id)
+            if promised is not None:
+                self.handles.update(promised)
+            else:
+                for new in event.procedures:
+                    self._watch(new.id)
         elif isinstance(event, ReloadBegan) and value and not event.is_over:
             self.reload.begin(self.host)
         elif isinstance(event, Resized) and value:
