@@ -25,13 +25,13 @@ class Forgetful(ProcedureManager):
         manager = self
 
         class Pool(FakePool):
-            def _prepare(self, desk):
-                manager.desk = desk
+            def _prepare(self, worker_runtime):
+                manager.worker_runtime = worker_runtime
 
         return Pool(warm_limit=0)
 
     def waits_in_the_worker(self, procedure):
-        return any(token.procedure == procedure for token in list(self.desk._waiting))
+        return any(token.procedure == procedure for token in list(self.worker_runtime._waiting))
 
 
 begun: defaultdict[str, list[int]] = defaultdict(list)

@@ -48,10 +48,10 @@ def test_a_thread_that_asked_for_a_state_does_not_touch_the_step_that_comes_agai
             if place == "sent":
                 preempted()
 
-    def slow_finished(desk, run):
+    def slow_finished(worker, run):
         if getattr(here, "asks", False):
             preempted()
-        finished(desk, run)
+        finished(worker, run)
 
     monkeypatch.setattr(fake_pool._FakeWorker, "send", slow_send)
     monkeypatch.setattr(WorkerRuntime, "finished", slow_finished)
@@ -81,13 +81,13 @@ answered, is_through, refused = threading.Event(), threading.Event(), []
 
 
 def test_a_thread_that_asks_when_its_step_was_answered_a_moment_ago_does_not_wait_for_ever(monkeypatch, until):
-    finished, desks = WorkerRuntime.finished, []
+    finished, workers = WorkerRuntime.finished, []
 
-    def slow_finished(desk, run):
-        desks.append(desk)
+    def slow_finished(worker, run):
+        workers.append(worker)
         answered.set()
-        until(lambda: desk.asked)
-        finished(desk, run)
+        until(lambda: worker.asked)
+        finished(worker, run)
 
     monkeypatch.setattr(WorkerRuntime, "finished", slow_finished)
     with InlineManager([LeavesAThread]) as manager:
@@ -95,4 +95,4 @@ def test_a_thread_that_asks_when_its_step_was_answered_a_moment_ago_does_not_wai
         assert is_through.wait(30)
 
     assert "is over" in refused[0]
-    assert not desks[0].asked
+    assert not workers[0].asked
