@@ -169,3 +169,13 @@ def test_four_kinds_of_crash_are_told_in_words_and_run_again(depot, how, words):
     (depot.directory / "mended").touch()
     assert depot("retry", f"breaks-{how}")[0] == 0
     depot.until(lambda: depot.state(f"breaks-{how}") == "SUCCESS")
+
+
+def test_failed_attempts_are_shown_with_their_words(depot):
+    shown, failed = depot.said("show", "halves"), depot.said("steps", "halves", "--failed")
+    (detail,) = depot.rows("show", "halves")
+
+    assert "failed attempts" in shown
+    assert "second" in failed
+    assert "ValueError: an item has no price" in failed
+    assert "an item has no price" in {attempt["error"]["message"] for attempt in detail["failed_attempts"]}

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from actorproc.procedure.values.viewing import ShownValue
     from actorproc.report.info import AuditInfo, LockInfo, ProcedureInfo, ProcedureTree
     from actorproc.report.states import StateInfo
-    from actorproc.report.step_log import StepInfo
+    from actorproc.report.step_log import AttemptInfo, StepInfo
     from actorproc.report.why import Cause
 
 __all__ = ["add_show", "add_steps", "add_tree", "add_why"]
 
 _Commands = Any
 _LAST = 5
-_NARROW = ("STATE", "LABEL", "WORKER")
+_NARROW = ("LABEL", "STATE", "WORKER")
 """Columns of steps that a narrow terminal does without."""
 _TEXT = 200
 
@@ -62,6 +62,7 @@ def _show(options: argparse.Namespace) -> int:
         ]
         audit = reader.audit(name)
         states = reader.states(name)
+        attempts = reader.attempts(name)
     values = _values_of(states)
     detail = {
         **info.to_dict(),
@@ -69,9 +70,12 @@ def _show(options: argparse.Namespace) -> int:
         "held": [lock.to_dict() for lock in locks if lock.holder == name],
         "waits_for": [lock.to_dict() for lock in locks if lock.holder != name],
         "audit": [row.to_dict() for row in audit],
+        "failed_attempts": [attempt.to_dict() for attempt in attempts[-_LAST:]],
         **{title: None if shown is None else shown.plain() for title, shown in values.items()},
     }
-    output.one("procedure-detail", detail, lambda: _show_lines(options, info, steps, locks, audit, values), name=name)
+    output.one(
+        "procedure-detail", detail, lambda: _show_lines(options, info, steps, attempts, locks, audit, values), name=name
+    )
     return OK
 
 
@@ -89,6 +93,7 @@ def _show_lines(
     options: argparse.Namespace,
     info: ProcedureInfo,
     steps: list[StepInfo],
+    attempts: list[AttemptInfo],
     locks: list[LockInfo],
     audit: list[AuditInfo],
     values: dict[str, ShownValue | None],
@@ -118,6 +123,18 @@ def _show_lines(
         yield f"last steps (of {len(steps)}: {typed(options, 'steps', info.id)})"
         for step in steps[-_LAST:]:
             yield "  " + plain_line(_step_words(step, now))
+    if attempts:
+        yield ""
+        yield f"failed attempts (of {len(attempts)}: {typed(options, 'steps --failed', info.id)})"
+        for attempt in attempts[-_LAST:]:
+            yield "  " + plain_line(_attempt_words(attempt, now))
+    yield from _audit_lines(audit, now)
+    if info.finished_at is None:
+        yield ""
+        yield f"what it waits for: {typed(options, 'why', info.id)}"
+
+
+def _audit_lines(audit: list[AuditInfo], now: float) -> Iterator[str]:
     if audit:
         yield ""
         yield "operators"
@@ -125,9 +142,6 @@ def _show_lines(
             said = f": {row.reason}" if row.reason else ""
             detail = f" ({row.detail})" if row.detail else ""
             yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{said}")
-    if info.finished_at is None:
-        yield ""
-        yield f"what it waits for: {typed(options, 'why', info.id)}"
 
 
 def _values_lines(values: dict[str, ShownValue | None]) -> Iterator[str]:
@@ -146,7 +160,7 @@ def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  
     yield "state", f"{info.state}, {info.phase}" + (f": {info.reason}" if info.reason else "")
     yield (
         "step",
-        f"{info.step}, attempt {info.attempt}, errors {info.errors}, crashes {info.crashes}"
+        f"{' '.join(filter(None, (str(info.step), info.step_name)))}, attempt {info.attempt}, errors {info.errors}, crashes {info.crashes}"
         + (f", run {info.run}" if info.run > 1 else ""),
     )
     if info.parent_id is not None:
@@ -187,11 +201,22 @@ def _fields(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
 def _step_words(step: StepInfo, now: float) -> str:
     ran = f" in {duration(step.elapsed)}" if step.elapsed is not None else ""
     tries = f", {step.attempts} attempts" if step.attempts > 1 else ""
-    label = f" [{step.label}]" if step.label else ""
+    label = f" {step.next_name}" if step.next_name else f" [{step.label}]" if step.label else ""
     error = f": {step.error.message}" if step.error is not None else ""
     return (
         f"{step.number}.{step.kind.name.lower()}{label}  {step.outcome}{ran}{tries}, {ago(step.at, now)} ago"
         + clipped(error, _TEXT)
+    )
+
+
+def _attempt_words(attempt: AttemptInfo, now: float) -> str:
+    name = f" {attempt.step_name}" if attempt.step_name else ""
+    what = "" if attempt.mode == "execute" else f" ({attempt.mode})"
+    worker = f", worker {attempt.slot}" if attempt.slot >= 0 else ""
+    return (
+        f"{attempt.step}.{attempt.attempt}{name}{what}  {ago(attempt.ended_at, now)} ago after "
+        f"{duration(max(0.0, attempt.duration))}{worker}: "
+        + clipped(f"{attempt.error.type_name.rpartition('.')[2]}: {attempt.error.message}", _TEXT)
     )
 
 
@@ -210,6 +235,7 @@ def _steps(options: argparse.Namespace) -> int:
     with open_reader(options) as reader:
         name = full_id(reader, options.id)
         steps, trimmed = reader.steps(name), reader.info(name).trimmed
+        attempts = reader.attempts(name) if options.failed else []
     if trimmed and not output.is_json:
         complain(f"records 2 to {trimmed + 1} were trimmed (keep_steps); the first and the last ones are left")
     if options.failed:
@@ -219,6 +245,7 @@ def _steps(options: argparse.Namespace) -> int:
     now = time.time()
     columns: list[Column] = [
         ("RECORD", lambda step: f"{step.number:06d}.{step.kind.name.lower()}"),
+        ("STEP", lambda step: step.next_name or "-"),
         ("OUTCOME", lambda step: step.outcome),
         ("LABEL", lambda step: step.label or "-"),
         ("AGO", lambda step: ago(step.at, now)),
@@ -238,6 +265,10 @@ def _steps(options: argparse.Namespace) -> int:
         empty="no record matches",
         drop=_NARROW,
     )
+    if attempts and output.format in ("table", "wide"):
+        output.lines(
+            ["", "failed attempts", *(f"  {plain_line(_attempt_words(attempt, now))}" for attempt in attempts)]
+        )
     return OK
 
 

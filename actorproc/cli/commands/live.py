@@ -65,7 +65,10 @@ def _worker_columns() -> list[Column]:
         ("STATE", lambda worker: worker.state),
         ("PROCEDURE", lambda worker: worker.procedure or "-"),
         ("TYPE", lambda worker: (worker.type_name or "-").rpartition(".")[2]),
-        ("STEP", lambda worker: "-" if worker.step is None else worker.step),
+        (
+            "STEP",
+            lambda worker: "-" if worker.step is None else " ".join(filter(None, (str(worker.step), worker.step_name))),
+        ),
         ("FOR", lambda worker: "-" if worker.step_age is None else duration(worker.step_age)),
         ("QUEUED", lambda worker: worker.queued),
         ("CPU", lambda worker: "-" if worker.cpu is None else duration(worker.cpu)),

@@ -15,7 +15,7 @@ from actorproc.report.info import AuditInfo, Health, LockInfo, PoisonInfo, Proce
 from actorproc.report.metrics import Metrics
 from actorproc.report.schema.shape import TIMES, VERSION
 from actorproc.report.states import StateChange
-from actorproc.report.step_log import StepInfo
+from actorproc.report.step_log import AttemptInfo, StepInfo
 from actorproc.report.why import Cause
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
@@ -30,6 +30,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "held": list[LockInfo],
         "waits_for": list[LockInfo],
         "audit": list[AuditInfo],
+        "failed_attempts": list[AttemptInfo],
         "input": Any,
         "fields": Any,
         "output": Any,

@@ -22,6 +22,7 @@ TIMES = frozenset(
         "updated_at",
         "finished_at",
         "started_at",
+        "ended_at",
         "due_at",
         "oldest_signal_at",
         "deadline",
