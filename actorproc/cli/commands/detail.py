@@ -160,8 +160,8 @@ def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  
     yield "state", f"{info.state}, {info.phase}" + (f": {info.reason}" if info.reason else "")
     yield (
         "step",
-        f"{' '.join(filter(None, (str(info.step), info.step_name)))}, attempt {info.attempt}, errors {info.errors}, crashes {info.crashes}"
-        + (f", run {info.run}" if info.run > 1 else ""),
+        f"{' '.join(filter(None, (str(info.step), info.step_name)))}, attempt {info.attempt}, "
+        f"errors {info.errors}, crashes {info.crashes}" + (f", run {info.run}" if info.run > 1 else ""),
     )
     if info.parent_id is not None:
         yield "parent", f"{info.parent_id} (root {info.root_id})"
