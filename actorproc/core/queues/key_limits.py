@@ -143,10 +143,7 @@ class KeyLimits:
         return made
 
     def _keys_of(self, record: ProcedureRecord) -> list[_Key]:
-        return [key for name in self._names_of(record) if (key := self._key(name)) is not None]
-
-    def _names_of(self, record: ProcedureRecord) -> Iterable[str]:
-        return record.limit_keys
+        return [key for name in record.limit_keys if (key := self._key(name)) is not None]
 
     def restore(self, records: Iterable[ProcedureRecord], starts: Iterable[StartRecord]) -> None:
         """Take up what is stored: who holds slots, and what the rates have counted."""
@@ -307,8 +304,9 @@ class RootLimit(KeyLimits):
         self.capacity = capacity
         super().__init__(None if capacity is None else {_ROOTS: capacity})
 
-    def _names_of(self, record: ProcedureRecord) -> Iterable[str]:
-        return () if record.parent is not None else (_ROOTS,)
+    def _keys_of(self, record: ProcedureRecord) -> list[_Key]:
+        key = None if record.parent is not None else self._keys.get(_ROOTS) or self._key(_ROOTS)
+        return [] if key is None else [key]
 
     def ask(self, record: ProcedureRecord, order: float) -> bool:
         """Let a root in, or have it wait by its virtual deadline; True when it is in and its head has changed."""
