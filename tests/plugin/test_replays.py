@@ -179,6 +179,15 @@ def test_code_that_changed_is_found_out(replayer, today):
     assert "it failed, and is stored as done" in replayer.replay("good", 4).reason
 
 
+def test_a_difference_that_no_look_shows_is_none_the_less_one(replayer, today):
+    today(acts=lambda: None)
+    whole = replayer.replay("good", 1, fields={"seen": list(range(500))})
+    changed = replayer.replay("good", 4, fields={"seen": [1, 2, 3]})
+
+    assert whole.verdict == "differs"
+    assert changed.verdict == "same"  # the last step gives an output, in which that is not
+
+
 def test_a_field_is_set_before(replayer):
     assert replayer.replay("bad", 4, fields={"n": 1}).outcome == "done"
     with pytest.raises(UsageError, match="no field 'nn'"):

@@ -45,6 +45,7 @@ _NAMES: dict[type, str] = {
     Finished: "done",
 }
 _NOTHING = object()
+_UNSEEN = " where it is not shown: in a pickle, or behind the items that are"
 Runner = Callable[[Callable[[], Any]], Any]
 """Runs the step: a debugger's way of calling it."""
 
@@ -363,7 +364,7 @@ class _Step(NamedTuple):
                 return "same", f"the same output as record {after.number}", []
             one, other = (state_info_of(self.head, self._with_state(data)) for data in (after.output, outcome.output))
             found = changes_between(one, other)
-            return ("differs", "the output differs", found) if found else ("same", "the same output in what shows", [])
+            return "differs", "the output differs" + ("" if found else _UNSEEN), found
         return self._states(after, now, name)
 
     def _states(self, after: StepRecord, now: StepRecord | None, name: str) -> tuple[Any, str, list[StateChange]]:
@@ -371,7 +372,7 @@ class _Step(NamedTuple):
             return "same", f"{name} as record {after.number}", []
         found = changes_between(state_info_of(self.head, after), state_info_of(self.head, now))
         if not found:
-            return "same", f"the same state as record {after.number} in what shows", []
+            return "differs", f"the state differs from record {after.number}{_UNSEEN}", []
         paths = ", ".join(change.path for change in found[:5])
         return "differs", f"the state differs from record {after.number} in {paths}", found
 
