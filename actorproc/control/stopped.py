@@ -9,7 +9,7 @@ the user's, and no timers: nothing runs, and nothing is removed for its age.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from actorproc.config import Config
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.core.lifecycle.removal import CHUNK
 from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
+from actorproc.engine.messages import EndWaiter, Patience
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
@@ -110,8 +111,12 @@ class StoppedEngine:
         """Decide on an event that names a reply, and return the reply once the decision is on disk."""
         return self.ask(make).result()
 
-    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
-        """The same; the future is done when this returns."""
+    def ask(
+        self, make: Callable[[int], Event], ends: Sequence[EndWaiter] = (), _patience: Patience = Patience.CALL
+    ) -> Future[Any]:
+        """The same; the future is done when this returns. A request that asks for ends is refused: none comes here."""
+        if ends:
+            raise self._needs_manager("run")
         refuse_whom_it_interrupts(self._lock)
         with self._lock:
             pipeline = self._opened()
@@ -147,8 +152,10 @@ class StoppedEngine:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        msg = f"no manager runs on {self._directory}, and only a running one has {name!r}: start one"
-        raise ManagerStopped(msg)
+        raise self._needs_manager(name)
+
+    def _needs_manager(self, name: str) -> ManagerStopped:
+        return ManagerStopped(f"no manager runs on {self._directory}, and only a running one has {name!r}: start one")
 
     # ------------------------------------------------------------ callbacks of the commit pipeline
     def commit(self, batch: int, writes: list[Write]) -> None:

@@ -295,6 +295,16 @@ def test_what_nobody_knows_is_unknown_and_what_must_run_needs_a_manager(manager,
         store.abort("nobody")
 
 
+def test_a_run_needs_a_manager_and_is_refused_before_anything_is_stored(manager, stopped):
+    with manager():
+        pass
+    with stopped() as store:
+        with pytest.raises(ManagerStopped, match="only a running one has 'run'"):
+            store.run(Add(20, 22), "sum")
+
+        assert store.list() == []
+
+
 def test_a_verb_whose_commit_fails_is_not_said_to_be_done(manager, stopped, monkeypatch):
     with manager() as first:
         first.submit(Waits(), "one")
