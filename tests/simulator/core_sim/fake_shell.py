@@ -401,7 +401,7 @@ class FakeShell:
         self.world.journal.append(("kill", command.token, command.reason))
         worker = self.workers.live.get(command.worker)
         if worker is not None:
-            self.workers.kill(worker, "timeout", blamed=command.token)
+            self.workers.kill(worker, command.kind or "timeout", blamed=command.token)
 
     def _reply(self, command: Reply) -> None:
         call = self.callers.pop(command.reply, None)

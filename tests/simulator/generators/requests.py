@@ -14,6 +14,7 @@ from actorproc.model.messages.events import (
     Acknowledged,
     BypassRequested,
     DeleteRequested,
+    KillRequested,
     PauseRequested,
     PoisonCleared,
     Published,
@@ -41,6 +42,7 @@ Call = (
     | Acknowledged
     | BypassRequested
     | DeleteRequested
+    | KillRequested
     | PauseRequested
     | PoisonCleared
     | ReloadBegan
@@ -61,6 +63,13 @@ FIRST_RESTARTS = 40_000_000_000
 _POLICIES = ("restart", "restart", "restart-failed", "restart-failed", "error")
 
 
+_WITH_A_REASON: dict[str, Callable[[str, int, str], RetryRequested | RollbackRequested | KillRequested]] = {
+    "retry": RetryRequested,
+    "rollback": RollbackRequested,
+    "kill": KillRequested,
+}
+
+
 def call_of(action: ClientAction, reply: int) -> Call:
     """The call of an action that is one; a pause or a resume without a target is of the whole manager."""
     target, *options = action.targets or ("",)
@@ -69,8 +78,8 @@ def call_of(action: ClientAction, reply: int) -> Call:
             return AbortRequested(target, reply, force=action.kind == "force")
         case "clear":
             return PoisonCleared(target, reply)
-        case "retry" | "rollback":
-            return (RetryRequested if action.kind == "retry" else RollbackRequested)(target, reply, _WHY)
+        case "retry" | "rollback" | "kill":
+            return _WITH_A_REASON[action.kind](target, reply, _WHY)
         case "bypass":
             children, ancestors, force = (name in options for name in ("children", "ancestors", "force"))
             return BypassRequested(target, reply, children=children, ancestors=ancestors, force=force)
@@ -101,6 +110,7 @@ _KINDS: dict[type[Call], str] = {
     Acknowledged: "acknowledge",
     BypassRequested: "bypass",
     DeleteRequested: "delete",
+    KillRequested: "kill",
     PauseRequested: "pause",
     ResumeRequested: "resume",
     RetryRequested: "retry",

@@ -119,6 +119,8 @@ class OperatorRules(Judge):
             return
         if record.paused != before.paused:
             self.done["pause" if record.paused is not None else "resume", record.id] += 1
+        if record.audits > before.audits:  # all that a kill leaves in the head
+            self.done["kill", record.id] += 1
         if record.bypassed or record.bypassing:
             self.done["bypass", record.id] += 1
         if record.run > before.run:

@@ -45,6 +45,12 @@ def _bypass_of_a_suspended_parent() -> Scenario:
     return make_small(make_program("Parent", *operations), actions=make_calls("bypass A", "bypass A children"))
 
 
+def _kill_of_an_attempt() -> Scenario:
+    """Whichever process dies around it, the step runs again, and nothing is charged or undone."""
+    calls = make_calls("submit A", "kill A", "submit B", "kill A")
+    return make_small(make_saga("Killed", "go", "go", "done"), make_saga("Other", "go", "done"), actions=calls)
+
+
 def _pause_and_resume() -> Scenario:
     child = make_program("Child", Operation("wait", "u0", event="event0"), Operation("go", "u1"), _LAST)
     parent = make_program("Parent", Operation("spawn", "u0", children=(child,)), _LAST)
@@ -145,6 +151,7 @@ OPERATOR_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "retry of a rollback that gave up": _retry_of_a_rollback_that_gave_up,
     "retry of a failed step": _retry_of_a_failed_step,
     "bypass of a suspended parent": _bypass_of_a_suspended_parent,
+    "kill of an attempt": _kill_of_an_attempt,
     "pause and resume": _pause_and_resume,
     "pause of the whole manager": _pause_of_the_whole_manager,
     "reload of the workers": _reload_of_the_workers,
