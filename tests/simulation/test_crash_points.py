@@ -44,6 +44,7 @@ EXECUTIONS = {
     "retry of a rollback that gave up": 2 + 6 + 1 + 2,
     "retry of a failed step": 1 + 3 + 3 + 1,
     "bypass of a suspended parent": 2 + 2 + 2 + 2,
+    "kill of an attempt": 3 + 2,
     "pause and resume": 2 + 3 + 2,
     "pause of the whole manager": 3 + 2,
     "reload of the workers": 3 + 3,
