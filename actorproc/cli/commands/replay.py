@@ -104,12 +104,10 @@ def _opened(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Any]:
         from actorproc.api.replay.exported import store_of_export
 
         return store_of_export(options.file), None
-    from actorproc.cli.select.common import directory
-    from actorproc.store.lmdb.store import LmdbReader
-    from actorproc.store.signing_key import read_keys
+    from actorproc.cli.select.common import home
 
-    place = directory(options)
-    return stack.enter_context(LmdbReader(place)), read_keys(place)
+    place = home(options)
+    return stack.enter_context(place.reader()), place.keys()
 
 
 def _id_of(store: Any, start: str) -> str:
