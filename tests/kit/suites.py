@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 __all__ = ["ROOT", "failures_by_class", "run_pytest"]
 
 ROOT = Path(__file__).parents[2]
+_BOUNDS = ("-o", "addopts=--import-mode=importlib", "-o", "timeout=20", "-o", "timeout_method=signal")
+"""A fault may let a test wait for ever; that is a failure of this test, and the others go on."""
 
 
 def run_pytest(*arguments: str, cwd: Path = ROOT, timeout: float = 170) -> subprocess.CompletedProcess[str]:
@@ -26,12 +28,15 @@ def run_pytest(*arguments: str, cwd: Path = ROOT, timeout: float = 170) -> subpr
 
 def failures_by_class(path: str, folder: Path, *more: str) -> tuple[Counter[str], Counter[str]]:
     """Tests, and failures among them, by the name of their class."""
-    ended = run_pytest(path, *more, f"--junitxml={folder / 'report.xml'}", "-o", "addopts=--import-mode=importlib")
+    ended = run_pytest(path, *more, f"--junitxml={folder / 'report.xml'}", *_BOUNDS)
     assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
-    tests: Counter[str] = Counter()
-    failures: Counter[str] = Counter()
-    for case in ET.parse(folder / "report.xml").iter("testcase"):
-        name = case.attrib["classname"].rpartition(".")[2].removeprefix("Test")
-        tests[name] += 1
-        failures[name] += case.find("failure") is not None or case.find("error") is not None
-    return tests, failures
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    failed: defaultdict[str, set[str]] = defaultdict(set)
+    for case in ET.parse(folder / "report.xml").iter("testcase"):  # a test that failed twice is there twice
+        kind = case.attrib["classname"].rpartition(".")[2].removeprefix("Test")
+        names[kind].add(case.attrib["name"])
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed[kind].add(case.attrib["name"])
+    return Counter({kind: len(found) for kind, found in names.items()}), Counter(
+        {kind: len(found) for kind, found in failed.items()}
+    )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import threading
 
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.workers.child.output import stacks
 from tests.kit.suites import ROOT, failures_by_class, run_pytest
 from tests.processes.broken_pools import BROKEN, SOUND
 
@@ -33,3 +37,18 @@ def test_workers_that_load_the_steps_of_the_suite_load_no_pytest():
     code = "import sys, actorproc.testing.pool_suite.steps; sys.exit('pytest' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_no_garbage_is_collected_while_the_frames_of_all_threads_are_taken(monkeypatch):
+    """On Python 3.11 the interpreter dead-locks when a collection begins in there."""
+    plain, seen = sys._current_frames, []
+
+    def frames():
+        seen.append(gc.isenabled())
+        return plain()
+
+    monkeypatch.setattr(sys, "_current_frames", frames)
+    token = StepToken(1, WorkerId(0, 1), "p", 1, 1)
+
+    assert "in frames" in stacks.text_of({token: threading.get_ident()}, token)
+    assert (seen, gc.isenabled()) == ([False], True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
 from collections.abc import Mapping
@@ -23,9 +24,23 @@ _OURS = (_ENGINE, f"{Path(pykka.__file__).parent}/")
 def text_of(running: Mapping[StepToken, int], token: StepToken | None) -> str:
     """The stack of this step, or of all that run; "" when it does not run. For another thread than the steps'."""
     wanted = [thread for step, thread in list(running.items()) if token is None or step == token]
-    frames = sys._current_frames()
+    frames = _current_frames()
     text = "\n".join(_of_thread(frames, thread) for thread in wanted if thread in frames)
     return encodable(text)
+
+
+def _current_frames() -> Mapping[int, FrameType]:
+    """The frames of all threads, without a garbage collection meanwhile.
+
+    The interpreter holds its lock of threads and allocates objects: before 3.12 a collection in it may dead-lock.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _of_thread(frames: Mapping[int, FrameType], thread: int) -> str:
