@@ -56,7 +56,7 @@ def check_deploy(
         signing_key: the key or keys of ``Config.signing_key``; default: those kept beside the store.
 
     Returns:
-        What goes on and what would be parked, by type, step and reason.
+        The procedures that go on and those that would be parked, by type, step and reason.
 
     Raises:
         EngineError: there is no store at the path, or it cannot be read.

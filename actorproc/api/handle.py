@@ -108,7 +108,7 @@ class ProcedureHandle:
                 its class may be registered later.
 
         Returns:
-            What the procedure gave to ``Status.done``.
+            The output that the procedure gave to ``Status.done``.
 
         Raises:
             ProcedureFailed: It ended otherwise (`ProcedureAborted`: on request).

@@ -36,8 +36,9 @@ class StoppedStore(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Mainten
 
     Inside the ``with`` it is the store's owner, so be quick: a manager that starts meanwhile waits for some seconds.
     Each verb is decided as a manager would, durable when it returns, and recorded with its reason. No procedure runs.
-    What has to run (an undo, a retried step, a class that is asked about an abort) runs when the next manager starts.
-    The user's code is not needed, save for `submit`, whose class must also be known to the next manager.
+    User code that has to run (an undo, a retried step, a class that is asked about an abort) runs when the next
+    manager starts. The user's code is not needed, save for `submit`, whose class must also be known to the next
+    manager.
 
     Looking (`info`, `list`, `steps`, `tree`, `locks`, `poisons`, `signals`, `audit`, `why`, `logs`) shows what is
     stored, as a `StoreReader` does, with each verb that has returned. Requests that only a running manager can serve

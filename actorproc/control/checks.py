@@ -1,8 +1,8 @@
 """Checks of requests from other processes, before they reach the engine.
 
-A client checks what its user hands over, but not each process that can write to the socket is a client. What comes
-through it has the right types by then; here it must also make sense: ids that are ids, keys and texts that the store
-can hold, numbers that are numbers. The manager's own thread must never meet anything else.
+A client checks what its user hands over, but not each process that can write to the socket is a client. Requests have
+the right types by then. Here they must also make sense: ids that are ids, keys and texts that the store can hold,
+numbers that are numbers. The manager's own thread must never meet anything else.
 """
 
 from __future__ import annotations

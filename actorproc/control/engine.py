@@ -1,7 +1,7 @@
 """An engine in another process, with the face of one in this process.
 
-What is stored is read from the store itself, which needs no manager; what only the live engine knows, and all that
-changes something, goes through the control socket.
+Stored facts are read from the store itself, which needs no manager. Facts of the live engine, and every change, go
+through the control socket.
 """
 
 from __future__ import annotations

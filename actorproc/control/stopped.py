@@ -1,9 +1,9 @@
 """A store that no manager runs on, as far as an operator's verbs go: decide, persist, and leave the acting to others.
 
-The same core that decides in a manager decides here, on what is stored, and its decision is one commit. What a manager
-would do next (hand out steps, kill, tell those who wait) is left out: that is a manager that died right after its
-commit, and the next one recovers from it as it always does. So there are no workers here, no threads, no classes of
-the user's, and no timers: nothing runs, and nothing is removed for its age.
+The same core that decides in a manager decides here, on what is stored, and its decision is one commit. The commands
+of a decision (hand out steps, kill, answer callers) are left out. That is a manager that died right after its commit,
+and the next one recovers from it as always. So there are no workers here, no threads, no classes of the user's, and no
+timers: nothing runs, and nothing is removed for its age.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["StoppedEngine"]
 
 
 class StoppedEngine:
-    """Owns a stopped store for a moment. What only a running engine can do raises `ManagerStopped`.
+    """Owns a stopped store for a moment. Requests that only a running engine can serve raise `ManagerStopped`.
 
     Every request is durable when its answer comes. A commit that fails twice is raised, and the store is then not used
     any more: what is on disk is what the next owner finds.
@@ -173,8 +173,8 @@ class StoppedEngine:
     def _commit_again(self, batch: int, writes: list[Write]) -> None:
         """Once more, unless the commit that failed is on disk all the same.
 
-        What one commit frees LMDB lets the next but one use. Where the file cannot grow, removals are thus refused
-        every other time; the small commit of the reopening is the one between.
+        Pages that one commit frees can be used by the next but one. Where the file cannot grow, removals are thus
+        refused every other time; the small commit of the reopening is the one between.
         """
         self.store.reopen()
         if self.store.load(whole=False).batch != batch:

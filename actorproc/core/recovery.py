@@ -227,7 +227,7 @@ def hold_back(tree: Tree, parent: ProcedureRecord) -> None:
 def resume(state: EngineState, busy: Sequence[Tree]) -> None:
     """Queue what was queued: lock waiters in their old order, then everything runnable.
 
-    What is due at a time waits for the next tick, even when that time has passed.
+    Procedures with a due time wait for the next tick, even when that time has passed.
     """
     runnable = [
         record

@@ -1,7 +1,7 @@
 """Gateway from other threads to the engine's actors: requests, and the futures of those still waiting for an answer.
 
-Messages of one thread arrive in the order in which it sent them. What is said to an actor that has stopped is dropped;
-who waits for an answer then is told by a stop, which fails the futures.
+Messages of one thread arrive in the order in which it sent them. Messages to an actor that has stopped are dropped. A
+stop fails the futures of the callers that wait for an answer then.
 """
 
 from __future__ import annotations

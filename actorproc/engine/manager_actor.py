@@ -125,8 +125,8 @@ class ManagerActor(QuickActor):
     def _go_on(self, message: Any) -> None:
         """After each message: close the batch where its marker would have come next, and see to the alarm.
 
-        What is decided has no time before it is durable, so the alarm waits for the commit that is under way, and for
-        the last message of a burst.
+        A due time counts once it is durable. So the alarm waits for the commit that is under way, and for the last
+        message of a burst.
         """
         alone = self.actor_inbox.empty()
         if self._marked:

@@ -66,7 +66,7 @@ class AssembledManager:
     """Parts of a manager, put together. Needs the manager's turn (`CombiningInbox`), as they do.
 
     Args:
-        parts: What they are made of.
+        parts: The parts that come from outside: store, pool, clock, snapshot and callbacks.
         mark: Called when a batch was begun, which is to be closed behind the messages that wait.
         on_alarm: Called when a deadline has come.
         sweep_in: Called with the seconds until the next slice of a sweep.

@@ -110,7 +110,7 @@ class DurableFuture(Future[T], Generic[T]):
     """
 
     reuse: IdReuse | None = None
-    """What the submit says of a call that has the id already; None: that one it is."""
+    """Policy of the submit for a call that has the id already; None: that one it is."""
 
     def __init__(self, id: str, owner: FutureOwner, batch: CallBatch | None) -> None:
         super().__init__()

@@ -106,7 +106,8 @@ def _check_store(manager: ProcedureManager) -> None:
 
 # ---------------------------------------------------------------- at once
 def leave(calls: CallQueue, owned: ProcedureManager | None) -> None:
-    """Leave within a second: what is stored goes on later, and a line says so. What runs is stopped with the manager.
+    """Leave within a second: what is stored goes on later, and a line says so. Running calls are stopped with the
+    manager.
 
     Another's manager goes on with the calls.
     """

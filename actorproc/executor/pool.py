@@ -223,12 +223,12 @@ class ProcedureExecutor(Executor):
         """`submit` with options of its own: ``executor.submit_with(timeout=5)(fn, *args)``.
 
         Args:
-            limits: What the call may use, instead of the executor's ``limits``.
-            retry: Which errors of the function are tried again, instead of the executor's ``retry``.
+            limits: Resources that the call may use, a `Limits`. Default: the executor's ``limits``.
+            retry: Errors of the function that are tried again, a `RetryPolicy`. Default: the executor's ``retry``.
             timeout: Seconds, or a timedelta, after which an attempt of the call is stopped and its worker killed:
                 ``Limits.wall_time``, which replaces that of the limits. The time in the queue does not count.
             id: A name for the call, as of `submit_as`.
-            on_existing: What happens when a call has the id: "same" (default) returns the future of that one;
+            on_existing: Policy for an id that a call has already: "same" (default) returns the future of that one;
                 "restart-failed" makes the call again if it failed, "restart" whatever its end was, "error" never.
                 The future raises `NotAllowed` or `DuplicateProcedure` for what the policy does not take.
 

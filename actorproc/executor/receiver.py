@@ -42,8 +42,8 @@ _Errand = Callable[[], object]
 class EndReceiver:
     """Gives futures what their calls ended with. ``count_off`` hears which calls are over.
 
-    `run` is its thread's work; all else may be called from any thread. What it is sent goes through a queue whose
-    `put` neither waits nor takes a lock, so the engine's own threads and the garbage collector may use it.
+    `run` is its thread's work; all else may be called from any thread. Ends go through a queue whose `put` neither
+    waits nor takes a lock. So the engine's own threads and the garbage collector may use it.
     """
 
     def __init__(self, manager: ProcedureManager, count_off: Callable[[Iterable[AnyFuture]], None]) -> None:

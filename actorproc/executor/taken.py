@@ -23,7 +23,8 @@ _PATIENCE = 0.1
 """Seconds."""
 _TRIES = 10
 _LAST_SECONDS = 5.0
-"""Seconds that the end of an executor waits for the last removals. What is left stays for as long as other results."""
+"""Seconds that the end of an executor waits for the last removals. Results that are left stay for as long as
+others."""
 
 
 class Taken:

@@ -1,7 +1,7 @@
 """Values of a caller as the types that msgpack holds.
 
 A `StrEnum`, a text that another library marks as safe, a number of an array library: to the program they are texts and
-numbers, and they are taken as such. What is kept of them is the plain value, because only that comes back.
+numbers, and they are taken as such. The plain value is kept of them, because only that comes back.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ __all__ = [
 OnChildFailure = Literal["fail", "resume"]
 LockScope = Literal["procedure", "step"]
 OnExisting = Literal["same", "error", "restart-failed", "restart"]
-"""What a submit does when its id exists."""
+"""Policies of a submit whose id exists."""
 
 
 class LockBit(IntFlag):

@@ -22,9 +22,9 @@ _MODES: dict[Mode, AttemptMode] = {Mode.ROLLBACK: "rollback", Mode.ON_TIMEOUT: "
 class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One record of a step log; times in epoch seconds (UTC), sizes in bytes.
 
-    A ``.step`` record n holds the state from which step n runs. What is said of a run (`started_at`, `elapsed`,
-    worker, attempts, `outcome`) is about the step that ended with this record: the first one, written by the submit,
-    has none.
+    A ``.step`` record n holds the state from which step n runs. The facts of a run (`started_at`, `elapsed`, worker,
+    attempts, `outcome`) are about the step that ended with this record. The first record, written by the submit, has
+    none.
     """
 
     path: str

@@ -91,7 +91,7 @@ class Committer:
     def start(self) -> RecoverySnapshot:
         """Own the store and load it, on the store's thread; return what is in it.
 
-        What `own` or `load` raises is raised here, and the committer is then stopped for good.
+        Exceptions of `own` and `load` are raised here, and the committer is then stopped for good.
         """
         if self._thread is not None:
             raise ManagerStopped("a committer starts once; make another one")

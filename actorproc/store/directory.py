@@ -197,7 +197,7 @@ def refuse_url(path: str | os.PathLike[str] | Any, why: str) -> None:
     """Refuse a URL where a directory or a file is made: a directory of that name would be made in silence.
 
     Args:
-        path: What was given.
+        path: The path, or the URL, that the caller gave.
         why: First half of the message: what is kept where.
 
     Raises:

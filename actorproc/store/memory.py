@@ -1,6 +1,6 @@
 """A store in memory: the one of the simulator and of most tests.
 
-Same rows and same bytes as on disk, without the disk. What a crash leaves is `clone()`.
+Same rows and same bytes as on disk, without the disk. `clone()` is the store as a crash leaves it.
 """
 
 from __future__ import annotations

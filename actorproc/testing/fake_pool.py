@@ -72,7 +72,7 @@ class FakePool(NoProcesses):
         """For subclasses: a worker is about to be started."""
 
     def _begin(self, worker: WorkerId, worker_runtime: WorkerRuntime) -> None:
-        """For subclasses: this thread is the worker's. What it raises is why the worker does not boot."""
+        """For subclasses: this thread is the worker's. An exception is the reason why the worker does not boot."""
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
         """Hand messages over at once."""

@@ -2,8 +2,8 @@
 
 For unit tests of procedures. A step is stopped by a debugger, seen by a coverage tool, and can use objects of the test.
 A class that could not be sent to a worker process is refused all the same, as it would be outside of tests.
-What threads cannot do is die: an inline worker that is killed falls silent, and its step goes on to its end unheard, as
-a zombie's would. Kills of real processes are for `ProcedureManager` itself.
+Threads cannot be killed: a killed inline worker falls silent, and its step goes on to its end unheard, as a zombie's
+would. Kills of real processes are for `ProcedureManager` itself.
 """
 
 from __future__ import annotations
@@ -285,8 +285,8 @@ class InlineManager(ProcedureManager):
     def _is_settled(self, tree: EngineTree) -> bool:
         """Nothing but time moves anything: no step, no commit, no message, no worker that is being started.
 
-        What goes on passes from one part of the engine to another, and each is looked at by itself: so all are looked
-        at twice, and none may have changed.
+        Work passes from one part of the engine to another, and each part is looked at by itself. So all are looked at
+        twice, and none may have changed.
         """
         seen = []
         for _ in range(2):

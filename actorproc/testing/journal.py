@@ -177,7 +177,7 @@ class Journal:
     def lines(self) -> list[JournalLine]:
         """All whole lines in the order they were written; empty when there is no file yet.
 
-        May be called while others write. What a kill cut short, or is being written just now, is left out.
+        May be called while others write. A line that a kill cut short, or that is being written just now, is left out.
         """
         try:
             content = self.path.read_bytes()

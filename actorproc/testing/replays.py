@@ -54,7 +54,7 @@ def replay_steps(
     Args:
         export: A file that ``actorproc export --reveal`` wrote.
         procedures: The classes and functions of today.
-        env: What ``ctx.env`` is. Default: None.
+        env: The value of ``ctx.env``. Default: None.
         allow_requests: Let steps use the network and processes. Default: False.
 
     Returns:

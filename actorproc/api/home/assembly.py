@@ -1,7 +1,7 @@
 """The parts of a running engine: actors, pool of workers, control socket.
 
-The first `ProcedureManager.start` loads them, all at once. Who only imports the manager's module needs none; and that
-is every worker which imports a module where procedures and manager stand side by side: 9 MB and 40 ms of its boot.
+The first `ProcedureManager.start` loads them, all at once. A program that only imports the manager's module needs
+none. A worker is such a program when procedures and manager stand in one module: 9 MB and 40 ms of its boot are saved.
 """
 
 from __future__ import annotations

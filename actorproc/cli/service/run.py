@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
 def find_manager(target: str, *, path: str | None = None, workers: int | None = None) -> ProcedureManager:
     """The manager of ``module:attribute``, not started unless the module did. Raises `CannotRun`.
 
-    What the module raises passes.
+    Exceptions of the module pass.
     """
     from actorproc.api.manager import ProcedureManager
     from actorproc.errors import UsageError

@@ -1,4 +1,4 @@
-"""`Status.again`: the commit point of a procedure that never ends. What it did before is never undone.
+"""`Status.again`: the commit point of a procedure that never ends. Steps before it are never undone.
 
 As continue-as-new in Temporal and eternal orchestrations in Azure Durable Functions. The procedure keeps its id, its
 handles and its place among others; a new generation of it begins at the first step. Its undo units, notes, links and

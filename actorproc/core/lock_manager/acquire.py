@@ -107,7 +107,7 @@ def demote(state: EngineState) -> None:
 def end_of_step(state: EngineState, record: ProcedureRecord) -> None:
     """A step ended: locks of ``lock_scope = "step"`` are given up, to be asked for again before the next.
 
-    What the procedure keeps for its finished children stays: it belongs to the tree until the root ends.
+    Locks that the procedure keeps for its finished children stay: they belong to the tree until the root ends.
     """
     if record.lock_scope != "step" or not record.locks:
         return

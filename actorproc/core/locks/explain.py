@@ -119,8 +119,8 @@ def dangling(
 ) -> list[tuple[LockRecord, str]]:
     """Stored locks that no procedure will ever give up, or that memory does not know as they are; with the reason.
 
-    `held` are the keys the running engine holds, by procedure. What it holds and the store does not is reported too.
-    `head_of` gives a procedure's head, None when there is none, and raises `StoreDamaged` when it cannot be read.
+    `held` are the keys the running engine holds, by procedure. Keys that it holds and the store does not are reported
+    too. `head_of` gives a procedure's head, None when there is none, and raises `StoreDamaged` when it cannot be read.
     """
 
     def root_of(holder: str) -> str:

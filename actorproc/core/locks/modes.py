@@ -33,7 +33,7 @@ for _mode in LockMode:
 
 
 def _union(values: dict[int, int]) -> list[int]:
-    """What the bits of a mask have together, by mask."""
+    """The union of the values of a mask's bits, by mask."""
     return [functools.reduce(operator.or_, (values[bit] for bit in _BITS if mask & bit), 0) for mask in _MASKS]
 
 

@@ -16,7 +16,7 @@ Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on 
   may do so at once.
 
 The table knows procedures and trees as strings. It grants and queues; it wakes none: `drain` says which were granted.
-What can be asked of it without a change is in `view`.
+Questions that change nothing are answered in `view`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ unit where it stopped, with a fresh budget. Nothing could be undone: the failed 
 on with what it was about to do when the tree failed. Something was undone and nothing is left to undo: there is no
 way on, because forward after an undo would build on what is not there any more.
 
-What the tree held when it failed was given up (written keys were poisoned meanwhile, which never stops their owner).
-Its root takes all of it again, at once, before anything of the tree runs.
+The locks that the tree held when it failed were released. Keys locked for writing were poisoned meanwhile, which never
+stops their owner. The root takes all of these locks again, at once, before anything of the tree runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Workers as the core sees them: who is alive, what each has in hand, who may get more.
 
 Prefetch: a worker may hold several steps when they are known to be short, so that it never idles between
-a commit and the next dispatch. What waits behind a long step is asked back when another worker is idle.
+a commit and the next dispatch. Steps that wait behind a long one are asked back when another worker is idle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Steps in workers' hands that are to end early: told, taken back while they have not begun, or killed.
 
 A forward step whose undo is decided is told at once (`Context.aborting`) and may go on to its end, or for its
-`StepLimits.abort_grace`; force kills it. What it answers before the kill counts. Neither concerns a step past the point
+`StepLimits.abort_grace`; force kills it. An answer before the kill counts. Neither concerns a step past the point
 of no return, or one that undoes. A kill is charged to no counter; where its worker runs other steps they start again.
 """
 

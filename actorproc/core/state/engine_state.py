@@ -29,7 +29,7 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
     """Resident trees, queues, locks, timers, workers; plus the decision being made.
 
     One object, so that a decision reaches everything in one step; each base class is a part with a job of its
-    own. What concerns several parts is here.
+    own. Methods that concern several parts are here.
     """
 
     def __init__(self, epoch: int, scheduling: Scheduling = DEFAULT_SCHEDULING) -> None:

@@ -60,7 +60,7 @@ def facts_of(state: EngineState) -> dict[str, Any]:
 
 
 def _is_due_at(state: EngineState, name: str, at: float) -> bool:
-    """Whether a timer is of what waits now; one of a wait that a removed procedure of this id gave up is not."""
+    """True if a timer belongs to the present wait; one that a removed procedure of this id left behind does not."""
     record = state.procs.get(name)
     return record is not None and record.due_at == at
 

@@ -163,6 +163,6 @@ def interrupt(record: ProcedureRecord, intended: Interrupted | None) -> None:
 
 
 def take_interrupted(record: ProcedureRecord) -> Interrupted | None:
-    """What it was about to do when its tree failed; it is forgotten here."""
+    """Forget and return the step or wait that it was about to do when its tree failed."""
     intended, record.interrupted = record.interrupted, None
     return intended

@@ -1,8 +1,8 @@
 """Log records of workers on their way to the host's logging, on the thread for callbacks.
 
 A record reaches the logger that the step used, by its name, with the attributes that it had. Steps may log faster than
-the host's handlers write. What does not fit is counted and dropped there; what is kept for `ProcedureManager.logs` is
-not concerned.
+the host's handlers write. Records that do not fit are counted and dropped there. The log buffer, which
+`ProcedureManager.logs` reads, keeps them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A pass goes through the store's index of finish times in slices of a few milliseconds. Between two slices the
 manager does everything else that waits, and a slice begins only when the one before it is on disk, so a removal of
-any size delays no step by more than one short commit. What a pass has removed needs no place to be remembered:
-the next one begins at the oldest tree that is left.
+any size delays no step by more than one short commit. A pass need not remember where it ended: the next one begins at
+the oldest tree that is left.
 
 A sweep takes a third of the manager's time at most while it keeps up. The longer the oldest tree is overdue, the
 shorter are the pauses between slices, until there are none: then each commit has a slice in it, and what ends cannot

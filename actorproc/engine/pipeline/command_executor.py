@@ -158,7 +158,7 @@ class CommandExecutor:
                 raise
 
     def _post_each(self, worker: WorkerId, messages: list[ToWorker]) -> None:
-        """Send these one by one: together they are too long. Who needs a class that cannot be sent is refused."""
+        """Send these one by one: together they are too long. A step whose class cannot be sent is refused."""
         missing: dict[str, str] = {}
         for message in messages:
             if type(message) is Run and message.type_name in missing:

@@ -30,8 +30,8 @@ _SUCCESS = ProcedureState.SUCCESS
 class CommitCache:
     """First records until their steps are handed out, and ends of roots that succeeded; a bounded number of each.
 
-    Only what is durable comes here, and only what nothing changes but a removal. What is not here is read from the
-    store. `end` is for any thread, the rest for the manager's.
+    Only what is durable comes here, and only what nothing changes but a removal. Records that are not here are read
+    from the store. `end` is for any thread, the rest for the manager's.
     """
 
     def __init__(self, *, most: int = _MOST_STATES, most_bytes: int = _MOST_BYTES, most_ends: int = _MOST_ENDS) -> None:

@@ -144,8 +144,8 @@ class WorkerMessageHandler:
         """Take from a message what needs no store; whether the rest of it must wait for that.
 
         An answer counts as answered, so that no time limit kills its step meanwhile, and a step that waits for its
-        state does not run. What is said of running steps is heard at once: it would be wrong after their answers, and
-        a step may say much while a disk is full.
+        state does not run. Messages about running steps are taken at once: they would be wrong after the answers, and
+        a step may send many while a disk is full.
         """
         kind = type(message)
         if kind is Began or kind is Heartbeat or kind is LogLine:

@@ -122,7 +122,7 @@ class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IdReuse(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a submit says of an id that exists, when that is not the same procedure as a matter of course."""
+    """A submit's policy for an id that exists, where it is not the default ("same")."""
 
     policy: Literal["error", "restart-failed", "restart"]
     token: bytes

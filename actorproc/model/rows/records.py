@@ -102,7 +102,7 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     is_compared: bool = False
     """The submitter has compared it with the stored state of its id, field by field: it is the same submit."""
     reuse: IdReuse | None = None
-    """What becomes of it when its id exists; None: the same submit is the same procedure, another one is refused."""
+    """Policy for an id that exists; None: the same submit is the same procedure, another one is refused."""
     step_name: str | None = None
     """Name of its first step; None: steps of its class have numbers only."""
 

@@ -146,8 +146,8 @@ def _hand_over(names: dict[str, Any], left: dict[str, Any], function: Any) -> No
 def _prepare(setup: bytes, ctx: Context) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run an initializer unless this process has; its globals, and those of them that it set or refers to.
 
-    What it set with ``global`` is not replaced by what calls bring along. What it changes of the process stays where
-    the workers are the executor's own.
+    Values that it set with ``global`` are not replaced by those that calls bring along. Its changes of the process
+    stay where the workers are the executor's own.
     """
     with _preparing:
         known = _prepared.get(setup)

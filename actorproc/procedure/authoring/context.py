@@ -327,7 +327,7 @@ class Context(msgspec.Struct, eq=False):
         return self._read(self._codec, stored, NOTE, self.id, f"what remember({key!r}) kept")
 
     def _read(self, codec: ValueCodec, data: bytes, kind: str, id: str, what: str, type_name: str = "") -> Any:
-        """A stored value. What cannot be read gives the attempt up: the procedure is parked with the reason."""
+        """A stored value. A value that cannot be read ends the attempt: the procedure is parked with the reason."""
         try:
             return codec.decode(data, kind + id)
         except ValueNotDecodable as error:

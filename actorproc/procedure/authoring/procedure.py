@@ -148,7 +148,7 @@ class Procedure(Submittable):
             attempt of the step, and a fresh worker makes the next one.
 
             Args:
-                data: What `dump` returned, or what `migrate` made of it.
+                data: The data that `dump` returned, or `migrate` made of it.
 
             Returns:
                 The object.

@@ -164,9 +164,10 @@ class Status(msgspec.Struct, frozen=True):
     def again(state: Submittable) -> Status:
         """Begin anew from the first step, under the same id, with ``state``: for what never ends.
 
-        It is a commit point, as continue-as-new in Temporal. What ran before is never undone; its undo units, notes
-        and ended children go. ``lock_keys`` and ``poison_keys`` are asked anew: keys that both name are held on. Tags,
-        deadline, priority, handles and signals not yet taken stay. ``result()`` is that of the last generation.
+        It is a commit point, as continue-as-new in Temporal. Steps before it are never undone; their undo units, notes
+        and ended children are removed. ``lock_keys`` and ``poison_keys`` are asked anew: keys that both name are held
+        on. Tags, deadline, priority, handles and signals not yet taken stay. ``result()`` is that of the last
+        generation.
 
         Args:
             state: a procedure of the same class; ``self`` is one.

@@ -1,6 +1,6 @@
 """Exceptions as data: those of classes that a procedure class names in `uses` come back to callers as objects.
 
-Nothing is pickled. What is kept is the stored name of the class and what its ``__reduce__`` gives: arguments and
+Nothing is pickled. The stored name of the class is kept, and the result of its ``__reduce__``: arguments and
 attributes, as values of the procedure class. Only a class that is named in `uses` where it is read is ever built.
 """
 

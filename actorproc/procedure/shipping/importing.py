@@ -6,8 +6,8 @@ a flag (`imports_only`): the worker's main, commands that look into a module, py
 step starts through `multiprocessing` inherit it. It is never in the environment: a program that a step starts is a
 program.
 
-With the flag, a manager is shut when it is made or started *while a module is being imported* by that thread. What a
-step makes and starts itself is not.
+With the flag, a manager is shut when it is made or started *while a module is being imported* by that thread. Managers
+that a step makes and starts itself are not.
 """
 
 from __future__ import annotations

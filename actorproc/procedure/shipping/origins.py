@@ -1,9 +1,9 @@
 """Identity of what travels by value: classes, functions and type variables of a script, a notebook or a function.
 
 The program sends a class to its workers by value, together with its *origin*: the name under which the program has it,
-its declared fields, and a token. A worker makes one *copy* of it. What a worker sends back names the origin, and the
-program answers that with its own class: the one of that name, as pickle finds it, or, when it has no name (a class made
-in a function), the one of that token.
+its declared fields, and a token. A worker makes one *copy* of it. An object that a worker sends back names the origin,
+for which the program takes its own class. That is the class of this name, as pickle finds it; a class without a name
+(made in a function) is found by its token.
 
 A class of another program, which has no such name here or other fields there, is made again from its *definition*, the
 pickle that came along. Unpickling fills classes that it makes and never sets an attribute of a class that was there.

@@ -1,8 +1,8 @@
 """The main module of a worker, which has what came along from the main module of the program.
 
-A worker does not run a script. What the script defines comes by value, with the calls and classes that refer to it, and
-stands in the worker's ``__main__`` under its name: there `pickle`, `typing.get_type_hints` and pools inside of a call
-look for it. Processes that a step starts through `multiprocessing` get the same.
+A worker does not run a script. Definitions of the script come by value, with the calls and classes that refer to them.
+They stand in the worker's ``__main__`` under their names, where `pickle`, `typing.get_type_hints` and pools inside of
+a call look for them. Processes that a step starts through `multiprocessing` get the same.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class ValueAdapter:
         """The value again. An exception parks the procedure.
 
         Args:
-            data: What `dump`, or `migrate`, returned.
+            data: The data that `dump`, or `migrate`, returned.
 
         Returns:
             The value.
@@ -78,7 +78,7 @@ class ValueAdapter:
         """Turn what an older version's `dump` returned into the input of `load`.
 
         Args:
-            data: What `dump` returned then.
+            data: The data that `dump` returned then.
             from_version: `version` of the adapter then.
 
         Returns:

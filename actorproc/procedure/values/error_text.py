@@ -40,7 +40,7 @@ def passing_cause(error: BaseException) -> BaseException | None:
     """The error in a chain of causes for which what cannot be read now may be readable soon; None when there is none.
 
     That is an I/O error, or an import of files that are being replaced: a module, or a name in it, that is missing or
-    is no whole program. Whether it lasts is for the next attempts to tell.
+    is no whole program. The next attempts show whether it lasts.
     """
     seen: set[int] = set()
     link: BaseException | None = error

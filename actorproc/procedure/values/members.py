@@ -1,8 +1,8 @@
 """Options and hooks of a procedure class, told apart from fields and steps of the same names.
 
 `Procedure` has some 26 names of its own, ordinary words among them (``load``, ``version``, ``limits``). A class may use
-any of them for a field (it annotates the name) or for a step. Which of the names are the class's own is settled once,
-when the class is made; the engine reads options and hooks through the functions here, never by attribute.
+any of them for a field (it annotates the name) or for a step. The names that are the class's own are settled once,
+when the class is made. The engine reads options and hooks through the functions here, never by attribute.
 """
 
 from __future__ import annotations

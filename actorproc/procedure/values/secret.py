@@ -92,8 +92,8 @@ def is_marked(hint: object) -> bool:
 def alias_in(hint: object) -> Any:
     """The name of a type that a hint is or, where that is generic, is made of; None when it is none.
 
-    As Python 3.12 has them: ``type Shape = Circle | Square``. What it stands for, its ``__value__``, is evaluated only
-    when it is asked for.
+    As Python 3.12 has them: ``type Shape = Circle | Square``. The type behind it, its ``__value__``, is evaluated only
+    on demand.
     """
     name = typing.get_origin(hint) or hint
     return name if type(name) is getattr(typing, "TypeAliasType", None) else None

@@ -16,8 +16,9 @@ __all__ = ["decode_value"]
 def decode_value(data: Any, *, uses: Iterable[type] = (), aliases: Mapping[str, Any] | None = None) -> Any:
     """The value of stored bytes, as a `load` or a loader gets them: of a state with declared fields, their mapping.
 
-    What none of these classes can make comes in plain form: an object as the mapping of its fields, a member of an enum
-    as its name; both have ``class_name`` ("module:Class") and ``version``. Migrations of the classes are asked.
+    A value that none of these classes can make comes in plain form: an object as the mapping of its fields, a member
+    of an enum as its name. Both have ``class_name`` ("module:Class") and ``version``. Migrations of the classes
+    are asked.
 
     Args:
         data: what `load` was given.

@@ -13,7 +13,7 @@ To look at everything costs time (about 20 ms per MiB), so it is looked at when 
   above `EXAMINED_ANYWAY` bytes is trusted, and a smaller one is examined.
 - In all other cases (touched, copied, restored, the machine was started anew) the file is examined, whatever its size.
 
-What changes bits under the file system changes no times. The records' checksums are for that.
+A fault below the file system changes bits without changing times. The records' checksums are for that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keys as bytes whose order is the order of what they stand for.
 
-Which key has which row: `actorproc.store.rows.layout`.
+The keys of each table are listed in `actorproc.store.rows.layout`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Walking every row of a store, to say what is damaged and what hangs on it. Reads only.
 
-What is found is told as it is found: a file that lost pages kills the process that reads it (SIGBUS), so a caller
-that must survive it runs this in another process and listens.
+Findings are reported one by one: a file that lost pages kills the process that reads it (SIGBUS). A caller that must
+survive that runs this in another process and listens.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class EpisodeRunner:
         self._ours = f"{os.getpid()}-{time.monotonic_ns()}"
 
     def run(self) -> None:
-        """Live all lives. What goes wrong is in the journal."""
+        """Live all lives. Faults that it finds are in the journal."""
         (self.folder / "plan.json").write_bytes(msgspec.json.encode(self.plan))
         for number, life in enumerate(self.plan.lives):
             self._live(number, life)

@@ -32,7 +32,7 @@ def freeze_support() -> None:
             actorproc.freeze_support()
             main()
 
-    In a worker it does not return. What stands above it, imports most of all, runs in each worker.
+    In a worker it does not return. Code above it, imports most of all, runs in each worker.
     """
     _Calls.made = True
     if _is_frozen() and sys.argv[1:2] == [WORKER_MARK]:

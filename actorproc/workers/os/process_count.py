@@ -8,7 +8,7 @@ __all__ = ["started_by"]
 
 
 def _stat(pid: str) -> list[bytes] | None:
-    """What /proc/PID/stat has behind a process's name: state, parent, group, session …; None: it is gone."""
+    """Fields of /proc/PID/stat behind the process's name: state, parent, group, session …; None: it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - thousands of them, when it matters
             rest = file.read().rpartition(b")")[2]

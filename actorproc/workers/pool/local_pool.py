@@ -197,8 +197,8 @@ class LocalPool:
     ) -> None:
         """Stack dump and SIGTERM, `grace` seconds, then SIGKILL of the group and of descendants seen alive.
 
-        The report's `kind` is "timeout" when a step is blamed and none is given, else "stopped". What left the
-        worker's session and its process tree (a double fork with setsid) escapes.
+        The report's `kind` is "timeout" when a step is blamed and none is given, else "stopped". A process that left
+        the worker's session and its process tree (a double fork with setsid) escapes.
         """
         thread = self._opened()
         kind = kind or ("stopped" if blamed is None else "timeout")

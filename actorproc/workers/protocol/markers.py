@@ -1,9 +1,9 @@
 """Marks in a worker's output that say whose text follows.
 
-A worker writes stdout and stderr into pipes that all its steps share. Whatever Python code prints is preceded, when
-the owner changed, by a mark: the record separator of ASCII, the procedure's id, the separator again; an empty id ends
-it. What C code and child processes write has no marks of its own and belongs to the last marked
-procedure, or, after an end mark, to the step that runs when it is read.
+A worker writes stdout and stderr into pipes that all its steps share. Output of Python code is preceded by a mark when
+its procedure changes: the record separator of ASCII, the procedure's id, the separator again. An empty id ends it.
+Output of C code and child processes has no marks of its own. It belongs to the last marked procedure, or, after an end
+mark, to the step that runs when it is read.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ class DataFile:
     def has_room(self, pages: int) -> bool:
         """Check that the file has so many pages by now; those that were missing are filled with zeros.
 
-        False where it cannot grow: the disk is full, a quota or a limit of file sizes is reached. What is behind the
-        last page in use is free. A commit that writes there later need not wait until the file system has a place.
+        False where it cannot grow: the disk is full, a quota or a limit of file sizes is reached. Pages behind the
+        last one in use are free. A commit that writes there later need not wait until the file system has a place.
         """
         redo = self.redo
         assert redo is not None, "the file is followed"

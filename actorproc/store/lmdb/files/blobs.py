@@ -249,7 +249,7 @@ def names_in(rows: Iterable[tuple[bytes, bytes]]) -> set[str]:
 
 
 def _names(value: bytes | None, key: bytes, name: str) -> bool:
-    """Whether a row names this file, or is damaged and may have: then the file may be all that is left."""
+    """True if a row names this file, or is damaged and may have named it: then the file may be all that is left."""
     try:
         reference = checked_reference(Table.STEPS, key, value) if reference_in(value) is not None else None
     except StoreDamaged:

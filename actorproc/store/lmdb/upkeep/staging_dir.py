@@ -22,7 +22,7 @@ __all__ = ["aside_of"]
 
 _NEW_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _OURS = re.compile(rf"{re.escape(DATA_FILE)}|{BLOBS}|{re.escape(KEY_FILE)}|(\.?){re.escape(LOCK_FILE)}(\.{_NEW_ID})?")
-"""Names that a backup gives to its files. What holds anything else is not ours to remove."""
+"""Names that a backup gives to its files. A directory with any other name in it is not removed."""
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Processes that steps start: ordinary children of the program, not parts of the worker.
 
 A worker prefers to be killed when memory runs out (``oom_score_adj``), and every process inherits that. So the score is
-the host's for the moment in which a child is started, by wrappers around the functions that start one. What native code
-starts by itself keeps the worker's.
+the host's for the moment in which a child is started, by wrappers around the functions that start one. Processes that
+native code starts by itself keep the worker's.
 
 A *resource tracker* removes shared memory, semaphores and temporary files that processes leave behind
 (`actorproc.workers.resource_trackers`). It must outlive the worker, whose process group is killed, so it is started in
