@@ -186,12 +186,15 @@ class RemoteError(StepFailure):
 
 
 class WorkerEnded(StepFailure):
-    """The step's worker process did not survive it; this is what is known of its end.
+    """The step's worker process did not survive it. Attributes describe its end; "" and None: not known.
 
-    ``kind`` is exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit or protocol; ``code`` and
-    ``signal`` the exit code, or the signal's name; ``stderr`` its last lines; ``stack`` the Python stacks of that
-    moment; ``peak_rss`` bytes resident at most; ``cpu_time`` CPU seconds of the worker's life; ``duration`` seconds
-    the step ran. "" and None: not known.
+    - ``kind``: exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit or protocol.
+    - ``code`` and ``signal``: the exit code, or the signal's name.
+    - ``stderr``: its last lines.
+    - ``stack``: the Python stacks of that moment.
+    - ``peak_rss``: bytes resident at most.
+    - ``cpu_time``: CPU seconds of the worker's life.
+    - ``duration``: seconds the step ran.
     """
 
     def __init__(

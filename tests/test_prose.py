@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,18 @@ HEADLESS = 20
 """Docstrings of classes, functions and attributes that may open with a relative."""
 PERSONS = 19
 """Words for persons in all code of the package."""
+LONGEST = 35
+"""Words that a sentence of a docstring may have; new ones have 25 at most."""
 
 _RELATIVE = re.compile(
     r"(what(ever)?|who(ever|m|se)?|whether|which(ever)?|how(ever)?|where(ver)?|when(ever)?|why|that)\b",
     re.IGNORECASE,
 )
+_SUBJECTLESS = re.compile(r"(what(ever)?|who(ever|m|se)?|whether|which(ever)?|that which)\b(?!:)", re.IGNORECASE)
+_NO_PROSE = re.compile(r" · |[├└─]|====|----|\S {3,}\S|  ·  ")
+"""Drawings, tables, and lists that are set in one paragraph."""
+_PARTS = re.compile(r"\n\s*\n *(?:[-*] |(?:Args|Returns|Raises|Yields):\n *)?|\n\s*[-*] |\n +(?=[\w*, ]+: )")
+_STOPS = re.compile(r"""(?<=[.!?:])["”)`]*\s+(?=[A-Z`"(*])""")
 _PERSON = re.compile(r"\b(no(body|[\s-]+one)|some(body|one)|any(body|one)|every(body|one)|whoever)\b", re.IGNORECASE)
 
 
@@ -40,6 +49,20 @@ def docstrings(text: str) -> list[str]:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     ]
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Sentences of all docstrings; drawings and tables are left out."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for part in _PARTS.split(inspect.cleandoc(node.value.value)):
+                if not _NO_PROSE.search(part):
+                    yield from _STOPS.split(" ".join(part.split()))
+
+
+def is_subjectless(sentence: str) -> bool:
+    """True of a sentence that begins with a relative and is no question."""
+    return _SUBJECTLESS.match(sentence) is not None and not sentence.rstrip('"').endswith("?")
 
 
 def opens_with_relative(line: str) -> bool:
@@ -77,6 +100,65 @@ def test_docstrings_of_all_kinds_are_found():
     text = '"""a"""\nclass B:\n  """b"""\n  c = 1\n  """c\n  more"""\n  def d(self):\n    """d"""\n    return "e"\n'
 
     assert sorted(docstrings(text)) == ["a", "b", "c", "d"]
+
+
+def test_each_sentence_of_a_docstring_begins_with_its_subject():
+    found = [
+        f"{path.relative_to(ROOT)}: {sentence}"
+        for path in sources(PACKAGE)
+        for sentence in sentences(path.read_text(encoding="utf-8"))
+        if is_subjectless(sentence)
+    ]
+
+    assert found == []
+
+
+def test_no_sentence_of_a_docstring_is_longer_than_a_reader_can_hold():
+    found = [
+        f"{path.relative_to(ROOT)}: {sentence}"
+        for path in sources(PACKAGE)
+        for sentence in sentences(path.read_text(encoding="utf-8"))
+        if len(sentence.split()) > LONGEST
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        ("One. Two: three.", ["One.", "Two: three."]),
+        ("One\n    goes on. Two!\n\n    Three", ["One goes on.", "Two!", "Three"]),
+        ("Kinds:\n\n    - one;\n    - two.", ["Kinds:", "one;", "two."]),
+        (
+            "Do it.\n\n    Args:\n        a: The one.\n        bee: The other.",
+            ["Do it.", "a:", "The one.", "bee:", "The other."],
+        ),
+        ("One.\n\n    a     b\n    c     d", ["One."]),
+        ("A tree:\n\n    ├── one", ["A tree:"]),
+    ],
+)
+def test_sentences_of_a_docstring_are_found(docstring, expected):
+    assert list(sentences(f'"""{docstring}"""')) == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "subjectless"),
+    [
+        ("What is kept is the name.", True),
+        ("Who waits is refused.", True),
+        ("Whether it lasts is for others.", True),
+        ("Which of them is settled.", True),
+        ("Why this order?", False),
+        ("what: the name of an argument.", False),
+        ("``what`` names it.", False),
+        ("What is kept?", False),
+        ("While it runs, nothing is kept.", False),
+        ("The name is kept.", False),
+    ],
+)
+def test_a_sentence_without_a_subject_is_seen(sentence, subjectless):
+    assert is_subjectless(sentence) is subjectless
 
 
 def test_processes_rows_and_threads_are_no_persons():

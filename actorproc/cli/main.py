@@ -88,8 +88,17 @@ _EXAMPLES = """
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code.
 
-    0 well, 1 a procedure failed or the command says no, 2 it was called wrongly, 3 nothing has this id, 4 no manager
-    answers, 5 the manager refuses, 124 the time was up, 130 interrupted, 141 its output is not read any more.
+    The codes:
+
+    - 0: all is well.
+    - 1: a procedure failed, or the command says no.
+    - 2: it was called wrongly.
+    - 3: nothing has this id.
+    - 4: no manager answers.
+    - 5: the manager refuses.
+    - 124: the time was up.
+    - 130: interrupted.
+    - 141: its output is not read any more.
     """
     from actorproc.cli.output.standard_streams import replace_closed_streams
 

@@ -41,9 +41,9 @@ def rebuild(
 ) -> tuple[EngineState, list[Tree]]:
     """An engine state equal to the one that wrote this snapshot, before anything new is decided.
 
-    Beside it the trees that have more under way than one procedure with its next step, for `resume` and `take_up`:
-    of the others there may be a hundred thousand, and the first step would wait for each look at them.
-    Most of these go to the cold run queue.
+    Beside it the trees that have more under way than one procedure with its next step, for `resume` and `take_up`.
+    There may be a hundred thousand of the others, and the first step would wait for each look at them. Most of these
+    go to the cold run queue.
     """
     state = EngineState(snapshot.epoch, scheduling)
     state.now = now

@@ -1,7 +1,8 @@
 """Table of waits for ends of procedures, and what tells those that wait.
 
-A wait is a future or an `EndListener`. It is kept by itself, so that a stop can tell it from any thread, and by the id
-of its procedure, which is the manager's alone: so no lock is needed where a signal handler may interrupt.
+A wait is a future or an `EndListener`. It is kept by itself, so that a stop can tell it from any thread. It is also
+kept by the id of its procedure, in a table that is the manager's alone. So no lock is needed where a signal handler
+may interrupt.
 """
 
 from __future__ import annotations

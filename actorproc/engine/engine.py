@@ -276,8 +276,8 @@ class EngineTree(Gateway):
     def _close(self, why: ActorprocError, timeout: float) -> None:
         """Close everything that is not an actor, and fail all callers that still wait.
 
-        All of it, in the reverse order of these lines, also when Ctrl-C ends the waiting for a part: who stops it once
-        more finds it closed, and the store must not stay owned, nor a caller wait for ever.
+        All of it, in the reverse order of these lines, also when Ctrl-C ends the waiting for a part. A second stop
+        finds it closed. The store must not stay owned, nor a caller wait for ever.
         """
         with contextlib.ExitStack() as parts:
             parts.callback(self._ended.set)

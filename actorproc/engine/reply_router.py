@@ -28,8 +28,8 @@ class Promise(NamedTuple):
 class ReplyRouter:
     """Callers waiting for an answer. Thread-safe; once closed it refuses and fails everything with one error.
 
-    Without a lock, for a signal handler that stops the engine may run in the middle of any of this: who is kept looks
-    afterwards whether the table was closed, and who closes it does that first.
+    Without a lock, for a signal handler that stops the engine may run in the middle of any of this. An added caller is
+    followed by a look whether the table was closed; `close` marks it closed first.
     """
 
     def __init__(self) -> None:

@@ -1,11 +1,11 @@
 """The supervisor actor: which process is in which worker slot, and whether it is worth starting another.
 
 Four ends of a worker are told apart. A step crash respawns at once and is the step's fault. A boot failure and a
-worker that ends by itself with nothing to do are the slot's fault: they are counted in a sliding window with backoff,
-and a slot that fails too often is parked, as is one whose worker does not come to the end of its boot. With every slot
+worker that ends by itself with nothing to do are the slot's fault. They are counted in a sliding window with backoff,
+and a slot that fails too often is parked. So is one whose worker does not come to the end of its boot. With every slot
 parked the engine has failed, and the host is told. After a cool-down one worker is tried in a parked slot; the first
-that boots brings the engine back. A death of an idle worker by a foreign signal is not charged: it is replaced,
-with short pauses in a storm of kills.
+that boots brings the engine back. A death of an idle worker by a foreign signal is not charged: it is replaced, with
+short pauses in a storm of kills.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ os.register_at_fork(after_in_child=_drawn.clear)  # or both processes would give
 def child_id(parent: str, step: int, index: int, generation: int = 1) -> str:
     """The default id of a child, 32 characters: a replayed step names the same children.
 
-    A hash of parent, generation and step, and then the index in clear: so the children of a step stand side by side in
+    A hash of parent, generation and step, and then the index in clear. So the children of a step stand side by side in
     the store, in the order in which they run, and a commit of some hundred of them writes a few pages.
     """
     family = parent if generation == 1 else f"{parent}\0g{generation}"

@@ -250,10 +250,15 @@ class RetentionHealth(msgspec.Struct, frozen=True):
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A report that a supervisor of the host can act on; times in seconds.
 
-    `status`: "running", "paused", "gated" (started with the gate closed: `open` it), "degraded" (some worker slots are
-    parked, or damaged procedures stand still), "storage-trouble" (commits are refused and retried), "failed" (no worker
-    can be started any more), "broken" (a bug stopped the manager), "stopping" (it waits for the steps that run, and
-    hands out no others), "stopped".
+    `status` is one of:
+
+    - "running", "paused" or "stopped";
+    - "gated": started with the gate closed, to be opened with `open`;
+    - "degraded": some worker slots are parked, or damaged procedures stand still;
+    - "storage-trouble": commits are refused and retried;
+    - "failed": no worker can be started any more;
+    - "broken": a bug stopped the manager;
+    - "stopping": it waits for the steps that run, and hands out no others.
     """
 
     status: str

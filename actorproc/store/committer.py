@@ -3,8 +3,8 @@
 The thread runs every `own`, `commit`, `reopen` and `close` of one store, in the order asked. The manager goes
 on deciding while a commit is under way, and is told by callback when it is durable.
 
-After a commit has failed its outcome is unknown, so nothing that was decided on top of it may be stored:
-every later batch is answered with the same error until `reopen` has read back what there is.
+After a commit has failed its outcome is unknown, so nothing that was decided on top of it may be stored. Every later
+batch is answered with the same error until `reopen` has read the store again.
 """
 
 from __future__ import annotations

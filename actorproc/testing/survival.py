@@ -4,8 +4,9 @@ It runs a procedure undisturbed, and then again and again, each time with one di
 
 - the host dies before a record of the step log is stored, and right after: once for each record; the same for each
   value that `ctx.remember` stores in the middle of a step;
-- a worker dies when a step, or an undo, is complete and its answer was not heard: the step runs twice; once for each; -
-a worker dies at a named crash point: once for each passage.
+- a worker dies when a step, or an undo, is complete and its answer was not heard, so that the step runs twice; once
+  for each;
+- a worker dies at a named crash point: once for each passage.
 
 Each run must end as the undisturbed one did, with the same output or error, and must leave the world as that did. That
 an undisturbed run always does is tried first: else the world was not put back, and nothing can be concluded. The engine

@@ -10,9 +10,9 @@
         manifest.json             the regions and what each must hold
         region-00.sqlite …        the rows
 
-A step may be killed anywhere and run again, and after the death of a manager its last worker may still be
-writing while the successor has begun: every write is one transaction or one rename, and gives the same
-bytes whichever comes last.
+A step may be killed anywhere and run again, and after the death of a manager its last worker may still be writing
+while the successor has begun. So every write is one transaction or one rename, and gives the same bytes whichever
+comes last.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def _asked(key: LockKey) -> str:
 class WaitersByNode(Generic[T]):
     """The queue of the lock table, indexed by the nodes that its waiters need.
 
-    Locks side by side under a node that many wait for have the same waiters: they get one tuple, made once, so a
-    lock table costs what its locks and its queue cost and not their product.
+    Locks side by side under a node that many wait for have the same waiters. They get one tuple, made once, so a lock
+    table costs what its locks and its queue cost and not their product.
     """
 
     def __init__(self, waiters: Iterable[LockWaiter], show: Callable[[LockWaiter, LockMode], T]) -> None:

@@ -4,13 +4,12 @@ Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on 
 (multi-granularity locking). Modes are bits: IS, IX (intentions), S (read), X (write).
 
 * A request is granted when no *stranger* holds a conflicting mode on any node it needs. The requester's
-  own ancestors are no strangers (Moss's nested transactions), and a finished child's locks move to its
-  parent, so what a tree once took stays with the tree and is open to its relatives only.
-* A request waits behind every earlier waiter it conflicts with, so writers do not starve; tickets say who is earlier,
-  since after a restart the waiters ask again in the order in which their classes are registered. Two
-  exceptions: keys an ancestor covers already are granted at once, and *privileged* requests (their
-  tree holds locks, as long as it does, or they are to undo) go before the others, because making them wait for
-  newcomers would only lengthen the queue.
+  own ancestors are no strangers (Moss's nested transactions). A finished child's locks move to its parent, so locks
+  that a tree took stay with it, open to its relatives only.
+* A request waits behind every earlier waiter it conflicts with, so writers do not starve. The ticket says which one is
+  earlier, since after a restart the waiters ask again in the order in which their classes are registered.
+* Keys that an ancestor covers already are granted at once. *Privileged* requests go before the others: those of trees
+  that hold locks, as long as they do, and those of undos. Their waiting for newcomers would only lengthen the queue.
 * Freed nodes are rescanned from the oldest waiter on, and only when a mode vanished from the node, so a
   long queue costs nothing while it cannot move. When waiters withdraw, that is left to `drain`: a whole tree
   may do so at once.

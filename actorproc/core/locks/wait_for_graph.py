@@ -1,15 +1,15 @@
 """A wait-for graph over lock requests; a cycle of waiting is the only deadlock there is.
 
-Nodes are waiting requests. A request waits for its obstacles; an obstacle of another tree is gone only when
-that whole tree has ended, so the request waits for every waiting member of it; an obstacle in its own tree
-is out of the way when the branch below their common ancestor has ended, so it waits for the waiting
-members of that branch. Trees that hold nothing cannot be part of a cycle.
+Nodes are waiting requests. A request waits for its obstacles. An obstacle of another tree is gone only when that whole
+tree has ended, so the request waits for every waiting member of it. An obstacle in its own tree is gone when the
+branch below their common ancestor has ended, so it waits for the waiting members of that branch. Trees that hold
+nothing cannot be part of a cycle.
 
-An undo that let another one of its tree go first, because others hold what it needs, is a node as well: it does not
+An undo that let another one of its tree go first, because others hold what it needs, is a node as well. It does not
 stand in the queue, but all that wait for its branch wait for it.
 
-A crowd of siblings that want the same keys counts as one node (its youngest member waits for all that the others
-wait for), and the search keeps its own stack: ten thousand siblings in the wait list of one key are no deep graph.
+A crowd of siblings that want the same keys counts as one node, as its youngest member waits for all that the others
+wait for. The search keeps its own stack: ten thousand siblings in the wait list of one key are no deep graph.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The operator's last resort: a procedure ends as if it had succeeded, without running and without being undone.
 
 As in HBase: children that have not ended must be bypassed with it, ancestors may be, and a running step is killed
-only by force. Unlike HBase the wish is durable and needs no restart: a bypassed procedure ends as soon as no worker
-has its step and nothing below it is open, and what the step answers meanwhile does not count. Its undo units are
-dropped, because a later rollback of its tree must not touch what an operator put right by hand. For the same reason
+only by force. Unlike HBase the wish is durable and needs no restart. A bypassed procedure ends as soon as no worker
+has its step and nothing below it is open. An answer of the step meanwhile does not count. Its undo units are dropped,
+because a later rollback of its tree must not touch what an operator put right by hand. For the same reason
 a bypassed root gives everything back: its locks, and the keys its tree poisoned.
 """
 

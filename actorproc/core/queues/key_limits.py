@@ -1,14 +1,14 @@
 """Limits by key: how many procedures at once, and how many starts in a span of time.
 
 A procedure names its limit keys when it is submitted. It holds a slot of each key that has a limit from its first
-step until it ends or begins to be undone; sleeps, retries and crashes of its worker in between change nothing, and
-because the slot is a mark in its head a restart changes nothing either. A rate counts each procedure once, when its
-first step is handed out; those times are stored, so a restart does not open the window again.
+step until it ends or begins to be undone. Sleeps, retries and crashes of its worker in between change nothing. The
+slot is a mark in its head, so a restart changes nothing either. A rate counts each procedure once, when its first step
+is handed out; those times are stored, so a restart does not open the window again.
 
 Slots are the last thing asked for, all keys at once, first come first served by virtual deadline (`RunQueue`).
-No procedure holds one while it waits for what another slot could hold up: one that waits for locks gives its back, and
-parents that wait for children lend theirs as long as a member of their tree waits for a slot or a lock. So no cycle of
-waiting can close over a slot.
+No procedure holds one while it waits for what another slot could hold up. One that waits for locks gives its slot
+back. Parents that wait for children lend theirs as long as a member of their tree waits for a slot or a lock. So no
+cycle of waiting can close over a slot.
 
 ``max_running`` is such a limit too, of one key that every root has (`RootLimit`). It is asked for first, before locks,
 and held to the end: those inside never wait for one outside.

@@ -1,8 +1,8 @@
 """The short way from its last step to the end, for the procedure that leaves nothing behind.
 
 Most procedures end well and hold nothing: no locks, limits, poison, children or undo of their own. The long way
-(`on_result.on_ended`, `finish.end`) asks for each of these. Here the conditions stand in one place; when one is not met
-the answer takes the long way, and when all are, what is decided is the same to the byte (a test plays the same
+(`on_result.on_ended`, `finish.end`) asks for each of these. Here the conditions stand in one place. When one is not
+met, the answer takes the long way. When all are met, the decision is the same to the byte (a test plays the same
 histories on both ways).
 """
 

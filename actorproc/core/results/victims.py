@@ -58,8 +58,8 @@ def _abort_orphans(state: EngineState) -> None:
 def _fail_victims(state: EngineState) -> None:
     """Break cycles of lock waiting: at best without a failure, else by that of the youngest tree that goes forward.
 
-    Where all undo already, and each needs again for a step what another one keeps, the keeper fails if it goes forward
-    still, else the youngest undo gives up: to go on without its locks could be silently wrong.
+    Where all undo already, each may need again for a step the locks that another one keeps. Then the keeper fails if it
+    still goes forward, else the youngest undo gives up: to go on without its locks could be silently wrong.
     """
     while state.victims:
         root, cycle = state.victims.popitem()

@@ -1,8 +1,8 @@
 """Workers that belong to one procedure, and workers that leave.
 
 A procedure with ``Limits.dedicated`` runs its steps in a worker that runs nothing else. The worker is asked for when
-the first step is due, stays while the procedure waits or sleeps, and is stopped at its end; when it dies another one
-is asked for with the next step. There are at most ``Quotas.dedicated`` of them, the others wait in the order they
+the first step is due, stays while the procedure waits or sleeps, and is stopped at its end. When it dies, another one
+is asked for with the next step. There are at most ``Quotas.dedicated`` of them; the others wait in the order they
 came. None of this is stored: after a restart the workers are asked for again.
 """
 

@@ -1,9 +1,9 @@
 """Number of workers: extra ones while all the others are stuck in long steps, and a resize of the pool.
 
 When every worker has been in its step for `stuck_after` seconds and work waits, one more is started, up to
-`max_workers`; one that had nothing to do for `extra_worker_idle` seconds is retired while there are more than there
-should be (HBase's and IoTDB's keep-alive workers). Workers are anonymous: it is the number that counts, so after a
-stuck spell any idle one may go, the highest slot first. Nothing here is stored; a restart begins with `workers`.
+`max_workers`. A worker that had nothing to do for `extra_worker_idle` seconds is retired while there are too many
+(HBase's and IoTDB's keep-alive workers). Workers are anonymous: it is the number that counts, so after a stuck spell
+any idle one may go, the highest slot first. Nothing here is stored; a restart begins with `workers`.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A parent, child or undo unit that cannot be read leaves open what a tree still has to do or to undo. The whole tree
 is parked then; its locks stay granted, for it is not known what it left half done. The other trees run.
 
-A grant that cannot be read is held for writing, the strongest it can have been, and a poison record that cannot be
-read still poisons its key: the key of the row says which one. An operator can take away a
-lock that is too strong, but not add one that is missing.
+A grant that cannot be read is held for writing, the strongest it can have been. A poison record that cannot be read
+still poisons its key: the key of the row says which one. An operator can take away a lock that is too strong, but not
+add one that is missing.
 """
 
 from __future__ import annotations

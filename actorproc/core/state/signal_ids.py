@@ -1,9 +1,9 @@
 """Signals that are kept, and the ids of those that were taken: sending one again is no second one, however late.
 
 A signal with an id leaves its row in the events table when it is taken, marked and without its payload. The memory
-is bounded: the last `MAX_REMEMBERED` ids of each target and the last `MAX_REMEMBERED_IN_ALL` of all targets
-together; those of a procedure go when it ends, for then every signal to it is refused, or with its tree when an
-operator may have it tried again.
+is bounded: the last `MAX_REMEMBERED` ids of each target and the last `MAX_REMEMBERED_IN_ALL` of all targets together.
+The ids of a procedure go when it ends, for then every signal to it is refused. When an operator may have it tried
+again, they go with its tree.
 """
 
 from __future__ import annotations

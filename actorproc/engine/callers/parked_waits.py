@@ -1,7 +1,7 @@
 """Callers that wait for what cannot end, and warnings of what is parked, both once a grace has passed.
 
-A look at the trees concerned is due only while something is parked, or is waited for that an earlier life of the
-manager left behind: of that it is not known yet whether its classes are registered.
+A look at the trees concerned is due in two cases only. Something is parked, or a caller waits for a procedure that an
+earlier life of the manager left behind, whose class may not be registered yet.
 """
 
 from __future__ import annotations

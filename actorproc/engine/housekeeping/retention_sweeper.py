@@ -1,13 +1,13 @@
 """Retention's hands: finds the trees and events that may go, and brings them to the core, which judges them.
 
 A pass goes through the store's index of finish times in slices of a few milliseconds. Between two slices the
-manager does everything else that waits, and a slice begins only when the one before it is on disk, so a removal of
-any size delays no step by more than one short commit. A pass need not remember where it ended: the next one begins at
-the oldest tree that is left.
+manager does everything else that waits, and a slice begins only when the one before it is on disk. So a removal of any
+size delays no step by more than one short commit. A pass need not remember where it ended: the next one begins at the
+oldest tree that is left.
 
 A sweep takes a third of the manager's time at most while it keeps up. The longer the oldest tree is overdue, the
-shorter are the pauses between slices, until there are none: then each commit has a slice in it, and what ends cannot
-outrun what is removed, because both are decided on this thread.
+shorter are the pauses between slices, until there are none. Then each commit has a slice in it, and ends cannot outrun
+removals, because both are decided in the manager's turn.
 """
 
 from __future__ import annotations

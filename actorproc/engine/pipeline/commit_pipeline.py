@@ -1,11 +1,11 @@
 """Commit pipeline: decide, persist, act. Nothing is acted on before the commit that records why.
 
-Every commit is a group commit without a timer: the first event of a batch makes the actor tell itself
-`CloseBatch`, which lands behind everything already waiting, and that is the batch; when nothing waits, the batch is
-closed at once. While a commit is under way the next batch fills. After a failed commit it is not known what is on disk:
-memory is thrown away, the store is opened and read again under the same epoch, and the number of the last batch in it
-says what happened. A batch that is there counts as committed and is acted on; the events of one that is not are handled
-once more.
+Every commit is a group commit without a timer. The first event of a batch makes the actor tell itself `CloseBatch`,
+which lands behind everything already waiting; that is the batch. When nothing waits, the batch is closed at once.
+While a commit is under way the next batch fills. After a failed commit it is not known what is on disk. Memory is
+thrown away, and the store is opened and read again under the same epoch. The number of the last batch in it says what
+happened. A batch that is there counts as committed and is acted on; the events of one that is not are handled once
+more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answers to what a running step asks. Everything a step may see is committed, so the store alone is read.
 
-A step was handed out after the commit that gave it its children's outcomes, and a note is durable before the
-step goes on; what waits in an open batch has not been given to a step yet.
+A step was handed out after the commit that gave it its children's outcomes, and a note is durable before the step goes
+on. An outcome or a note in an open batch has not been given to a step yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watching what limited steps use while they run.
 
-CPU time and memory of a worker and of what it started, and how many that are, are sampled by the host: a worker whose
-GIL is held by C code can watch nothing, and rlimits of CPU time count from the start of the process, not of the step.
+The host samples CPU time and memory of a worker and its descendants, and their number. A worker whose GIL is held by C
+code can watch nothing, and rlimits of CPU time count from the start of the process, not of the step.
 """
 
 from __future__ import annotations

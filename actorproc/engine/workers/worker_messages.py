@@ -125,8 +125,9 @@ class WorkerMessageHandler:
     def changed(self, event: WorkerLost | WorkerReady | Resized | ReloadBegan) -> None:
         """Handle who came, who went, and how many there are to be, in that order also when it has to be deferred.
 
-        A death comes after everything its worker answered, and before the next worker of its slot: the core would take
-        the place of one that it knows to be alive for a new one's, and what the dead one had in hand would be lost.
+        A death comes after everything its worker answered, and before the next worker of its slot. Otherwise the core
+        would see a new worker in a slot whose worker it knows to be alive, and the steps of the dead one would be
+        lost.
         """
         if self._outage.lasts:
             self._outage.defer(event)

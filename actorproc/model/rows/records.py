@@ -315,8 +315,9 @@ class StepKind(IntEnum):
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line of the step log: ``/procedures/{id}/000001.step``.
 
-    A ``.step`` record n holds the state from which step n runs (a long call's is dropped at its good end); ``.commit``
-    closes with the output; ``.rollback`` holds the state after one undo step, or closes with the error.
+    A ``.step`` record n holds the state from which step n runs (a long call's is dropped at its good end). A
+    ``.commit`` record closes the log with the output. A ``.rollback`` record holds the state after one undo step, or
+    closes with the error.
     """
 
     procedure: str

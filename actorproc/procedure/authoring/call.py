@@ -1,7 +1,7 @@
 """A call of any function as a procedure: what `ProcedureExecutor` submits, and the bytes it consists of.
 
-Function, arguments, result and exception travel pickled (by cloudpickle where plain pickle does not reach) and signed
-with the key of the store, so that nothing is decoded that was not written by this store's own manager and workers.
+Function, arguments, result and exception travel pickled (by cloudpickle where plain pickle does not reach). They are
+signed with the key of the store, so only data of this store's own manager and workers are decoded.
 """
 
 from __future__ import annotations

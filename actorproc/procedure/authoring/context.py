@@ -137,10 +137,13 @@ class _Children(Mapping[str, ChildOutcome]):
 class Context(msgspec.Struct, eq=False):
     """Facts and requests of a step. Made anew for each attempt; not usable after the step.
 
-    ``step`` counts from 1, anew in each ``generation`` (`Status.again`); ``attempt`` counts how often this step was
-    handed out; ``replayed``: it was started before and may have half run; ``recovered``: the manager was started again
-    since the procedure's last step, and this is its first one now; ``deadline`` is epoch seconds; ``event`` is the
-    payload after a ``Status.wait``; ``env`` is what the manager's ``environment`` factory made in this worker.
+    - ``step`` counts from 1, anew in each ``generation`` (`Status.again`).
+    - ``attempt`` counts how often this step was handed out.
+    - ``replayed``: the step was started before and may have half run.
+    - ``recovered``: the manager was started again since the procedure's last step, and this is its first one now.
+    - ``deadline`` is epoch seconds.
+    - ``event`` is the payload after a ``Status.wait``.
+    - ``env`` is the object that the manager's ``environment`` factory made in this worker.
     """
 
     _engine_is_no_value: ClassVar[bool] = True

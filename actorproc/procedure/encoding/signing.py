@@ -5,8 +5,8 @@ a procedure, ``result`` or ``exception`` of a call. Before it stands the id of t
 what an old one signed is still accepted. It does not say when something was signed: an older state of the same
 procedure, put in the place of a newer one, has a signature that is right.
 
-A long state is signed by its digest, which stands behind the signature: that is the one by which two submits of an id
-are compared, so that a submit hashes its state once and not twice.
+A long state is signed by its digest, which stands behind the signature. Two submits of an id are compared by the same
+digest, so a submit hashes its state once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A procedure's state as one msgpack value, and back.
 
-The value is a map of fields (default `dump`), a bin or a str (what an overridden `dump` returned), or, for classes
-with a position of their own, an array of that position and one of the former. So every state says what it is.
+The value is a map of fields (default `dump`), or a bin or a str (the result of an overridden `dump`). For classes with
+a position of their own it is an array of that position and one of the former. So every state says what it is.
 """
 
 from __future__ import annotations

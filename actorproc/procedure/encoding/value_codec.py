@@ -1,7 +1,7 @@
 """Outputs, notes and payloads of one procedure class as bytes, by the codec that the class asks for.
 
-Under ``codec = "pickle"`` they are pickles, signed for what they are and for the procedure; what is plain anyway
-(texts, numbers, lists and mappings of them) is written as typed data by every class, so that every class can read it.
+Under ``codec = "pickle"`` they are pickles, signed for what they are and for the procedure. Plain values (texts,
+numbers, lists and mappings of them) are written as typed data by every class, so that every class can read them.
 The bytes say which of the two they are: a class that changes its codec still reads what it wrote before.
 """
 

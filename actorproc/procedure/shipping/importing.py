@@ -1,10 +1,9 @@
 """Processes that import a program's modules without being the program: its managers stay shut there.
 
-A worker imports the module of a class to run its steps, and with it whatever stands at the module's top level: a
-manager that is made and started there belongs to the program, which has one already. The processes that import so set
-a flag (`imports_only`): the worker's main, commands that look into a module, pytest while it collects. Children that a
-step starts through `multiprocessing` inherit it. It is never in the environment: a program that a step starts is a
-program.
+A worker imports the module of a class to run its steps, and with it the module's top level. A manager that is made and
+started there belongs to the program, which has one already. The processes that import so set a flag (`imports_only`):
+the worker's main, commands that look into a module, pytest while it collects. Children that a step starts through
+`multiprocessing` inherit it. It is never in the environment: a program that a step starts is a program.
 
 With the flag, a manager is shut when it is made or started *while a module is being imported* by that thread. Managers
 that a step makes and starts itself are not.

@@ -5,8 +5,8 @@ state of plain values is one call of msgspec. Every other kind is an extension: 
 msgpack again. Sets are sorted by the bytes of their elements, so equal sets have equal bytes. Classes are
 written as "module:qualname" and looked up in the table the codec was made with, never imported.
 
-Not kept: that two places hold the same object (each gets its own), and attributes of an object beside its fields whose
-names begin with ``_`` (those of a pydantic model are kept: they are part of what makes two models equal).
+Two things are not kept. Two places that hold the same object get one each. Attributes beside the fields whose names
+begin with ``_`` are lost, except those of a pydantic model, which take part in its equality.
 """
 
 from __future__ import annotations

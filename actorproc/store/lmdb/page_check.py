@@ -2,8 +2,8 @@
 
 LMDB has no checksums. A page that was damaged makes it read or write where nothing is, and the process dies of SIGSEGV
 or SIGBUS; a damaged list of free pages makes it overwrite live ones. So a file that may have been changed is examined
-before it is mapped, by `lmdb.verify`: it reads the file with plain reads and follows every page, and so cannot be
-killed by what it finds. That is why no other process is needed for it.
+before it is mapped, by `lmdb.verify`. That reads the file with plain reads and follows every page, so no finding can
+kill it. That is why no other process is needed for it.
 
 To look at everything costs time (about 20 ms per MiB), so it is looked at when there is a reason:
 

@@ -163,8 +163,14 @@ _LONG = 256 * 1024
 """Bytes of a state from which on one copy less is worth another kind of value."""
 
 Row = tuple[Table, bytes, bytes | bytearray | int | Sweep | WholeLog | Until | None]
-"""(database, key, value). bytes, or a bytearray of many: put; None: delete; `SWEEP`: delete all keys with this prefix;
-`WholeLog`, `Until`: delete what they name; an int: raise the number stored under this key to at least this."""
+"""Database, key, and the change of its value:
+
+- bytes, or a bytearray of many: put;
+- None: delete;
+- `SWEEP`: delete all keys with this prefix;
+- `WholeLog`, `Until`: delete the rows that they name;
+- an int: raise the number stored under this key to at least this.
+"""
 
 
 STATE_INDEX: dict[ProcedureState, tuple[Table, bytes]] = {

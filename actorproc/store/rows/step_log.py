@@ -1,8 +1,8 @@
 """The step log: under which keys its records lie, and how the log of one procedure is read.
 
-The number comes first in a key, and then the id. So what procedures write that are at work side by side lies side by
-side as well, and a commit of a hundred steps changes a few pages and not a hundred; with the id first, commits took
-three times the CPU and twice the time. The price: the records of one procedure do not lie together. They are found
+The number comes first in a key, and then the id. So the records of procedures that run at the same time lie side by
+side, and a commit of a hundred steps changes a few pages and not a hundred. With the id first, commits took three
+times the CPU and twice the time. The price: the records of one procedure do not lie together. They are found
 from the newest one, whose number the head knows: every record says for how many steps it stands, and so which number
 the one before it has.
 """

@@ -1,8 +1,8 @@
 """Check of counted rows: everything a head counts is there, and nothing that it does not know of.
 
-A row that is gone leaves no checksum behind, and a head of yesterday is as sound as the one of today. But a head says
-how many records its step log has, how many children it started, how often an operator asked for something, which locks
-it has, and which undo units were pushed: so numbers tell.
+A row that is gone leaves no checksum behind, and a head of yesterday is as sound as the one of today. But a head
+counts the records of its step log, its children, and the requests of operators, and names its locks and undo units. So
+numbers show what is missing.
 """
 
 from __future__ import annotations

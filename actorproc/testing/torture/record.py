@@ -1,12 +1,18 @@
 """The journal of an episode: the lines of `Journal`, and those of the host, its store and its episode runner.
 
-Kinds beside those of `JournalLine`: ``fault`` (mode: its kind, state: the phase it struck), ``durable`` (a head that
-was just committed or read back; mode: its state, state: number of records, text: flags), ``loaded`` (a host has read
-its store), ``writing`` and ``written`` (around a commit and the lines about it), ``refused`` (a submit was refused),
-``unknown`` (its outcome is not known), ``output`` (a handle's output), ``noted`` (what `remember` gave), ``orphan``,
-``stalled``, ``unsound`` (found by the episode runner), ``listening``, ``heard`` and ``tick`` (steps that wait for
-an abort, or are deaf to it), ``forced`` (an abort by force was acknowledged), ``lag`` (seconds the host got no
-processor).
+Kinds beside those of `JournalLine`:
+
+- ``fault``: mode is its kind, state the phase it struck;
+- ``durable``: a head that was just committed or read back; mode is its state, state its number of records, text flags;
+- ``loaded``: a host has read its store;
+- ``writing`` and ``written``: around a commit and the lines about it;
+- ``refused``, ``unknown``: a submit was refused, or its outcome is not known;
+- ``output``: a handle's output;
+- ``noted``: the value that `remember` returned;
+- ``orphan``, ``stalled``, ``unsound``: found by the episode runner;
+- ``listening``, ``heard`` and ``tick``: steps that wait for an abort, or are deaf to it;
+- ``forced``: an abort by force was acknowledged;
+- ``lag``: seconds for which the host got no processor.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One worker process and the host's ends of all it shares with it.
 
-The child is a fresh interpreter, never a fork: the host has threads and an open store. It gets one end of a
-private socket pair, the read end of a *lifeline* pipe that is never written to (its end of file means that the host is
-gone), and a memory file for faulthandler. Nothing imports the user's ``__main__``; no `preexec_fn` (it forbids
-vfork and is unsafe with threads); no multiprocessing.
+The child is a fresh interpreter, never a fork: the host has threads and an open store. It gets one end of a private
+socket pair, the read end of a *lifeline* pipe, and a memory file for faulthandler. The lifeline is never written to:
+its end of file means that the host is gone. Nothing imports the user's ``__main__``; no `preexec_fn` (it forbids vfork
+and is unsafe with threads); no multiprocessing.
 
 Methods are for the pool's thread, except `write`, which any thread may call.
 """

@@ -47,13 +47,18 @@ _KILLED_MUST_DIE = 5.0
 class LocalPool:
     """The `WorkerPool` of local processes. The constructor has no side effects; `open` starts the thread.
 
-    `preload` names modules that every worker imports before its first step; `environment` is the cloudpickled
-    factory of `ctx.env`; `spares` warm processes wait to replace a dead one; `warm_limit` is the number of live
-    procedure objects a worker keeps; `log_level` is the level from which workers forward log records.
-    `sys_path` defaults to this program's module path at the time of `open`, `executable` to the interpreter that
-    `multiprocessing` would start, else to this program's. Every worker begins with the directory, environment,
-    arguments, umask and warning filters that this program has at the time of `open`.
-    `use_pidfd=False` watches each process with a thread instead, as systems without pidfds do anyway.
+    Every worker begins with the directory, environment, arguments, umask and warning filters that this program has at
+    the time of `open`.
+
+    Args:
+        spares: Warm processes that wait to replace a dead one.
+        preload: Modules that every worker imports before its first step.
+        environment: The cloudpickled factory of `ctx.env`.
+        warm_limit: Number of live procedure objects that a worker keeps.
+        log_level: The level from which workers forward log records.
+        sys_path: Default: this program's module path at the time of `open`.
+        executable: Default: the interpreter that `multiprocessing` would start, else this program's.
+        use_pidfd: False: each process is watched with a thread instead, as systems without pidfds do anyway.
     """
 
     def __init__(

@@ -5,10 +5,10 @@
     launch ──▶ process started, or a warm spare takes the name ──▶ Ready: WorkerBooted
     death:  pidfd readable ─▶ kill the group ─▶ read the channel to its end ─▶ reap ─▶ WorkerDied
 
-Why this order: a result that is already in the channel must win over the death; a grandchild may hold the
-channel open, so its end of file neither proves a death nor is needed for one; and a slot may be reused only
-when the old process can do nothing any more. Signals are sent here only, by the thread that reaps, so a pid
-that was given to a stranger is never hit.
+Why this order? A result that is already in the channel must win over the death. A grandchild may hold the channel
+open, so its end of file neither proves a death nor is needed for one. A slot may be reused only when the old process
+can do nothing any more. Signals are sent here only, by the thread that reaps, so a pid that was given to a stranger is
+never hit.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ class DataFile:
         """In the first transaction after `follow`: make the last commit again if only its redo record is left.
 
         LMDB takes the number of the last transaction from the table of readers while another process has the store
-        open. When the file has an older one, since the system dropped what it could not write, that table is of no
-        use, and the next to open the store makes a new one: then this raises `StorageUnavailable`. Also raises
-        `OSError`, and `StoreFormat` for a record of a later version.
+        open. The file may have an older number, when the system dropped pages that it could not write. Then that
+        table is of no use, and this raises `StorageUnavailable`: the next to open the store makes a new one. Also
+        raises `OSError`, and `StoreFormat` for a record of a later version.
         """
         redo = self.redo
         assert redo is not None, "the file is followed"

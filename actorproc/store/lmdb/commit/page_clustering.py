@@ -1,13 +1,13 @@
 """Pages of a commit that stand beside each other: the disk takes them in one write, scattered ones in one each.
 
-LMDB gives out free pages from a short list, which it fills from what the oldest transaction has freed, and only when it
-is empty: with time the six or seven pages of a small commit stand in as many places of the file. A value of several
+LMDB gives out free pages from a short list, which it fills from the pages of the oldest transaction, and only when it
+is empty. With time the six or seven pages of a small commit stand in as many places of the file. A value of several
 pages makes it look for neighbours, so that it gathers what many transactions have freed, in order. So such a value is
-put now and then, and taken away in the same transaction. Its pages are free again then; only where none was free,
-as beside a reader of an old state, LMDB writes them for nothing.
+put now and then, and taken away in the same transaction. Its pages are free again then; only where none was free, as
+beside a reader of an old state, LMDB writes them for nothing.
 
 LMDB writes a part of what it has gathered with every commit, and takes fresh pages behind the end of the file where
-there are no neighbours, so both are bounded by looking at how many pages are free. Where the file cannot grow nothing
+there are no neighbours. So both are bounded by the number of free pages. Where the file cannot grow nothing
 is gathered: what is removed there makes room for what is written next, and a list with pages that do not exist would be
 in its way.
 """

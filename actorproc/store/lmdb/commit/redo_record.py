@@ -3,11 +3,11 @@
 LMDB makes a commit durable in two steps: the changed pages, and then one of two meta pages, by turns, that points to
 them; it waits for the disk after each. Without the second wait (``MDB_NOMETASYNC``) the file is sound after a power
 cut all the same, but it may be as it was one commit earlier. So the rows of a small commit are written once more,
-before it: into the unused rest of the meta page of the commit before, which the wait for the pages takes to the disk
-along with them. The owner of the store after a power cut finds the rows there and commits them again.
+before it. They go into the unused rest of the meta page of the commit before, which the wait for the pages takes to
+the disk along with them. The owner of the store after a power cut finds the rows there and commits them again.
 
-The record of transaction N stands in the page of N - 1, so it is overwritten by that of N + 2 only, and then the
-wait of N + 1 has taken the meta page of N to the disk. The first sector of a page, which LMDB writes, is left alone.
+The record of transaction N stands in the page of N - 1, so only that of N + 2 overwrites it. By then the wait of N + 1
+has taken the meta page of N to the disk. The first sector of a page, which LMDB writes, is left alone.
 
 A redo log as in any database (Gray and Reuter, 1992, chapter 9), of which a single commit is ever needed.
 """

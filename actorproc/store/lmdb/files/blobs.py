@@ -1,8 +1,9 @@
 """Long values in files of their own, beside the data file: arguments and results of large calls above all.
 
 LMDB takes a value of 100 MiB page by page, needs as many free pages in a row for it, and its file never gets smaller.
-So the long field of a record of the step log, its state or its output, becomes a *blob*: a file that is written and
-synced before the commit whose row names it, is never changed, and is removed after the commit that drops the row.
+So the long field of a record of the step log, its state or its output, becomes a *blob*. That is a file which is
+written and synced before the commit whose row names it. It is never changed, and it is removed after the commit that
+drops the row.
 
 Behind its content a file says to which row it belongs. So the next owner of the store tells the files that no row
 names, of a commit that failed or a removal that was interrupted, without looking at all rows.

@@ -3,11 +3,11 @@
 LMDB reuses the pages that removals free, but never gives them back. A copy without them is written beside the
 data file and synced first, so until the rename nothing has happened, and after it everything has.
 
-Two things need care. A copy counts its transactions from one again, so it must never meet the lock file of the
-file it replaces: that one holds the old count, and a process that shares it would look for the newest commit in the
-wrong place. And other processes that read have the old files open. So the lock file goes with the data file it
-belongs to, a mark says from before the swap until after it that this is going on, the next owner of the store
-finishes what the mark says, and readers look at each snapshot whether the files are still those they opened.
+Two things need care. A copy counts its transactions from one again, so it must never meet the lock file of the file it
+replaces. That lock file holds the old count, and a process that shares it would look for the newest commit in the
+wrong place. And other processes that read have the old files open. So the lock file goes with the data file it belongs
+to. A mark stands from before the swap until after it, and the next owner of the store finishes a marked swap. At each
+snapshot readers check that the files are still those they opened.
 """
 
 from __future__ import annotations

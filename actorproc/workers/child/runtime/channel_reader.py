@@ -1,8 +1,8 @@
 """Turn to read the channel: the worker's main thread has it while it runs nothing, else the reader thread.
 
 To hand each step from a reading thread to the main one takes two changes of threads, as long as many a step. So the
-main thread waits for its next step in the socket itself. The reader thread reads until the first step has come, when
-a step waits for an answer, and when a step lasts: it looks every few milliseconds while steps come and go, and sleeps
+main thread waits for its next step in the socket itself. The reader thread reads until the first step has come, when a
+step waits for an answer, and when a step lasts. It looks every few milliseconds while steps come and go, and sleeps
 while none does.
 """
 

@@ -2,7 +2,7 @@
 
 Two threads meet here. The main thread runs steps; what the host sends is put in by the reader thread, or by the main
 thread while it has nothing to run (`channel_reader`). A step belongs to the thread that takes its token from
-`_waiting`: the main thread to run it, or the reading one to give it back; taking a key out of a dict is atomic, so no
+`_waiting`: the main thread to run it, or the reading one to give it back. Taking a key out of a dict is atomic, so no
 step is both.
 """
 
