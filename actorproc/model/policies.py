@@ -23,6 +23,7 @@ __all__ = [
     "StepLimits",
     "TypeMeta",
     "checked_lock_key",
+    "exclude_each_other",
 ]
 
 OnChildFailure = Literal["fail", "resume"]
@@ -166,6 +167,15 @@ class LockKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True
             ValueError: ``path`` can be no key.
         """
         return cls(_checked(path), LockMode.WRITE)
+
+
+def exclude_each_other(one: LockKey, other: LockKey) -> bool:
+    """True if procedures of two trees cannot hold these keys at the same time."""
+    if one.path == other.path:
+        return bool(one.mode.against & other.mode.own or other.mode.against & one.mode.own)
+    if other.path.startswith(one.path + "/"):
+        return bool(one.mode.against & other.mode.above)
+    return one.path.startswith(other.path + "/") and bool(other.mode.against & one.mode.above)
 
 
 def checked_lock_key(key: object) -> LockKey:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from actorproc.model.names import READ_LATER
+from actorproc.model.policies import LockKey, LockMode, exclude_each_other
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.info import LockInfo, ProcedureInfo
@@ -21,6 +22,7 @@ from actorproc.report.why_terms import Cause, CauseKind, EngineFacts, RunningSte
 
 __all__ = ["Cause", "CauseKind", "EngineFacts", "RunningStep", "WhySource", "explain"]
 
+_MODES = {mode.word: mode for mode in LockMode}
 _BRANCHES = 5
 _DEPTH = 40
 _NODES = 200
@@ -203,9 +205,8 @@ class _Inquiry:
             if place is None or lock.holder in lineage:
                 continue
             for key in info.locks:
-                mode = key.mode.name.lower()
-                if _touch(key.path, lock.path) and "write" in (mode, lock.mode):
-                    against.append((f"{mode} of {key.path!r}" + _below(key.path, lock), lock))
+                if exclude_each_other(key, LockKey(lock.path, _MODES[lock.mode])):
+                    against.append((f"{key.mode.word} of {key.path!r}" + _below(key.path, lock), lock))
                     break
             ahead += [waiter.procedure for waiter in lock.waiters[:place] if waiter.procedure not in lineage]
         return against, list(dict.fromkeys(ahead))
@@ -393,10 +394,6 @@ def _words(error: ErrorInfo) -> str:
 
 def _below(path: str, lock: LockInfo) -> str:
     return "" if path == lock.path else f" (against {lock.mode} of {lock.path!r})"
-
-
-def _touch(one: str, other: str) -> bool:
-    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
 
 
 def _and(names: Any) -> str:

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from actorproc.cli.main import COMMANDS, GROUPS
+from actorproc.core.operator.verbs import VERBS
 
 pytestmark = pytest.mark.processes
 
@@ -74,7 +75,8 @@ def test_near_misses_are_answered_with_what_was_meant(place, arguments, code, sa
 def test_the_help_shows_every_command_in_its_group(place):
     text = place.said("--help")
 
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    commands = {*COMMANDS, *(verb.name for verb in VERBS if verb.help)}
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(commands)
     for heading, names in GROUPS.items():
         part = text.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
         assert [line.split()[0] for line in part.splitlines() if line[2] != " "] == list(names)

@@ -104,3 +104,21 @@ print(mode_name(UPGRADE), UPGRADE.poisons, UPGRADE.is_exclusive, LockMode(3) is 
 """
 
     assert run(program).splitlines() == ["True True True True", "upgrade False False True"]
+
+
+def test_a_report_knows_which_keys_exclude_each_other_as_the_table_does():
+    program = """
+from actorproc.model.policies import exclude_each_other
+
+keys = [LockKey(path, mode) for path in ("t", "t/x", "t/y", "tx") for mode in LockMode]
+def ask(table, name, key):
+    return table.request(LockRequest(name, name, (key,), frozenset((name,)), len(name), False))
+for one in keys:
+    for other in keys:
+        table = LockTable()
+        assert ask(table, "a", one)
+        assert exclude_each_other(one, other) is not ask(table, "bb", other), (one, other)
+print(len(keys))
+"""
+
+    assert run(program) == "12"

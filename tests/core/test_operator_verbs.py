@@ -54,6 +54,13 @@ def test_a_verb_is_handled_sent_and_checked_as_its_entry_says(verb):
             assert checked_request(verb.event(id=None, reply=1), 100).id is None
 
 
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.help], ids=lambda verb: verb.name)
+def test_a_verb_whose_command_comes_from_its_entry_takes_flags_only(verb):
+    required = [name for name in verb.event.__struct_fields__ if name not in {"id", "reply", "reason"}]
+
+    assert [name for name in required if verb.event.__annotations__[name] not in {"bool", bool}] == []
+
+
 RENAME = {
     "actorproc.model.messages.events": [
         (
