@@ -1,4 +1,4 @@
-"""A client's connection: calls go out, answers come back, and a lost connection is made again.
+"""Client's end of the control socket: calls go out, answers come back, and a lost connection is made again.
 
 A call that may be repeated without harm is sent again to the next manager; one that may not ends in
 `OutcomeUnknown`, because it is not known whether the lost one was heard.

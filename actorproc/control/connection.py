@@ -1,4 +1,4 @@
-"""One client of the control socket: what it asks is passed on to the engine, and the answers go back.
+"""Manager's end of one connection: the client's calls are passed on to the engine, and the answers go back.
 
 A connection has two threads, one that reads and one that writes, so a client that does not read delays no other; what
 it lets pile up beyond a bound costs it the connection.

@@ -1,4 +1,4 @@
-"""An engine in another process, with the face of one in this process.
+"""Client's stand-in for an engine in another process, with the face of one in this process.
 
 Stored facts are read from the store itself, which needs no manager. Facts of the live engine, and every change, go
 through the control socket.

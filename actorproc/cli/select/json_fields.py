@@ -1,4 +1,4 @@
-"""JSON that is typed at a shell: the fields of a procedure, the payload of a signal."""
+"""JSON arguments of commands: the fields of a procedure, the payload of a signal."""
 
 from __future__ import annotations
 
