@@ -13,6 +13,7 @@ from actorproc.model.rows.records import NoteRecord, ProcedureRecord, StepKind, 
 from actorproc.procedure.values.viewing import ShownValue, differences, viewed, viewed_state
 
 __all__ = [
+    "OUTPUT",
     "POSITION",
     "StateChange",
     "StateInfo",
@@ -26,6 +27,9 @@ __all__ = [
 
 POSITION = "(position)"
 """Stands for the place of a saga or a machine among the paths of its fields."""
+
+OUTPUT = "(output)"
+"""Stands for the output among the paths of the fields."""
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +161,9 @@ def _changes_between(before: StateInfo, after: StateInfo) -> Iterator[StateChang
     if before.state is not None and after.state is not None:
         for path, old, new in differences(before.state, after.state):
             yield StateChange(path=path, before=old, after=new)
+    if before.output != after.output:
+        old, new = (None if shown is None else shown.inline() for shown in (before.output, after.output))
+        yield StateChange(path=OUTPUT, before=old, after=new)
 
 
 def missing_record(head: ProcedureRecord, number: int, records: Sequence[StepRecord]) -> str:

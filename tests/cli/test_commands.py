@@ -219,6 +219,16 @@ def test_an_output_is_waited_for_and_printed(place):
     assert place.rows("submit", "jobs:add", "--json", '{"a": "x", "b": "y"}', "--wait")[0]["result"] == "xy"
 
 
+def test_a_failure_that_was_waited_for_is_one_line(place):
+    code, said, hint = place("-o", "table", "submit", "jobs:Fails", "message=broken", "--id", "one-line", "--wait")
+
+    assert (code, len(said.splitlines())) == (1, 1)
+    assert said.endswith("broken\n")
+    assert "Traceback" not in said
+    assert "actorproc show one-line" in hint
+    assert "Traceback" in place.rows("submit", "jobs:Fails", "message=broken", "--id", "one-line", "--wait")[0]["error"]
+
+
 def test_a_dry_run_submits_nothing(place):
     assert place("submit", "jobs:add", "a=1", "b=2", "--id", "dry", "--dry-run")[0] == 0
     assert place("show", "dry")[0] == 3

@@ -105,6 +105,28 @@ def test_states_and_diff_tell_what_changed(shop):
     ]
 
 
+def test_a_diff_with_the_end_tells_the_output(shop):
+    (diff,) = shop.rows("diff", "letters", "1", "2")
+    (same,) = shop.rows("diff", "letters", "2", "2")
+
+    assert diff["changes"] == [{"path": "(output)", "before": None, "after": "5"}]
+    assert same["changes"] == []
+    assert "  (output)\n    + 5\n" in shop.said("-o", "table", "diff", "letters", "1")
+
+
+def test_the_generation_of_what_was_restarted_is_told(shop):
+    once = shop.said("-o", "table", "steps", "letters"), shop.said("-o", "table", "show", "letters")
+    for text in ("a", "ab"):
+        shop("submit", "jobs:letters", f"text={text}", "--id", "again", "--on-existing", "restart", "--wait")
+
+    header, first, last = shop.said("-o", "table", "steps", "again").splitlines()
+    assert (header.split()[1], first.split()[1], last.split()[1]) == ("GEN", "2", "2")
+    assert ", generation 2\n" in shop.said("-o", "table", "show", "again")
+    assert "GEN" in shop.said("-o", "wide", "list", "--prefix", "again")
+    assert "GEN" not in once[0]
+    assert "generation" not in once[1]
+
+
 def test_a_trimmed_step_and_one_that_never_was_are_answered_in_words(shop):
     code, _, trimmed = shop("state", "long", "--step", "3")
     assert code == 3

@@ -169,6 +169,23 @@ def test_an_undo_is_replayed_too(replayer):
     assert [change.path for change in result.changes if change.before != change.after][-1].startswith("seen")
 
 
+@pytest.mark.parametrize(("step", "said"), [(None, "done"), (1, "done"), (2, None), (3, None), (4, None)])
+def test_an_undo_is_that_of_the_newest_step_with_one_and_a_step_without_one_says_so(replayer, step, said):
+    result = replayer.replay("good", step, undo=True)
+
+    if said is None:
+        assert (result.verdict, result.reason) == (
+            "not replayable",
+            "nothing is to be undone of this step: it has no undo",
+        )
+    else:
+        assert (result.step, result.step_name, result.outcome) == (1, "prepare", said)
+
+
+def test_what_has_no_undo_at_all_says_so(replayer):
+    assert replayer.replay("chained", undo=True).reason == "nothing is to be undone of this step: it has no undo"
+
+
 def test_code_that_changed_is_found_out(replayer, today):
     today(adds=2)
     assert replayer.replay("good", 4).verdict == "differs"
@@ -290,7 +307,7 @@ def test_the_command_replays_from_a_store_and_an_export(export, capsys, monkeypa
     assert main(["replay", "trimmed", "--step", "3", "--module", module]) == 3
     assert main(["replay", "nothing", "--module", module]) == 3
     assert main(["replay", "--all", "--module", module]) == 0
-    assert "0 stored steps replayed" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("no stored step to replay\n")
     assert main(["replay", "good", "--step", "4", "--trace", "--module", module]) == 0
     assert "self.n += AFTER" in capsys.readouterr().err
     assert main(["replay"]) == 2

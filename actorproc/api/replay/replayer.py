@@ -113,8 +113,9 @@ class Replayer:
         head, records = self._log(id)
         if undo:
             undone = [record for record in records if record.kind is StepKind.ROLLBACK and record.label is not None]
-            if undone:
-                return undone[-1].number
+            undoable = undone or [record for record in records if record.kind is StepKind.STEP and record.label]
+            if undoable:
+                return undoable[-1].number
         if head.state is ProcedureState.FAILED or head.rolling or head.state is ProcedureState.ROLLEDBACK:
             forward = [record.number for record in records if record.kind is StepKind.STEP and record.state]
             wanted = head.error.step if head.error is not None and head.error.procedure == head.id else 0
@@ -164,6 +165,8 @@ class Replayer:
             _give(live, fields or {})
         except StateRefused as error:
             return one.not_replayable(error.reason)
+        if undo and not one.unit and not _is_undoable(live):
+            return one.not_replayable("nothing is to be undone of this step: it has no undo")
         payload = self._payload(one, event)
         if isinstance(payload, str):
             return one.not_replayable(payload)
@@ -412,6 +415,15 @@ def _in_words(outcome: Outcome) -> str:
     if isinstance(outcome, Slept):
         return f"{words} for {outcome.seconds:g} s"
     return words
+
+
+def _is_undoable(live: Any) -> bool:
+    """A step without a label of its own can be undone: its class has one undo for all of it."""
+    try:
+        live._engine_check_unit("")
+    except StateRefused:
+        return False
+    return True
 
 
 def _give(live: Any, fields: Mapping[str, Any]) -> None:

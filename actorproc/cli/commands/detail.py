@@ -36,7 +36,7 @@ __all__ = ["add_show", "add_steps", "add_tree", "add_why"]
 
 _Commands = Any
 _LAST = 5
-_NARROW = ("LABEL", "STATE", "WORKER")
+_NARROW = ("LABEL", "STATE", "WORKER", "GEN")
 """Columns of steps that a narrow terminal does without."""
 _TEXT = 200
 
@@ -161,7 +161,8 @@ def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  
     yield (
         "step",
         f"{' '.join(filter(None, (str(info.step), info.step_name)))}, attempt {info.attempt}, "
-        f"errors {info.errors}, crashes {info.crashes}" + (f", run {info.run}" if info.run > 1 else ""),
+        f"errors {info.errors}, crashes {info.crashes}" + (f", run {info.run}" if info.run > 1 else "")
+        + (f", generation {info.generation}" if info.generation > 1 else ""),
     )
     if info.parent_id is not None:
         yield "parent", f"{info.parent_id} (root {info.root_id})"
@@ -254,6 +255,8 @@ def _steps(options: argparse.Namespace) -> int:
         ("WORKER", lambda step: "-" if step.slot < 0 else step.slot),
         ("STATE", lambda step: size_of(step.state_bytes)),
     ]
+    if output.is_wide or any(step.generation > 1 for step in steps):
+        columns.insert(1, ("GEN", lambda step: step.generation))
     if output.is_wide:
         columns += [("PID", lambda step: step.pid or "-"), ("CODEC", lambda step: step.codec)]
     columns.append(("ERROR", lambda step: clipped(_step_error(step), 10_000 if output.is_wide else 60)))

@@ -132,6 +132,7 @@ def _columns(output: Output) -> list[Column]:
             ("PARENT", lambda info: info.parent_id or "-"),
             ("ERRORS", lambda info: info.errors or "-"),
             ("CRASHES", lambda info: info.crashes or "-"),
+            ("GEN", lambda info: info.generation if info.generation > 1 else "-"),
             ("PRIO", lambda info: info.priority or "-"),
             ("OWNER", lambda info: info.owner or "-"),
             ("TAGS", lambda info: ",".join(info.tags) or "-"),

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from actorproc.cli.output.outcomes import outcome
-from actorproc.cli.output.output import Output
+from actorproc.cli.output.output import Output, complain
 from actorproc.cli.output.text import duration, plain_line, size_of
 from actorproc.cli.select.common import OK, directory, globals_for, home, open_client, open_reader
 from actorproc.cli.select.filters import seconds
@@ -98,6 +98,10 @@ def add_reload(commands: _Commands) -> None:
 def _reload(options: argparse.Namespace) -> int:
     output = Output(options)
     with open_client(options) as client:
+        busy = [worker.procedure for worker in client.workers() if worker.procedure is not None]
+        if busy:
+            named = " ".join(busy[:5]) + (f" and {len(busy) - 5} more" if len(busy) > 5 else "")
+            complain(f"waits for running steps to end, {duration(options.timeout)} at most: {named}")
         count = client.reload(options.timeout)
     says = f"{count} worker{'' if count == 1 else 's'} replaced"
     output.one("outcome", outcome(None, "reload", says, applied="manager"), lambda: [says], name=says)

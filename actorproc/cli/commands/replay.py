@@ -296,6 +296,6 @@ def _all(options: argparse.Namespace, output: Output, replayer: Replayer, store:
     ]
     output.rows("replay", chunks(), columns, name=lambda result: result.procedure, empty="no stored step to replay")
     bad = sum(not result.same for result in found)
-    if not output.is_json:
+    if found and not output.is_json:
         complain(f"{len(found)} stored steps replayed: {f'{bad} not as stored' if bad else 'all as stored'}")
     return FAILED if bad else OK

@@ -117,7 +117,9 @@ def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
     except ProcedureFailed as error:
         words = str(error)
         found |= {"ok": False, "error": words}
-        output.one("outcome", found, lambda: [f"{handle.id}  {plain_line(words)}"], name=handle.id)
+        # The traceback below the first line is what `show` is for.
+        said = plain_line(words.partition("\n")[0])
+        output.one("outcome", found, lambda: [f"{handle.id}  {said}"], name=handle.id)
         complain(f"see it: {typed(options, 'show', handle.id)}")
         return FAILED
     except ResultTimeout as error:
