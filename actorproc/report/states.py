@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import UnknownStep
+from actorproc.model.messages.definitions import CALL_TYPE
 from actorproc.model.plain import plain_dict
 from actorproc.model.rows.records import NoteRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.procedure.values.viewing import ShownValue, differences, viewed, viewed_state
@@ -122,11 +123,16 @@ def state_info_of(
         codec=record.codec,
         size=len(record.state) + len(record.output),
         state=state,
-        output=viewed(record.output) if record.output else None,
+        output=_viewed_output(head, record) if record.output else None,
         notes=tuple((note.key, viewed(note.value)) for note in notes),
         changed=changed,
         missing="" if state is not None else _why_none(record),
     )
+
+
+def _viewed_output(head: ProcedureRecord, record: StepRecord) -> ShownValue:
+    # A call's output is a signed pickle inside of bytes, as its state is.
+    return viewed(record.output, "pickle" if head.type_name == CALL_TYPE else "data")
 
 
 def state_of(

@@ -144,3 +144,15 @@ def test_a_client_gives_the_same(shop):
             client.state("long", 3)
         with pytest.raises(TypeError, match="number of a record"):
             client.state("order", "1")
+
+
+def test_the_result_of_a_call_is_told_as_a_pickle(shop):
+    from actorproc import ProcedureExecutor
+
+    with ProcedureExecutor(shop.directory / "calls", max_workers=1) as executor:
+        executor.submit_as("call", complex, 1, 2).result(60)
+
+    looks = [shop.said("-o", form, "--path", "calls", "show", "call") for form in ("table", "json")]
+    assert "output      pickle, " in looks[0]
+    assert '"$type": "pickle"' in looks[1]
+    assert "output pickle, " in shop.said("-o", "table", "--path", "calls", "states", "call")
