@@ -161,7 +161,8 @@ def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  
     yield (
         "step",
         f"{' '.join(filter(None, (str(info.step), info.step_name)))}, attempt {info.attempt}, "
-        f"errors {info.errors}, crashes {info.crashes}" + (f", run {info.run}" if info.run > 1 else "")
+        f"errors {info.errors}, crashes {info.crashes}"
+        + (f", run {info.run}" if info.run > 1 else "")
         + (f", generation {info.generation}" if info.generation > 1 else ""),
     )
     if info.parent_id is not None:
