@@ -17,9 +17,9 @@ PACKAGE = ROOT / "actorproc"
 
 HEADLINES = 0
 """Module headlines that may open with a relative."""
-HEADLESS = 20
+HEADLESS = 0
 """Docstrings of classes, functions and attributes that may open with a relative."""
-PERSONS = 19
+PERSONS = 0
 """Words for persons in all code of the package."""
 LONGEST = 35
 """Words that a sentence of a docstring may have; new ones have 25 at most."""

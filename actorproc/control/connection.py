@@ -177,7 +177,7 @@ class Connection:
             self._fail(call.number, error)
 
     def _take_turn(self) -> None:
-        """Wait while this client has too many calls without an answer: who floods waits, on a thread of its own."""
+        """Wait while this client has too many calls without an answer. Only the thread that reads from it waits."""
         with self._answered:
             self._answered.wait_for(lambda: self._unanswered < _CALLS or self._closed)
             self._unanswered += 1

@@ -1,4 +1,4 @@
-"""Threads that answer: started as they are needed, and no more than so many."""
+"""Threads that answer, started as they are needed, up to a limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """At most so many daemon threads that do what is submitted, in its order.
+    """A bounded number of daemon threads that do what is submitted, in its order.
 
     Not a `ThreadPoolExecutor`: that one takes nothing any more once the main thread has ended, and a program may have
     its manager in another thread and go on.

@@ -253,7 +253,7 @@ def _goes_before_others(state: EngineState, record: ProcedureRecord) -> bool:
 
 
 def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
-    """Go on with what was under way: failing scopes, abort requests that were not answered, workers that leave."""
+    """Resume unfinished work: failing scopes, abort requests that were not answered, workers that leave."""
     for worker in list(state.worker_table.workers.values()):
         say_goodbye(state, worker.id)
     for tree in busy:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 __all__ = ["READ_LATER", "no_class_registered", "step_in_words"]
 
 READ_LATER = "it cannot be read now, and is tried again"
-"""How the reason begins of a step that is put off for an I/O error, or for files that are being replaced."""
+"""Beginning of the reason of a step that is put off for an I/O error, or for files that are being replaced."""
 
 
 def no_class_registered(type_name: str, known: Iterable[str]) -> str:

@@ -281,7 +281,7 @@ class Retention(msgspec.Struct, frozen=True):
 
     seconds: float | None = None
     count: int | None = None
-    """Only so many of the roots that finished last; None: any number."""
+    """Number of roots that are kept, those that finished last; None: any number."""
     failed_seconds: float | None = None
     """For trees that own poisoned keys or that were not wholly undone."""
     acknowledged_seconds: float = 60.0

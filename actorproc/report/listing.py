@@ -126,7 +126,7 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
         return (head for head in found if self.matches(head))
 
     def _unfinished_children(self, store: RecordStore, parent: str) -> Iterator[ProcedureRecord] | None:
-        """Children that have not ended, without a look at those that have; None: it is not for sure how many."""
+        """Children that have not ended, without a look at those that have; None: their number is not certain."""
         head = _sound(store, parent)
         if (
             (self.states or frozenset()) | {ProcedureState.INITIALIZING} != _LIVE

@@ -52,9 +52,9 @@ class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
     run: int
     """Steps that were answered, well or not."""
     failed: int
-    """Of those, the ones that raised."""
+    """Answered steps that raised."""
     retried: int
-    """Of those, the ones that ran as a second or later attempt."""
+    """Answered steps that ran as a second or later attempt."""
     crashed: int
     """Steps that took their worker along, time limits included."""
     seconds: Histogram

@@ -40,7 +40,7 @@ def virtual_clock() -> VirtualClock:
 def make_inline_manager(virtual_clock: VirtualClock) -> Iterator[Callable[..., InlineManager]]:
     """A function that starts managers without processes: ``make_inline_manager([Order], workers=2)``.
 
-    Its arguments are those of `InlineManager`. They are stopped when the test is over.
+    Its arguments are those of `InlineManager`. The managers are stopped when the test is over.
     """
     from actorproc.testing.inline import InlineManager  # noqa: PLC0415
 

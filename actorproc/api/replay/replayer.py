@@ -313,7 +313,7 @@ class _Step(NamedTuple):
         return self._result("", "not replayable", reason)
 
     def result(self, outcome: Outcome, channel: RecordedChannel, guard: RequestGuard, *, changed: bool) -> ReplayResult:
-        """How it ended this time, beside what is stored."""
+        """The outcome of the replay, beside the stored one."""
         if isinstance(outcome, Refused):
             return self._result("", "not replayable", outcome.reason)
         words = _in_words(outcome)

@@ -24,7 +24,7 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     """End of the step in words: "executing", "done", "failed: ValueError: …"."""
     verdict: Literal["same", "differs", "nothing stored", "not replayable"]
-    """How it compares with what is stored after the step."""
+    """Result of the comparison with the state and outcome that are stored after the step."""
     reason: str
     """In words: what differs, or why it cannot be replayed or compared."""
     changes: tuple[StateChange, ...] = ()

@@ -87,7 +87,7 @@ class RunningEngine(Engine, Protocol):
 
 
 class EngineVerbs:
-    """A manager's common ground. Its parts add methods, `ProcedureManager` adds the life."""
+    """Attributes that all verbs of a manager share. Subclasses add the verbs, `ProcedureManager` start and stop."""
 
     _engine_stays_here = (
         "belongs to its process and cannot be stored or sent to a worker. Inside a step ctx is the way to the engine: "

@@ -38,7 +38,7 @@ class ReadVerbs(ABC):
 
     @abstractmethod
     def _engine_facts(self) -> EngineFacts:
-        """Facts about the engine itself. Called while nothing is asked."""
+        """Facts about the engine itself. Called while no other question of the caller is under way."""
 
     def info(self, id: str) -> ProcedureInfo:
         """One procedure as it is now.

@@ -140,9 +140,9 @@ def _name_of(store: Any) -> str | None:
 
 
 def export_apart(path: str, out: str) -> dict[str, Any]:
-    """Export what can be read in another process, which may die of what it reads; raises `NotAllowed`.
+    """Export all readable records in another process, which damaged pages may kill; raises `NotAllowed`.
 
-    Whole, with what is marked as Secret: it is to take the place of the store.
+    The export is whole, with the values of secrets: it is to take the place of the store.
     """
     if os.path.lexists(out):
         raise NotAllowed(f"there is something at {out} already; give a new file")

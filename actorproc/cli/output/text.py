@@ -66,7 +66,7 @@ def size_of(size: float | None) -> str:
 
 
 def clipped(text: str, limit: int) -> str:
-    """At most so many characters, with a mark where it was cut."""
+    """The text, cut to `limit` characters, with a mark where it was cut."""
     return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
 
 

@@ -15,7 +15,7 @@ __all__ = ["note_attempt"]
 def note_attempt(
     state: EngineState, record: ProcedureRecord, item: InHand, error: ErrorInfo, seconds: float | None
 ) -> None:
-    """Write that the attempt in hand failed with this error after so many seconds (None: not known)."""
+    """Write that the attempt in hand failed with this error, and after how many `seconds` (None: not known)."""
     token = item.token
     state.write(
         PutAttempt(

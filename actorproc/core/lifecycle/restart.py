@@ -27,7 +27,7 @@ KEPT = 16
 
 
 def refusal(state: EngineState, new: NewProcedure, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
-    """Why a submit that was not done cannot have the id of an existing procedure as its policy says; None: it can."""
+    """The error of a submit whose policy does not let it have the id of an existing procedure; None: it may."""
     if reuse.policy == "error":
         return DuplicateProcedure(
             f"procedure {known.id} ({known.type_name}) exists and is {known.state}, and was submitted with "

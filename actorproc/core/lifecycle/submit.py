@@ -139,7 +139,8 @@ def refusal(state: EngineState, new: NewProcedure, root: str = "") -> ActorprocE
 
 
 def _missing(state: EngineState, new: NewProcedure, root: str) -> ActorprocError | None:
-    """Why a procedure cannot run, whatever has its id: its class is unknown, or a key that it names is poisoned."""
+    """The error of a procedure that cannot run under any id: its class is unknown, or a key that it names is
+    poisoned."""
     if new.type_name not in state.types:
         return UnknownType(f"no class is registered as {new.type_name!r}; register it before submitting {new.id}")
     if state.poisons:
@@ -150,7 +151,7 @@ def _missing(state: EngineState, new: NewProcedure, root: str) -> ActorprocError
 
 
 def _clash_of_twins(new: NewProcedure, twin: NewProcedure) -> ActorprocError | None:
-    """Why one call cannot submit both; None when the second is the first one again."""
+    """The error of a call that cannot submit both; None when the second is the first one again."""
     if new.reuse is not None and new.reuse.policy == "error":
         return DuplicateProcedure(f"procedure {new.id} is named twice in one call, with on_existing='error'")
     return _clash(new, twin.type_name, twin.version, twin.digest)

@@ -105,7 +105,7 @@ class ColdQueue(dict[str, ProcedureRecord]):
             self._tidy(lane)
 
     def ahead_of(self, record: ProcedureRecord) -> float | None:
-        """Since when a procedure waits that goes before all those of its lane; None when there are none."""
+        """Time since which a procedure must wait to go before all those of its lane; None when the lane is empty."""
         lane = self._lanes.get(_lane(record))
         head = None if lane is None else self._head(lane)
         return None if head is None else head[0] - _AHEAD

@@ -1,6 +1,7 @@
 """Remains of a rollback: undos that a best-effort rollback skipped, and members that have no rollback.
 
-Listed where they happened and at the top of the failing scope, durably. The heads list so many; the step log has all.
+Listed where they happened and at the top of the failing scope, durably. A head lists a limited number of them; the
+step log has all.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class ParkedWaits:
 
     # ------------------------------------------------------------ what happens
     def stored(self) -> None:
-        """A batch was stored; something may have been parked by it."""
+        """Plan a look after a stored batch, which may have parked a procedure."""
         core = self._pipeline.core
         if core.parkings != self._parkings or core is not self._core:
             self._core, self._parkings = core, core.parkings

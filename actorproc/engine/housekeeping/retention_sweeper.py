@@ -53,7 +53,7 @@ _PAGE = 512
 _PAUSE = 0.005
 """Seconds between two looks at what cannot go on now."""
 _SHARE = 2.0
-"""A slice is followed by a pause so many times as long, so that a sweep takes a third of the thread at most."""
+"""Ratio of the pause after a slice to the slice: a sweep takes a third of the manager's time at most."""
 _UNHEARD = 0.25
 """Seconds after which a slice is looked at again whose commit was never told of: it failed."""
 _SOON = 1.0

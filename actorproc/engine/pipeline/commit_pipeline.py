@@ -320,7 +320,7 @@ class CommitPipeline:
 
     @property
     def gated(self) -> bool:
-        """Everything is recovered, and nothing is handed out until the gate is opened."""
+        """True while no step is handed out, after a recovery, until the gate is opened."""
         return self._gated
 
     def open_gate(self) -> None:

@@ -56,17 +56,17 @@ class StoreOutage:
         self.error = message.error
 
     def go_on(self, message: StorageTrouble) -> None:
-        """The store could not be opened again yet."""
+        """Note that the store could not be opened again yet."""
         logger.warning("the store is still not available: %s", message.error)
         self.lasts = True
         self.error = message.error
 
     def is_longer_than(self, seconds: float) -> bool:
-        """It lasts, and has lasted for so long."""
+        """True if the outage lasts, and has lasted for this number of seconds."""
         return self.refuses and self._clock.monotonic() - self.since >= seconds
 
     def doubt(self) -> list[Late]:
-        """The store could be opened again and be read; what waited for that, in order."""
+        """Note that the store could be opened and read again; return the messages that waited for that, in order."""
         self.lasts = False
         self.is_in_doubt = True
         deferred, self._deferred = self._deferred, []

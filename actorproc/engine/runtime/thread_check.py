@@ -14,7 +14,7 @@ __all__ = ["check_room_for_threads"]
 
 
 def check_room_for_threads(count: int) -> None:
-    """Start so many threads, and end them. Raises `EngineError` when the system refuses one."""
+    """Start `count` threads, and end them. Raises `EngineError` when the system refuses one."""
     enough = threading.Event()
     started: list[threading.Thread] = []
     try:

@@ -11,7 +11,7 @@ from actorproc.model.ids import WorkerId
 __all__ = ["BOOT_PATIENCE", "BootDeadlines"]
 
 BOOT_PATIENCE = 2.0
-"""A later worker may take so many times as long to boot as the first ones may: the machine may be busy by now."""
+"""Factor of the boot time of later workers over that of the first ones: the machine may be busy by now."""
 
 
 class BootDeadlines:
@@ -49,7 +49,7 @@ class BootDeadlines:
         return min(self._until.values(), default=None)
 
     def end_late(self, now: float) -> None:
-        """End what is late, save where this program stood still or its clock was moved: that gets more time."""
+        """End workers whose boot is late. They get more time if this program stood still or its clock was moved."""
         for worker, until in list(self._until.items()):
             if now > until + OVERSLEPT:
                 self._until[worker] = now + self.within / BOOT_PATIENCE

@@ -14,7 +14,7 @@ from actorproc.model.crash_report import CrashReport
 __all__ = ["RestartWindow", "SlotRestarts", "is_killed_from_outside"]
 
 _LONGEST_PARKED = 32.0
-"""The cool-down grows up to so many times the first one."""
+"""Ratio of the longest cool-down to the first one."""
 _KILLED_BASE = 0.05
 _KILLED_CAP = 1.0
 _NO_LIMIT = 1 << 30

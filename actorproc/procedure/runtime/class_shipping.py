@@ -199,7 +199,7 @@ class _References(pickle.Pickler):
         self.found: dict[Any, None] = {}
 
     def reducer_override(self, subject: Any) -> Any:
-        """Note what is named, and pickle as ever."""
+        """Note each class and function that is named, and pickle as usual."""
         if isinstance(subject, type | FunctionType):
             self.found[subject] = None
         return NotImplemented

@@ -72,7 +72,7 @@ _PAIR_LIKE = {DICT: "dict", ORDERED: "OrderedDict", COUNTER: "Counter"}
 
 
 class ShownValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A value as a tree that anybody can read: a leaf has a text, a container has items."""
+    """A value as a tree that is read without its classes: a leaf has a text, a container has items."""
 
     type: str
     """Name of a builtin type, "module:Class" of an object, "secret", "pickle" or "unreadable"."""
@@ -109,7 +109,7 @@ class ShownValue(msgspec.Struct, frozen=True, kw_only=True):
         return {"$type": self.type, "text": self.text}
 
     def inline(self, limit: int = 400) -> str:
-        """The value in one line of at most so many characters."""
+        """The value in one line of at most `limit` characters."""
         text = "".join(_inline(self, limit))
         return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
 

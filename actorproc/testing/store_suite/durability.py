@@ -130,14 +130,14 @@ class DurabilityCases(SuiteFixtures):
     ) -> None:
         store.commit([make.new(name, n) for n, name in enumerate(("a", "b", "c"), 1)], 1)
 
-        assert ids(store.procedures(["c", "nobody", "a", "c"])) == ["c", "a", "c"]
+        assert ids(store.procedures(["c", "missing", "a", "c"])) == ["c", "a", "c"]
         assert store.procedures([]) == []
 
     def test_several_records_of_step_logs_are_read_at_once_without_those_that_are_missing(
         self, store: ProcedureStore, make: type[Writes]
     ) -> None:
         store.commit([make.step(name, number) for name in ("a", "ab", "b") for number in (1, 2, 300)], 1)
-        wanted = [("b", 300), ("a", 1), ("a", 3), ("nobody", 1), ("ab", 2), ("a", 1)]
+        wanted = [("b", 300), ("a", 1), ("a", 3), ("missing", 1), ("ab", 2), ("a", 1)]
 
         found = store.states(wanted)
 

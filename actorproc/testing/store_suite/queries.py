@@ -123,8 +123,8 @@ class QueryCases(SuiteFixtures):
         assert found == (expected[::-1] if reverse else expected)
 
     def test_a_scan_after_an_unknown_id_is_refused_at_once(self, store: ProcedureStore) -> None:
-        with pytest.raises(UnknownProcedure, match="nobody"):
-            store.scan(after="nobody")
+        with pytest.raises(UnknownProcedure, match="missing"):
+            store.scan(after="missing")
 
     def test_the_store_can_be_written_while_a_scan_is_half_read(
         self, store: ProcedureStore, crowd: list[ProcedureRecord], make: type[Writes]
@@ -143,7 +143,7 @@ class QueryCases(SuiteFixtures):
 
         assert ids(store.tree("r")[0]) == ["r", "b", "c"]
         assert ids(store.scan(root="r")) == ["r", "b", "c"]
-        assert store.tree("nobody") == ([], [])
+        assert store.tree("missing") == ([], [])
 
     def test_loading_leaves_out_finished_trees_and_keeps_finished_members_of_live_ones(
         self, store: ProcedureStore, make: type[Writes]
@@ -183,7 +183,7 @@ class QueryCases(SuiteFixtures):
         store.commit([new, make.step("a", 1)], 1)
 
         assert store.ending("a") is None
-        assert store.ending("nobody") is None
+        assert store.ending("missing") is None
 
         closing = make.step("a", 2)
         store.commit([closing, write], 1)

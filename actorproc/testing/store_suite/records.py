@@ -183,7 +183,7 @@ class RecordCases(SuiteFixtures):
 
         assert store.audit("a") == rows[::-1]
         assert store.audit("") == [own]
-        assert store.audit("nobody") == []
+        assert store.audit("missing") == []
 
     def test_the_rows_of_a_removed_procedure_go_with_it(self, store: ProcedureStore, make: type[Writes]) -> None:
         new = make.new("a", 1)

@@ -74,7 +74,7 @@ class RemovalCases(SuiteFixtures):
         assert (whole.more, whole.units) == (False, False)
         assert ids(part.members) == ["r", "c1"]
         assert part.more
-        assert store.finished_tree("nobody", 4) is None
+        assert store.finished_tree("missing", 4) is None
         assert store.finished_tree("c1", 4) is None
         store.commit([make.undo("r", 1)], 1)
         assert store.finished_tree("r", 1).units
@@ -187,7 +187,7 @@ class RemovalCases(SuiteFixtures):
         self, store: ProcedureStore, make: type[Writes], tree: list[ProcedureRecord]
     ) -> None:
         store.commit([make.new("t", 20, state=SUCCESS, finished_at=40.0), make.undo("s", 1)], 1)
-        roots = ["s", "nobody", "r", "t"]
+        roots = ["s", "missing", "r", "t"]
 
         assert store.finished_trees(roots, 10) == [store.finished_tree(root, 10) for root in roots]
         assert store.finished_trees(roots, 5) == [store.finished_tree(root, 5) for root in roots[:3]]

@@ -103,7 +103,8 @@ def campaign(
     bug: str = "",
     told: Callable[[Episode], None] | None = None,
 ) -> Tally:
-    """Play episodes number 0, 1, 2 … of a seed, `jobs` at a time, for so long or so many; the tally of all.
+    """Play episodes number 0, 1, 2 … of a seed, `jobs` at a time, until the time is up or the number is reached; the
+    tally of all.
 
     Those with violations stay in `keep` (default: ``torture-failures`` below the working directory). `told` hears of
     each when it is judged. An interrupt (Ctrl-C) lets those that run come to their end, and begins no other.

@@ -10,9 +10,9 @@ from actorproc.support.staged_files import LONG as IN_FILES
 __all__ = ["check_padding", "draw_padding", "padding_of"]
 
 _SHARE = 0.1
-"""Of the roots that can carry some."""
+"""Share of the roots with padding, among those that can carry some."""
 _IN_FILES = 0.2
-"""Of those, whose states are files."""
+"""Share of the padded states that are files."""
 
 
 def draw_padding(chance: Random) -> int:

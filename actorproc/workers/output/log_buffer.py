@@ -25,7 +25,7 @@ _LOG_COST = 1024
 
 
 def shortened(line: str, most: int) -> str:
-    """A line of at most so many characters: of a longer one its beginning, and a mark where it was cut."""
+    """A line of at most `most` characters: of a longer one its beginning, and a mark where it was cut."""
     return line if len(line) <= most else line[: most - len(_CUT)] + _CUT
 
 

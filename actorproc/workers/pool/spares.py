@@ -119,7 +119,7 @@ class Spares:
         return spare in self._forgotten
 
     def died(self, spare: WorkerLink) -> None:
-        """A spare is dead, which concerns no step; the next comes later."""
+        """Note the death of a spare, which concerns no step, and start the next one after a pause."""
         self._links.remove(spare)
         if spare in self._forgotten:
             self._forgotten.remove(spare)

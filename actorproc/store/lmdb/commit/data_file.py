@@ -63,7 +63,7 @@ class DataFile:
         return self._fd >= 0
 
     def has_room(self, pages: int) -> bool:
-        """Check that the file has so many pages by now; those that were missing are filled with zeros.
+        """Check that the file has this number of `pages`; missing ones are added and filled with zeros.
 
         False where it cannot grow: the disk is full, a quota or a limit of file sizes is reached. Pages behind the
         last one in use are free. A commit that writes there later need not wait until the file system has a place.

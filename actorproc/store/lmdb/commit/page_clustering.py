@@ -46,7 +46,7 @@ _TOO_MANY = 4096
 class PageClustering:
     """Page clustering for a store that waits for the disk. Used by the one thread that writes it.
 
-    `has_room` makes the data file so many pages long, and tells whether it could.
+    `has_room` makes the data file as long as a number of pages, and returns False if it cannot grow.
     """
 
     def __init__(self, has_room: Callable[[int], bool]) -> None:
@@ -55,7 +55,7 @@ class PageClustering:
         """Pages that commits took since the last time; below 0 while the file cannot grow."""
 
     def before(self, writes: int, env: lmdb.Environment, txn: Txn, databases: Databases) -> bool:
-        """A commit of so many writes begins in `txn`. Returns whether free pages were gathered for it."""
+        """Begin a commit of a number of `writes` in `txn`. True if free pages were gathered for it."""
         if writes >= _LARGE:
             return False
         pages = _FIXED + writes

@@ -92,7 +92,8 @@ class BlobFiles:
         return found
 
     def after(self, *, is_copying: bool) -> None:
-        """The commit is durable: remove what it dropped, or keep it while the store `is_copying` for a backup."""
+        """Remove the files that a durable commit has dropped, or keep them while the store `is_copying` for a
+        backup."""
         if self._dropped:
             self._unneeded += self._dropped
             self._dropped = []

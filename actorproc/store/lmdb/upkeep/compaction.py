@@ -97,7 +97,7 @@ def _as_ours(error: lmdb.Error, doing: str) -> ActorprocError:
 
 
 def _check(env: lmdb.Environment, databases: Databases, fresh: Path) -> None:
-    """The copy is what takes the place of everything: look whether each database has as many rows."""
+    """Check that each database of the copy has as many rows as the original, which it is to replace."""
     copy = lmdb.open(
         os.fsencode(fresh), subdir=False, readonly=True, lock=False, readahead=False, max_dbs=len(Table), lib_version=0
     )

@@ -31,7 +31,7 @@ class ProcessLimit:
         self._group: Path | None = None
 
     def put(self, processes: int) -> contextlib.ExitStack:
-        """Set the limit; closing what is returned lifts it."""
+        """Set the limit. Close the returned `ExitStack` to lift it."""
         lifting = contextlib.ExitStack()
         if self.cgroup and self._limit_group(processes):
             lifting.callback(self._free_group)

@@ -140,7 +140,7 @@ class ProcessState:
         return any(_identity(fd) != identity for fd, identity in self._unmarked)
 
     def _is_filling(self, now: float) -> bool:
-        """Most descriptors are in use; asked when there was time to open so many."""
+        """True if most descriptors are in use; asked when a step had time to open that number of them."""
         self._counted = now
         return _lowest_free() >= self._many_open
 
@@ -245,7 +245,7 @@ class ProcessState:
 
 
 def _lowest_free() -> int:
-    """The number that the next descriptor would get: so many are in use below it. -1 when that cannot be told."""
+    """The number that the next descriptor would get; all below it are in use. -1 when that cannot be told."""
     try:
         number = os.dup(2)
     except OSError as error:

@@ -95,7 +95,7 @@ class ChannelReader:
         return step
 
     def leave_to_reader(self) -> None:
-        """Only the reader thread reads from now on: the main thread waits for more than for what comes from outside."""
+        """Let only the reader thread read from now on: the main thread waits for other things than frames, too."""
         if self._main_reads:
             self._main_reads = False
             self._calls.put(None)

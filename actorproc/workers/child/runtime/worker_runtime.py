@@ -133,7 +133,7 @@ class WorkerRuntime:
         self.running: dict[StepToken, int] = {}
         """The steps that are running, with their threads."""
         self.broken: BaseException | None = None
-        """An exception of the machinery itself: the worker must end."""
+        """An exception in the worker's own code, not the user's: the worker must end."""
         self.reading: Listening | None = None
         """None: another thread takes in whatever comes."""
         self.queue: SimpleQueue[Run | None] = SimpleQueue()
