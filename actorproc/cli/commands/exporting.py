@@ -112,6 +112,7 @@ def _written(file: IO[str], store: Any, roots: list[str], options: argparse.Name
         "store_id": _name_of(store),
     }
     skipped = []
+    pickled = 0
     file.write(json.dumps(head)[:-1] + ', "trees": [')
     between = "\n"
     for root in roots:
@@ -126,8 +127,12 @@ def _written(file: IO[str], store: Any, roots: list[str], options: argparse.Name
             continue
         file.write(between + json.dumps(tree))
         between = ",\n"
+        pickled += any(row["codec"] == "pickle" for row in tree["steps"])
     file.write("\n]}\n")
     file.flush()
+    if pickled and not options.reveal:
+        holds = "1 tree holds" if pickled == 1 else f"{pickled} trees hold"
+        complain(f"{holds} pickles, which are written as they are, with what is marked as Secret in them")
     return skipped
 
 
