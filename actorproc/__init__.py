@@ -36,8 +36,8 @@ Rooms from the top down; a module imports only from rooms below its own:
 ============================  ===========================================================================
 
 The names below are the public ones: what a program constructs, calls, catches or annotates with. Structs that are only
-met inside of those are imported from their modules. The names are looked up at first use: a worker process, which
-imports this package too, never loads LMDB or actors, and the command line starts in the time it takes to read a store.
+met inside of those are imported from their modules. The names are looked up at first use. So a worker process, which
+imports this package too, never loads LMDB or actors. The command line starts in the time it takes to read a store.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ HEADLESS = 0
 """Docstrings of classes, functions and attributes that may open with a relative."""
 PERSONS = 0
 """Words for persons in all code of the package."""
-LONGEST = 35
+LONGEST = 30
 """Words that a sentence of a docstring may have; new ones have 25 at most."""
 
 _RELATIVE = re.compile(

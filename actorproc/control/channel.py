@@ -1,7 +1,7 @@
 """Client's end of the control socket: calls go out, answers come back, and a lost connection is made again.
 
-A call that may be repeated without harm is sent again to the next manager; one that may not ends in
-`OutcomeUnknown`, because it is not known whether the lost one was heard.
+A call that may be repeated without harm is sent again to the next manager. Any other ends in `OutcomeUnknown`, because
+it is not known whether the lost manager has taken it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Manager's end of one connection: the client's calls are passed on to the engine, and the answers go back.
 
-A connection has two threads, one that reads and one that writes, so a client that does not read delays no other; what
-it lets pile up beyond a bound costs it the connection.
+A connection has two threads, one that reads and one that writes, so a client that does not read delays no other. Its
+connection is closed when its unread answers exceed a bound.
 """
 
 from __future__ import annotations

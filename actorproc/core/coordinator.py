@@ -1,8 +1,8 @@
 """The router: one event in, one decision out.
 
-`handle` hands the event to the part that knows it, then settles what that set off (granted locks, deadlock
-victims, failing scopes) until nothing moves, fills the workers, and closes the decision. It changes memory
-and touches nothing else; its caller stores the writes and only then carries out the commands.
+`handle` hands the event to the part that knows it. Then it settles the consequences (granted locks, deadlock victims,
+failing scopes) until nothing moves, fills the workers, and closes the decision. It changes memory and touches nothing
+else; its caller stores the writes and only then carries out the commands.
 
 Nothing here knows threads, processes, files or clocks, so every crash is a place in a loop and can be tried.
 """

@@ -72,8 +72,8 @@ _NOW = 0.2
 class EngineTree(Gateway):
     """A started engine. One use: `start`, then `stop`.
 
-    `make_pool` is given the store's epoch. `on_fatal` is called on a thread of its own, when a bug stopped the
-    engine or no worker can be started any more; of the latter it recovers when one can.
+    `make_pool` is given the store's epoch. `on_fatal` is called on a thread of its own, when a bug stopped the engine
+    or no worker can be started. The engine recovers from the latter when one can.
     """
 
     def __init__(

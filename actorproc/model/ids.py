@@ -120,7 +120,7 @@ def child_id(parent: str, step: int, index: int, generation: int = 1) -> str:
     """The default id of a child, 32 characters: a replayed step names the same children.
 
     A hash of parent, generation and step, and then the index in clear. So the children of a step stand side by side in
-    the store, in the order in which they run, and a commit of some hundred of them writes a few pages.
+    the store, in the order in which they run. A commit of some hundred of them writes a few pages.
     """
     family = parent if generation == 1 else f"{parent}\0g{generation}"
     return f"{_family(family, step)}{index:08x}"

@@ -1,7 +1,7 @@
 """Reasons for a procedure's standstill: the chain of its waits, down to the one that an operator can act on.
 
 Pure: it asks a `WhySource` (a manager, a client, or the mere store) and concludes.
-The chain branches where several are in the way, and stops at what has no further cause inside the engine: a running
+The chain branches where several are in the way. It stops at a cause that has none itself inside the engine: a running
 step, a timer, an event from outside, an operator's pause, a failure. Each such end names the command that would repair
 it.
 """

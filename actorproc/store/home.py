@@ -1,7 +1,8 @@
 """Home of a store: what the path that users give stands for.
 
-All that is found by this path is opened here: the store for its owner, the store for readers, the keys that sign
-pickled states, the log spool, and the place of the control socket. Other modules do not name the class of a store.
+All that is found by this path is opened here: the store for its owner and for readers, and the keys that sign pickled
+states. The log spool and the place of the control socket belong to it as well. Other modules do not name the class of
+a store.
 """
 
 from __future__ import annotations

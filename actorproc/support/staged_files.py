@@ -1,9 +1,10 @@
 """Long values that go between a worker and its host as files, in the directory where the store keeps such files.
 
 Through the socket 100 MiB would be copied five times before they are stored. So the worker writes its output into a
-file with its process id in the name, and says the name; the host maps the file, and the store makes it one of its own
-(`store.blobs`). A file that the store did not take is removed with its mapping, with its worker when that never told of
-it, or by the next owner of the store. The other way a worker maps the file of the state that its step begins with.
+file with its process id in the name, and sends the name. The host maps the file, and the store makes it one of its own
+(`store.lmdb.files.blobs`). A file that the store did not take is removed with its mapping, with its worker when that
+never told of it, or by the next owner of the store. The other way a worker maps the file of the state that its step
+begins with.
 """
 
 from __future__ import annotations

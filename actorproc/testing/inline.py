@@ -312,8 +312,8 @@ Place = tuple[str, int] | tuple[str, int, str]
 class CrashingStore(MemoryStore):
     """A store whose host dies at a record: before it is stored, or right after.
 
-    `at` is the id of a procedure and the number of a record of its step log, or of the step and the key of what that
-    remembers; None: it never dies. From then on nothing can be stored. `next_life` is what the next host finds.
+    `at` is the id of a procedure and the number of a record of its step log; or the step, and the key of a value that
+    it remembers. None: it never dies. From then on nothing can be stored. `next_life` is what the next host finds.
     """
 
     def __init__(self) -> None:

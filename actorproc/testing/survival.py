@@ -2,8 +2,8 @@
 
 It runs a procedure undisturbed, and then again and again, each time with one disturbance:
 
-- the host dies before a record of the step log is stored, and right after: once for each record; the same for each
-  value that `ctx.remember` stores in the middle of a step;
+- the host dies before a record of the step log is stored, and right after, once for each record. The same goes for
+  each value that `ctx.remember` stores in the middle of a step;
 - a worker dies when a step, or an undo, is complete and its answer was not heard, so that the step runs twice; once
   for each;
 - a worker dies at a named crash point: once for each passage.

@@ -38,7 +38,7 @@ class ReadVerbs(ABC):
 
     @abstractmethod
     def _engine_facts(self) -> EngineFacts:
-        """Facts about the engine itself. Called while no other question of the caller is under way."""
+        """Facts about the engine itself, fetched before the queries of the caller begin."""
 
     def info(self, id: str) -> ProcedureInfo:
         """One procedure as it is now.

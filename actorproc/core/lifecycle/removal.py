@@ -1,8 +1,8 @@
 """Removal of finished trees: when they have been kept long enough, or at a caller's request.
 
-A tree leaves as a whole, in one decision. One with more members than `CHUNK` is first marked as removed, which
-hides all of it, and then leaves in parts, the latest members first and the root last; the mark goes with the root.
-So no reader sees half a tree, whenever a crash comes, and no commit is long.
+A tree leaves as a whole, in one decision. One with more members than `CHUNK` is first marked as removed, which hides
+all of it. Then it leaves in parts, the latest members first and the root last; the mark goes with the root. So no
+reader sees half a tree, whenever a crash comes, and no commit is long.
 
 Only trees that are not in memory are removed by the clock, for what is stored of them is what they are. The sweeper
 reads the store and brings the trees here. Their removal is decided here, against the present engine state.

@@ -87,8 +87,8 @@ def make_room(state: EngineState, restarted: Iterable[str], accepted: Iterable[s
 def follows(state: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool:
     """Mark the head of a procedure with its token; True when it is the next generation of another one.
 
-    That one has the place of the other in submit order. So it stays the first of its tree, and as old as it was for
-    those who look for the youngest in a cycle of lock waiting (as a restarted transaction keeps its timestamp).
+    That one has the place of the other in submit order. So it stays the first of its tree. It keeps its age where a
+    deadlock's victim is the youngest, as a restarted transaction keeps its timestamp.
     """
     known = state.predecessors.pop(record.id, None)
     if known is None:

@@ -1,13 +1,14 @@
 """Run queue: order of the steps that may run, by class of work, priority with ageing, work already begun, and turn.
 
 Everything that could run now waits in a *lane*: one for each class of work, priority, and new roots apart from the
-rest. In a lane the trees take turns (round robin), and each tree gives its own procedures in the order they came,
-so a tree with ten thousand ready children delays others by one turn only.
+rest. In a lane the trees take turns (round robin), and each tree gives its own procedures in the order they came. So a
+tree with ten thousand ready children delays others by one turn only.
 
 The lane whose first tree has the earliest *virtual deadline* goes first: the time since when that tree waits for
-its turn, less `ageing` seconds for every level of priority. A tree that waits that long per level goes before newcomers
-of the higher one (ageing as in Unix schedulers, here by an order that never has to be computed anew). New roots
-count half a level less: begun work and children go first (HBase's addFront), and cannot keep new roots out for ever.
+its turn, less `ageing` seconds for every level of priority. A tree that waits that long per level goes before
+newcomers of the higher one. That is ageing as in Unix schedulers, here by an order that is never computed anew. New
+roots count half a level less: begun work and children go first (HBase's addFront), and cannot keep new roots out for
+ever.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class _Room(Protocol):
 
 
 _Turn = list[Any]
-"""The ready procedures of one tree in one lane: since when it waits for its turn (it came, or had its last one), the
-first procedure, and an OrderedDict of those behind it (None: none). A list, as one is made for nearly every step."""
+"""The ready procedures of one tree in one lane: the time since it waits, the first procedure, and an OrderedDict of
+those behind it (None: none). It waits since it came, or since its last turn. A list, as one is made for nearly every
+step."""
 
 
 class _Lane:

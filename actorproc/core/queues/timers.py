@@ -1,6 +1,6 @@
 """Deadlines in a heap. The code that pops one checks that it still holds.
 
-An entry is one `bytes` object (`due_key`), in the heap and in the set of those that hold: there may be a million, and
+An entry is one `bytes` object (`due_key`), in the heap and in the set of those that hold. There may be a million, and
 of a sleeper nothing else is in memory. A discarded timer stays in the heap until more than half of the heap is of no
 use; then the heap is made anew.
 """

@@ -1,6 +1,6 @@
 """The short way from one step to the next, for the procedure that nothing stands beside.
 
-Most answers say "executing", and most of those change nothing but the procedure itself: no other waits, no lock and no
+Most answers say "executing", and most of those change nothing but the procedure itself. No other waits, no lock and no
 limit is touched, and the worker that answered goes on with the next step. The long way asks a dozen parts of the core
 and hears "nothing to do" from each. Here their conditions stand in one place. When one is not met, the answer takes
 the long way. When all are met, the decision is the same to the byte (a test plays the same histories on both ways).

@@ -159,7 +159,7 @@ def on_delayed(state: EngineState, event: StepDelayed) -> None:
     """A worker goes on with the steps behind this one: it is one of them that runs now, and would be to blame.
 
     It is sent again by a command, behind those that were decided before. Sent at once it would come to the worker
-    before them, and by their order it is told what runs and is to be killed, and what is to be taken back.
+    before them. By their order the worker knows the steps that run and are to be killed, and those to be taken back.
     """
     found = state.worker_table.delay(event.token, state.now)
     if found is None:

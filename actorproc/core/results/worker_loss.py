@@ -1,7 +1,7 @@
 """Workers coming and going: what a death costs, and whom it is charged to.
 
-The first unanswered step of a dead worker ran when it died and is charged; the steps behind it may have
-been begun and go back to the queue uncharged, as replayed ones. A host restart charges no step.
+The first unanswered step of a dead worker ran when it died and is charged. The steps behind it may have begun; they go
+back to the queue uncharged, as replayed ones. A host restart charges no step.
 """
 
 from __future__ import annotations

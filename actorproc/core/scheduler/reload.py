@@ -1,10 +1,10 @@
 """Old and new code side by side, while workers are replaced one by one.
 
-A procedure whose step a worker with new code was handed goes to no worker with the old: its state, or what it
-remembered, may be of a form that the old code cannot read. New is whichever worker came after the beginning; when the
-older code comes back, it is the new one. When the replacement is given up half-way, nothing waits for a worker that may
-never come: what the old code cannot read is parked then. Nothing here is stored: after a restart all workers are alike.
-Memory that is made anew after a failed commit takes it over from the one before, as its workers live on.
+A procedure whose step was handed to a worker with new code goes to no worker with the old. The old code may be unable
+to read its state, or its notes. New is whichever worker came after the beginning; when the older code comes back, it
+is the new one. When the replacement is given up half-way, nothing waits for a worker that may never come: what the old
+code cannot read is parked then. Nothing here is stored: after a restart all workers are alike. Memory that is made anew
+after a failed commit takes it over from the one before, as its workers live on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes of a head's fields that belong together, each in one place; `transitions` changes its state.
 
 The counters of attempts, errors and crashes, the error, the due time and the interrupted step are assigned here and
-nowhere else in the core: a test looks for such assignments. A caller that changes a head also calls `touch`.
+nowhere else in the core. A test looks for such assignments. A caller that changes a head also calls `touch`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Phase of a procedure, read from its head and three facts; the same for the engine and for a mere reader.
 
-The running engine knows the facts. A reader that sees only the store concludes from the head what it says of them:
-what a step does at this moment, and which procedure is in another's way, is in no record.
+The running engine knows the facts. A reader that sees only the store knows as much of them as the head says. The
+activity of a step, and the procedure that blocks another one, are in no record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Procedures that cannot end because one of their tree is parked, and which one that is.
 
-A parked procedure keeps from ending: itself, a parent that waits for it, a tree whose next undo it is, and siblings
-that wait behind it for a lock or for `max_parallel`. Nothing is decided here: callers are told.
+A parked procedure keeps others from ending: a parent that waits for it, and a tree whose next undo it is. It also
+blocks siblings that wait behind it for a lock or for `max_parallel`. Nothing is decided here: callers are told.
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ class CommandExecutor:
     def act(self, batch: CommitBatch) -> list[Event]:
         """Carry out a batch's commands; returns what happened on the way (states that cannot be read).
 
-        In their order, but for callers, who are told when all steps are sent: each who is told is a thread that wakes
-        up and wants the interpreter, while workers could be at their steps.
+        Run the commands in order, but replies to callers last. A woken caller thread competes for the interpreter lock
+        while workers still wait for their steps.
         """
         self._events = []
         self._commands = batch.commands

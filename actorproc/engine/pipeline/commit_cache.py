@@ -2,7 +2,8 @@
 
 To read a state back costs the manager about as much as to decide about its step: LMDB's binding gives the interpreter
 lock away twice for a row, and busy threads give it back late. A caller that submits many procedures and then asks each
-handle for its result finds most ended; to read an end back takes it some 15 us, and that lock from the manager.
+handle for its result finds most ended. To read an end back takes some 15 µs, and the interpreter lock from the
+manager.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Inboxes for Pykka's threading actor: one made in C, and one whose actor may run on the thread that brings a message.
 
-`queue.Queue` wakes its reader through a condition in Python, which costs some 20 microseconds per message and
-is paid several times per durable step; `queue.SimpleQueue` has the same three methods Pykka uses. The hook is
-Pykka's own ("internal method for implementors of new actor types"), and the dependency is pinned below the
-next major version.
+`queue.Queue` wakes its reader through a condition in Python, which costs some 20 microseconds per message, several
+times per durable step. `queue.SimpleQueue` has the same three methods Pykka uses. The hook is Pykka's own ("internal
+method for implementors of new actor types"), and the dependency is pinned below the next major version.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class CombiningInbox:
     To wake the actor's thread costs more than most of its messages, above all where the interpreter lock has to change
     hands. So the thread that brings one is lent to the actor instead, as in flat combining (Hendler, Incze, Shavit and
     Tzafrir, 2010). The thread that handles a message holds the *turn*. There is one turn, so the actor runs on one
-    thread at a time: its own, the pool's with an answer or a death, or the store's with the end of a commit.
+    thread at a time. That is its own, the pool's with an answer or a death, or the store's with the end of a commit.
 
     A class that "needs the manager's turn" has no lock. It must not keep anything per thread (thread-locals, LMDB
     write transactions), as two calls of it may come on two threads. Messages of one thread stay in their order:

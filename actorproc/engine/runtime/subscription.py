@@ -36,8 +36,8 @@ class FeedMark(msgspec.Struct, frozen=True):
 class Subscription:
     """Changes of one procedure, or of all, that wait to be taken.
 
-    At most `bound` wait. When another one comes the oldest is dropped and counted, so the last word about a
-    procedure is never lost, and the taker is told of the gap before it gets the rest.
+    At most `bound` wait. When another one comes, the oldest is dropped and counted, so the newest change of a
+    procedure is never lost. The taker is notified of the gap before it gets the rest.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ def is_dedicated(worker: WorkerId) -> bool:
 class DedicatedWorkers:
     """Dedicated workers, each with the procedure it was started for. Needs the manager's turn (`CombiningInbox`).
 
-    One that cannot boot is tried again with backoff, for as long as its procedure wants it: what keeps it from
-    booting keeps the others from booting too, and the supervisor gives up for all.
+    One that cannot boot is tried again with backoff, for as long as its procedure wants it. The cause keeps other
+    workers from booting too, and the supervisor gives up for all.
     """
 
     def __init__(self, pool: WorkerPool, clock: Clock, *, boot_limit: float = math.inf) -> None:

@@ -94,8 +94,8 @@ class WorkerLeaving(msgspec.Struct, frozen=True, gc=False):
 class WorkerLost(msgspec.Struct, frozen=True, gc=False):
     """A worker is dead and reaped; everything it answered before has been delivered.
 
-    `blamed` is the step it was killed for (a limit), or that is known to have killed it; None: blame the first
-    unanswered step when `crashed`, none otherwise (an orderly stop). `first` is that step, as its worker got them: a
+    `blamed` is the step it was killed for (a limit), or that is known to have killed it. None: the first unanswered
+    step is blamed when `crashed`, none otherwise (an orderly stop). `first` is that step, as its worker got them: a
     step that was sent again stands behind what was sent before, also where its delay was decided about earlier.
     """
 

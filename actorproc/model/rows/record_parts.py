@@ -113,7 +113,7 @@ class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     due_at: float | None = None
     step: int = 0
     """Its last step, which is to run again, or to be waited for again, from the record below; 0: it had not ended.
-    0 with `SUCCESS`: it waited for its children to end."""
+    With `SUCCESS`, 0 means that it waited for its children to end."""
     record: int = 0
     keys: tuple[LockKey, ...] = ()
     """Locks it was still waiting for, with those it held; empty: those it has are all."""

@@ -1,7 +1,7 @@
 """The position of a saga: stored by the names of its steps, and found again in the order that today's class has.
 
 A position is ``[next, order]``: the name of the next step ("" behind the last), and all names in the order it was
-written under; the steps before the next one are done. Where that does not say it all, the rest is written out:
+written under. The steps before the next one are done. Where that does not say it all, the rest is written out:
 ``[next, order, done, skipped, repeats, undone, turn]``. While the class has the stored order, the position means what
 it meant. In another order a step that is done never runs again, what stands behind all done ones runs, and anything
 else is for ``on_change``. So is a new step in the place of a done one that is gone, as it may be that one renamed.

@@ -22,8 +22,8 @@ _DYNAMIC = frozenset(
 def warn_of_idle_methods(cls: Any, undos: Collection[Any]) -> None:
     """Issue a `UserWarning` at the line of each such method.
 
-    Left alone are overrides of anything that a base class has, names with an underscore, decorated functions, and
-    classes without a step of their own, which are there to be derived from.
+    Overrides of anything that a base class has are left alone, and so are names with an underscore and decorated
+    functions. Classes without a step of their own are there to be derived from, and left alone too.
     """
     own = cls.__dict__
     if not any(getattr(type(part), "_engine_is_step", False) for part in own.values()):

@@ -1,7 +1,8 @@
 """Calls of `procedure` functions made in a step and dropped: nothing of them runs, as of a coroutine not awaited.
 
-Only a process that runs steps looks for them, and only inside a step. Each such object is watched until it is described
-for the store, stored in a state or run; one that is collected before is warned of, with the line that made it.
+Only a process that runs steps looks for them, and only inside a step. Each such object is watched until it is
+described for the store, stored in a state or run. For one that is collected before, a warning names the line that made
+it.
 """
 
 from __future__ import annotations

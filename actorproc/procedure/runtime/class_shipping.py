@@ -1,7 +1,7 @@
 """Shipping of a class to a worker: by import path when the worker can import it, else by value through cloudpickle.
 
-By value it brings along the classes its type hints reach, because names written in hints cannot be looked up in a
-process where the module they belong to does not exist.
+By value it brings along the classes that its type hints reach. Names in hints cannot be looked up in a process that
+does not have their module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Objects that a script has as globals and as class attributes: markers, which are compared by identity.
 
-A worker keeps such a value while its mark stays the same (`script_globals`). So that another reference to it, such as
-an argument of a later call, is to the very object that the worker has, it travels with its place and its mark.
+A worker keeps such a value while its mark stays the same (`script_globals`). It travels with its place and its mark.
+So another reference to it, such as an argument of a later call, is to the very object that the worker has.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The "data" codec: values to msgpack and back, as exactly what they were.
 
-msgpack knows nil, bool, int of 64 bits, float, str, bytes, arrays and maps; those are written as they are, so a
-state of plain values is one call of msgspec. Every other kind is an extension: a code, and a payload that is
-msgpack again. Sets are sorted by the bytes of their elements, so equal sets have equal bytes. Classes are
-written as "module:qualname" and looked up in the table the codec was made with, never imported.
+msgpack knows nil, bool, int of 64 bits, float, str, bytes, arrays and maps. Those are written as they are, so a state
+of plain values is one call of msgspec. Every other kind is an extension: a code, and a payload that is msgpack again.
+Sets are sorted by the bytes of their elements, so equal sets have equal bytes. Classes are written as
+"module:qualname" and looked up in the table the codec was made with, never imported.
 
 Two things are not kept. Two places that hold the same object get one each. Attributes beside the fields whose names
 begin with ``_`` are lost, except those of a pydantic model, which take part in its equality.

@@ -30,7 +30,7 @@ def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses
     """Enums, classes with declared fields, and adapters that the hints of ``owner``, ``functions`` and ``uses`` reach.
 
     Order is that of discovery. A hint that cannot be resolved (a name that exists only for type checkers, or
-    only in a function) is passed over: values of its classes are then refused with `StateNotEncodable`.
+    only in a function) is passed over. Values of its classes are then refused with `StateNotEncodable`.
     """
     found: dict[type, None] = {}
     names: list[Any] = []

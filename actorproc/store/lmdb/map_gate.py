@@ -1,8 +1,8 @@
 """Map lock: many readers or one change of the map, as LMDB's map must not move under an open transaction.
 
-Readers are threads of the host, and in its main thread Ctrl-C may raise `KeyboardInterrupt` between any two calls, also
-in the middle of `enter` or just before a ``with`` begins. So those inside are known by weak references: one that was
-lost that way is gone with its pass, and delays no other.
+Readers are threads of the host, and in its main thread Ctrl-C may raise `KeyboardInterrupt` between any two calls.
+That may be in the middle of `enter` or just before a ``with`` begins. So those inside are known by weak references:
+one that was lost that way is gone with its pass, and delays no other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Check of a data file before LMDB opens it: LMDB trusts every byte.
 
-LMDB has no checksums. A page that was damaged makes it read or write where nothing is, and the process dies of SIGSEGV
-or SIGBUS; a damaged list of free pages makes it overwrite live ones. So a file that may have been changed is examined
+LMDB has no checksums. A damaged page makes it read or write where nothing is, and the process dies of SIGSEGV or
+SIGBUS. A damaged list of free pages makes it overwrite live ones. So a file that may have been changed is examined
 before it is mapped, by `lmdb.verify`. That reads the file with plain reads and follows every page, so no finding can
 kill it. That is why no other process is needed for it.
 
@@ -9,8 +9,8 @@ To look at everything costs time (about 20 ms per MiB), so it is looked at when 
 
 - The last owner stopped in good order and noted what the file looked like (size, inode, times of change): the seal.
   While the file still looks like that, it was not written to, and only the meta pages are checked.
-- The last owner was killed, and the kernel that took its writes still runs: a kill leaves whole transactions, so a file
-  above `EXAMINED_ANYWAY` bytes is trusted, and a smaller one is examined.
+- The last owner was killed, and the kernel that took its writes still runs. A kill leaves whole transactions, so a
+  file above `EXAMINED_ANYWAY` bytes is trusted, and a smaller one is examined.
 - In all other cases (touched, copied, restored, the machine was started anew) the file is examined, whatever its size.
 
 A fault below the file system changes bits without changing times. The records' checksums are for that.
@@ -56,8 +56,8 @@ def seal_of(path: Path, now: Callable[[], int], *, durable: bool) -> str:
     """Lines that say what the data file of a closed store looks like; only its size when that is all that is sure.
 
     `now` tells the file system's time, in nanoseconds. Its clock ticks every few milliseconds, and a write in the tick
-    of the last commit could not be told from it: so it is waited for the next tick, at most `_TICK` seconds. Without
-    the times the next owner looks at every page.
+    of the last commit could not be told from it. So the check waits for the next tick, at most `_TICK` seconds.
+    Without the times the next owner looks at every page.
     `durable`: its last commit is on the disk. Else the seal holds until the machine is started anew.
     """
     try:

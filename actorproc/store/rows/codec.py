@@ -13,8 +13,8 @@ A record whose long field stands in a file of its own (`actorproc.store.lmdb.fil
     version (1 byte, 3)  ·  checksum of the rest (4 bytes)  ·  name of the file (8 bytes)  ·  length (8 bytes)
     and CRC-32 (4 bytes) of the field  ·  which field (1 byte)  ·  the record, with nothing in that field
 
-Records are msgpack arrays whose new fields go to the end with a default (`actorproc.model.rows.records`), so an
-older record decodes by the defaults and a newer one by leaving out what is not known here.
+Records are msgpack arrays whose new fields go to the end with a default (`actorproc.model.rows.records`). So an older
+record decodes by the defaults, and of a newer one unknown fields are left out.
 
 Index rows (members, timers, order, finished, by_*) hold a bare id: they are checked against the head they
 point to, which has a checksum.

@@ -104,8 +104,8 @@ __all__ = [
 ]
 
 FORMAT = 4
-"""Version of this layout. A store with another one is refused. 2: the keys of the step log begin with the number.
-3: what is published under a name has a target that is no id."""
+"""Version of this layout. A store with another one is refused. With 2 the keys of the step log begin with the number.
+With 3 the target of a published event is no id."""
 
 FORMAT_KEY = b"format"
 STORE_ID = b"store_id"

@@ -1,8 +1,8 @@
 """Read of a start: every unfinished tree, and the damage in the rest.
 
 Only indexes and unfinished trees are read, so a start costs what is unfinished and not what ever ran. The
-indexes are trusted as far as they agree with the heads and with each other in number; when they do not, every
-head is read instead, and the disagreement is reported.
+indexes are trusted as far as they agree with the heads and with each other in number. When they do not, every head is
+read instead, and the disagreement is reported.
 """
 
 from __future__ import annotations

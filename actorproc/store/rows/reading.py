@@ -337,7 +337,7 @@ class RecordReader(ABC):
     ) -> Iterator[ProcedureRecord]:
         """Heads in submit order that match all given filters; newest first with `reverse`.
 
-        Read in chunks of up to 256 index rows, each from one snapshot, while the caller iterates: none comes twice,
+        Read in chunks of up to 256 index rows, each from one snapshot, while the caller iterates. None comes twice,
         and one that changed meanwhile comes as it is when its chunk is read.
         """
         states = frozenset({state}) if isinstance(state, ProcedureState) else state

@@ -1,7 +1,7 @@
 """Judging what real processes did: the lines of a `Journal` against a dump of the store, as one pure function.
 
-It is the outside view of `invariants`, whose numbers it uses. Commits cannot be seen from outside, so what needs
-them (5, 15, 16, 17, 20) is left to the simulation; the rest is checked as far as lines can show it:
+It is the outside view of `invariants`, whose numbers it uses. Commits cannot be seen from outside, so the rules that
+need them (5, 15, 16, 17, 20) are left to the simulation. The rest is checked as far as lines can show it:
 
 1 acknowledged roots are stored · 2 what is stored was submitted, what ran is stored · 3 each record was made by a
 complete execution · 4 records are consecutive · 6 a forward step that answered runs again only after a kill · 7 no

@@ -9,6 +9,6 @@ its own store and clock through their seams (`injection`). All that happens is w
 `actorproc.testing.journal`, beside the engine. The `oracle` judges the journal, the store and what the procedures
 left in the world, as one pure function; `coverage` counts which fault hit the engine in which phase.
 
-A seed fixes what is tried and not what the scheduler of the operating system does with it: a replayed episode has the
-same procedures and the same faults, at moments that are slightly different.
+A seed fixes the trials and not the scheduler of the operating system. A replayed episode has the same procedures and
+the same faults, at moments that are slightly different.
 """

@@ -68,8 +68,8 @@ HOST_POINTS = (
     "reopening",
     "stopping",
 )
-"""After the store was owned, after it was read, at a result, around a commit, around the sending of steps, while a
-failed store is opened again, while the manager stops in order."""
+"""After the store was owned or read; at a result; around a commit, or the sending of steps; while a failed store is
+opened again; during an orderly stop."""
 
 
 IN_TROUBLE = "in trouble"

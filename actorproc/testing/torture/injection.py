@@ -1,7 +1,7 @@
 """The host's own side of the faults: its store, its clock and its pool, each broken through the seam it has.
 
-Nothing here is known to the engine: a subclass of `LmdbStore` is given to the manager, a clock of the `Clock`
-protocol, and a manager that makes its pool from a subclass of `LocalPool`.
+Nothing here is known to the engine. The manager is given a subclass of `LmdbStore` and a clock of the `Clock`
+protocol, and makes its pool from a subclass of `LocalPool`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Entry point of a worker process.
 
-Two threads: the main thread runs steps, because only there can SIGTERM interrupt Python code, and reads the channel
-while it has none; the reader thread reads when it has (`channel_reader`). Boot: guard the process, `Prepare` (imports,
-environment), `WorkerHello` (the name), `Ready`.
+There are two threads. The main thread runs steps, because only there can SIGTERM interrupt Python code, and reads the
+channel while it has none. The reader thread reads when it has (`channel_reader`). Boot: guard the process, `Prepare`
+(imports, environment), `WorkerHello` (the name), `Ready`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hard limits by the kernel's control groups, where this program may make groups of its own.
 
-Version 2: a group that has processes of its own can have no controllers for groups below it, so the workers' groups
+In version 2 a group that has processes of its own can have no controllers for groups below it. So the workers' groups
 are made beside the group this program is in. Under a systemd unit with ``Delegate=yes`` and ``DelegateSubgroup=`` that
 is allowed. Where the controller of process numbers is still in a hierarchy of version 1, groups are made below the
 program's own there. Everywhere else the host watches by sampling, and the worker limits itself by rlimits.

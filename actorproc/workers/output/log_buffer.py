@@ -1,8 +1,8 @@
 """Prints and log records of procedures, kept for a while in the host's memory, and for longer in a spool.
 
-Each procedure has a log of lines; the oldest are dropped when it exceeds its share, and whole procedures, those that
-have been silent for longest, when all together exceed the total. A worker's death takes nothing along; what earlier
-lives of the host received is in the spool, if there is one.
+Each procedure has a log of lines; the oldest are dropped when it exceeds its share. When all together exceed the
+total, whole procedures are dropped, those that have been silent for longest. A worker's death takes nothing along;
+what earlier lives of the host received is in the spool, if there is one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two files of what procedures printed and logged, so that it outlives the program that received it.
 
-One line of JSON per entry, of all procedures together, appended as they come; when the newer file is full it takes the
+One line of JSON per entry, of all procedures together, appended as they come. When the newer file is full it takes the
 place of the older one, so both together never exceed their share. A torn last line, or a file that is gone, costs
 what was in it and nothing else: the files are for people, no decision is made from them.
 """

@@ -1,7 +1,7 @@
 """Report on a dead worker, in words.
 
-The classification follows loky and supervisord: an exit status alone is ambiguous, so what the pool did
-itself (a stop, a kill) and what the worker said last come before what the kernel says.
+The classification follows loky and supervisord. An exit status alone is ambiguous, so the pool's own actions (a stop,
+a kill) and the worker's last message count before it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ __all__ = ["Spares"]
 logger = engine_logger("actorproc.pool")
 
 _LAG = 0.02
-"""Seconds between the use of a spare and the start of the next: the step that waits goes first, and the start of a
+"""Seconds between the use of a spare and the start of the next. The step that waits goes first, and the start of a
 process holds the GIL for a moment."""
 _PAUSE = 10.0
 """Seconds after a spare's death before the next one, unless a worker boots before."""

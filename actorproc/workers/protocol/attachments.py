@@ -1,9 +1,9 @@
 """Long states on their way to a worker: beside the frame that speaks of them, and never copied in between.
 
-As part of a frame a state of 10 MB is copied three times: into the frame, with its length into another one, and in the
-worker out of the bytes received. Each copy is into untouched memory, where a page costs more than the copy of it. So
-it leaves from where it is, before its frame, behind a length of its own whose highest bit is set, and is received
-where it stays.
+As part of a frame a state of 10 MB is copied three times. It goes into the frame, with its length into another one,
+and in the worker out of the bytes received. Each copy is into untouched memory, where a page costs more than the copy
+of it. So it leaves from where it is, before its frame, behind a length of its own whose highest bit is set, and is
+received where it stays.
 """
 
 from __future__ import annotations

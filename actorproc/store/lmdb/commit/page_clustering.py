@@ -7,9 +7,8 @@ put now and then, and taken away in the same transaction. Its pages are free aga
 beside a reader of an old state, LMDB writes them for nothing.
 
 LMDB writes a part of what it has gathered with every commit, and takes fresh pages behind the end of the file where
-there are no neighbours. So both are bounded by the number of free pages. Where the file cannot grow nothing
-is gathered: what is removed there makes room for what is written next, and a list with pages that do not exist would be
-in its way.
+there are no neighbours. So both are bounded by the number of free pages. Where the file cannot grow, nothing is
+gathered. Removals there make room for the next writes, and a list with pages that do not exist would be in their way.
 """
 
 from __future__ import annotations

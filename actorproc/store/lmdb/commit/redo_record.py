@@ -1,7 +1,7 @@
 """The redo record: what lets a small commit wait for the disk once, and not twice.
 
 LMDB makes a commit durable in two steps: the changed pages, and then one of two meta pages, by turns, that points to
-them; it waits for the disk after each. Without the second wait (``MDB_NOMETASYNC``) the file is sound after a power
+them. It waits for the disk after each. Without the second wait (``MDB_NOMETASYNC``) the file is sound after a power
 cut all the same, but it may be as it was one commit earlier. So the rows of a small commit are written once more,
 before it. They go into the unused rest of the meta page of the commit before, which the wait for the pages takes to
 the disk along with them. The owner of the store after a power cut finds the rows there and commits them again.

@@ -1,8 +1,8 @@
 """Open-here registry: the stores open in this very process, as LMDB lets a process open an environment once.
 
-A reader in the process of the owner looks through the owner's environment, a second reader through the first one's, and
-one that was there first gives its own up when an owner comes. Weak references only: nothing is kept alive, and a
-forked child has no neighbours.
+A reader in the process of the owner looks through the owner's environment, and a second reader through the first
+one's. A reader that was there first gives its own up when an owner comes. Weak references only: nothing is kept alive,
+and a forked child has no neighbours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The descriptors 0, 1 and 2, which must never be those of a store.
 
-A program may be started without them. The next files that it opens take their numbers then, and whatever some library
-writes to "stderr" goes into them; who opens `/dev/null` there later, as a daemon does, takes them away. So they are
-given to `/dev/null` before anything of ours is opened, as SQLite does it.
+A program may be started without them. The next files that it opens take their numbers then, and output of a library to
+"stderr" goes into them. A later opening of `/dev/null` there, as of a daemon, takes them away. So they are given to
+`/dev/null` before anything of ours is opened, as SQLite does it.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def out_of_the_way(fd: int) -> int:
 def arm_lifeline(fd: int) -> None:
     """Have the kernel kill this process group when the host is gone, even inside C code that holds the GIL.
 
-    The pipe's other end is open in the host alone. On Linux its closing raises a signal of our choice for the
-    owner of this end, and the owner may be a whole process group; elsewhere the channel's end of file must do.
+    The pipe's other end is open in the host alone. On Linux its closing raises a signal of our choice for the owner of
+    this end, and the owner may be a whole process group. Elsewhere the channel's end of file must do.
     """
     if _F_SETSIG is None:
         return
@@ -98,8 +98,8 @@ def _look_up(_number: int, _frame: FrameType | None) -> None:
 class Guard:
     """Signals of a worker, and the process-wide settings a step may have changed.
 
-    SIGTERM raises `StopStep` in the main thread while it runs user code or waits for work, and otherwise waits
-    until one of both begins; so it never tears an answer in two. SIGINT does nothing: Ctrl-C is for the host.
+    SIGTERM raises `StopStep` in the main thread while it runs user code or waits for work, and otherwise waits until
+    one of both begins. So it never tears an answer in two. SIGINT does nothing: Ctrl-C is for the host.
     """
 
     def __init__(self, arm_stacks: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """Limits of a step, set in its own process and taken back afterwards.
 
-Memory is limited by RLIMIT_DATA, not RLIMIT_AS: address space is eaten by threads and file maps that cost nothing,
-while the data segment is what allocation uses, and a refused allocation is an ordinary `MemoryError`. The limit is
+Memory is limited by RLIMIT_DATA, not RLIMIT_AS, as threads and file maps take address space and cost nothing.
+Allocations use the data segment, and a refused one is an ordinary `MemoryError`. The limit is
 for the whole process: whatever the engine does meanwhile on its other thread lifts it for that moment.
 
 A raised niceness can be lowered again only by the privileged. Where that fails, the worker is `worn`: it answers its

@@ -1,9 +1,9 @@
 """Process limit for a step that starts processes without end, until the host sees it.
 
 The host counts the processes of a limited step ten times a second and kills what has too many. That is the limit; but a
-fork bomb doubles thousands of times in between. So the kernel is told to refuse at some distance above the limit: by
-the worker's own control group, where the host could make a place for it, else by RLIMIT_NPROC. Both count threads,
-and the latter all that runs for the same user, here and in other containers; hence the distance.
+fork bomb doubles thousands of times in between. So the kernel is told to refuse at some distance above the limit. It
+does so by the worker's own control group, where the host could make one, else by RLIMIT_NPROC. Both count threads, and
+the latter all that runs for the same user, here and in other containers; hence the distance.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _PAUSE = 0.005
 _LOOK_UP = 2.0
 """Seconds after which the main thread looks up when nothing comes."""
 _NUDGES = (0.0, 0.05, 1.0, 10.0)
-"""Seconds before each nudge, the last again and again: on a busy machine the main thread may come late to its wait,
+"""Seconds before each nudge, the last again and again. On a busy machine the main thread may come late to its wait,
 and a message that brings no step has it wait anew."""
 _IDLE_ROUNDS = 4
 """Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
@@ -38,8 +38,8 @@ class ChannelReader:
     """Right to read. `serve` is for the reader thread, `ask` for any thread, all else for the main thread.
 
     ``read`` reads what is there, waiting for something, and puts steps into ``steps``; ``asked`` are the questions
-    that wait for an answer. The thread that has the right reads, and the reader thread gives it back after each
-    message, unless it is still needed: so the main thread, which waits for the right, sees what has come.
+    that wait for an answer. The thread that has the right reads. The reader thread gives it back after each message,
+    unless it is still needed, so that the main thread, which waits for the right, sees the message.
 
     A signal that comes in the instant before the main thread begins to wait does not interrupt the wait, and Python
     acts on it after the wait only. So ``nudge``, which interrupts it, is called when the main thread has come to rest,

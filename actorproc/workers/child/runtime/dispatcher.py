@@ -1,7 +1,7 @@
 """Pykka actors without a thread each: all of Pykka's hooks for new actor types are overridden here, and only here.
 
 A `DispatchedActor` is an ordinary actor to code that tells or asks it. Its inbox, instead of waking a thread of its
-own, puts the actor in line at a `Dispatcher`; the thread that calls `Dispatcher.run` executes one message per place
+own, puts the actor in line at a `Dispatcher`. The thread that calls `Dispatcher.run` executes one message per place
 in the line. So ten thousand actors cost ten thousand small objects and one thread, and messages are handled in the
 order in which they were sent, to whichever actor. One actor is never on two threads at once because one
 dispatcher is run by one thread.
