@@ -113,6 +113,16 @@ def test_each_sentence_of_a_docstring_begins_with_its_subject():
     assert found == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md"])
+def test_each_sentence_of_the_pages_about_the_code_begins_with_its_subject(page):
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    parts = [part for part in re.split(r"\n\s*\n|\n(?=[-*|] ?|\d+\. )", text) if not part.startswith("|")]
+    told = [sentence.lstrip("*- ") for part in parts for sentence in _STOPS.split(" ".join(part.split()))]
+
+    assert len(told) > 20
+    assert [sentence for sentence in told if is_subjectless(sentence)] == []
+
+
 def test_no_sentence_of_a_docstring_is_longer_than_a_reader_can_hold():
     found = [
         f"{path.relative_to(ROOT)}: {sentence}"

@@ -105,7 +105,7 @@ __all__ = [
 
 FORMAT = 4
 """Version of this layout. A store with another one is refused. With 2 the keys of the step log begin with the number.
-With 3 the target of a published event is no id."""
+With 3 the target of a published event is no id. With 4 a long pickled state is hashed as a whole."""
 
 FORMAT_KEY = b"format"
 STORE_ID = b"store_id"
