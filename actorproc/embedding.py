@@ -238,7 +238,7 @@ class EngineActor(pykka.ThreadingActor):
             self._tell_supervisor(exception_value)
 
     def on_receive(self, message: Any) -> Any:
-        """Take a message: the engine's own that it failed, or any other, which is for a subclass.
+        """Take a message: the engine's notice of its failure, or any other, which is for a subclass.
 
         Args:
             message: The message.

@@ -395,13 +395,13 @@ class EngineTree(Gateway):
 
 
 def _call_all(calls: list[Callable[[], object]]) -> None:
-    """In order, up to the first that raises."""
+    """Call these in order, up to the first that raises."""
     for call in calls:
         call()
 
 
 def _call_each(calls: list[Callable[[], object]]) -> None:
-    """In order, whatever one of them raises."""
+    """Call all of these in order, whatever one of them raises."""
     with contextlib.ExitStack() as parts:
         for call in reversed(calls):
             parts.callback(call)

@@ -318,7 +318,7 @@ class RootLimit(KeyLimits):
         return False
 
     def next(self) -> str | None:
-        """The root to be let in now; None when there is none, or no room."""
+        """The root that is admitted next; None when there is none, or no room."""
         found = self.peek(_ROOTS, 0.0)
         return None if found is None else found[1]
 

@@ -124,7 +124,7 @@ def kill_outstaying(state: EngineState, record: ProcedureRecord) -> None:
 
 
 def resume_cancelling(state: EngineState, tree: Tree) -> None:
-    """Workers lived on while memory was lost: what they were told, and what they were killed for, is known again."""
+    """Restore the notices and kills of running steps, whose workers lived on while memory was read again."""
     for name in tuple(tree.running):
         record = tree.members[name]
         item = state.worker_table.in_hand[name].queue[name]
@@ -139,7 +139,7 @@ def resume_cancelling(state: EngineState, tree: Tree) -> None:
 
 
 def _may_stop(state: EngineState, record: ProcedureRecord, item: InHand) -> bool:
-    """It is a forward step on the near side of the point of no return, and no operator bypasses its procedure."""
+    """True of a forward step before the point of no return whose procedure no operator bypasses."""
     mode = item.token.mode
     if mode is Mode.ROLLBACK or mode is Mode.ASK_ABORT or record.bypassing:
         return False
@@ -149,7 +149,7 @@ def _may_stop(state: EngineState, record: ProcedureRecord, item: InHand) -> bool
 
 
 def _allow(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
-    """Give the step the time that its limits give it."""
+    """Let the step go on for the abort grace of its limits."""
     grace = None
     if record.limits is not None or record.type_name in state.types:
         grace = limits_of(state, record).abort_grace

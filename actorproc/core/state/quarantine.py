@@ -22,7 +22,7 @@ from actorproc.model.rows.snapshot import Damage
 __all__ = ["error_of", "exclude", "exclude_damaged"]
 
 _HELD_BY = " held by "
-"""Between path and holder in the shown key of a lock; a holder's id has no spaces."""
+"""Separator of path and holder in the shown key of a lock; a holder's id has no spaces."""
 
 
 def exclude_damaged(state: EngineState, damage: list[Damage], families: Iterable[str]) -> None:

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 EXAMINED_ANYWAY = 64 << 20
-"""Bytes up to which a file is examined after its owner was merely killed: somewhat more than a second."""
+"""Bytes up to which a file is examined after a mere kill of its owner; that takes somewhat more than a second."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LEAK = "neither reachable nor in the freeDB"

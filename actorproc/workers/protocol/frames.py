@@ -145,7 +145,7 @@ class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     limits: StepLimits | None = None
     """Limits that the worker has to set around the step; None: nothing."""
     is_timed: bool = False
-    """Its time is limited, which is for one step: none follows it at once."""
+    """True if its time is limited. Such a step is handed out alone: none follows it at once."""
     is_attached: bool = False
     """Its state is long and came before this frame (`workers.attachments`), as a `memoryview`."""
     generation: int = 1

@@ -63,7 +63,8 @@ class Streams:
         self._shown = {name: getattr(sys, name) for name in _FDS}
 
     def restore(self) -> None:
-        """Put back what a step replaced or closed. When no step runs, and the descriptors are as they were."""
+        """Put back the streams that a step replaced or closed. Call it when no step runs, with the descriptors
+        restored."""
         shown = self._shown
         try:  # asked after every step, hence without a loop
             out, err = shown["stdout"], shown["stderr"]
