@@ -164,7 +164,7 @@ def _told(error: Exception, command: str | None) -> int:
     from actorproc.cli.output.extras import MissingExtra
     from actorproc.cli.output.output import complain
     from actorproc.cli.select.common import USAGE, code_of
-    from actorproc.errors import ActorprocError
+    from actorproc.errors import ActorprocError, StoreDamaged
 
     if isinstance(error, MissingExtra):
         complain(error)
@@ -176,6 +176,8 @@ def _told(error: Exception, command: str | None) -> int:
     if isinstance(error, ValueError | TypeError) and not isinstance(error, ActorprocError) and not _is_ours(error):
         raise error
     complain(f"actorproc: {error}")
+    if isinstance(error, StoreDamaged) and "doctor" not in str(error):
+        complain("what else is damaged, and what can be saved: actorproc doctor")
     return code_of(error)
 
 

@@ -81,6 +81,24 @@ def test_a_path_in_the_place_of_a_module_is_told(lonely):
         assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def what(: pass", "SyntaxError: invalid syntax (broken.py, line 1)"),
+        ("import json\nx = nope", "NameError: name 'nope' is not defined ({place}, line 2)"),
+        ("raise OSError('gone\\nfor good')", "OSError: gone\\nfor good ({place}, line 1)"),
+    ],
+)
+def test_a_check_of_a_module_that_cannot_be_imported_says_why_in_a_line(lonely, text, said):
+    place = lonely.directory / "broken.py"
+    place.write_text(text + "\n")
+
+    code, _, words = lonely("check", "broken")
+
+    assert code == 2
+    assert words == f"broken cannot be imported: {said.format(place=place)}\n"
+
+
 def test_a_name_that_nearly_fits_is_answered_with_the_one_that_is_meant(lonely):
     assert "for what is in jobs write jobs:Waits" in lonely("submit", "jobs.Waits")[2]
     assert "leave .py out: jobs" in lonely("run", "jobs.py")[2]

@@ -39,6 +39,12 @@ class Order(Saga):
     def ship(self, ctx):
         return Status.done({"n": self.n, "token": Secret("hunter2")})
 
+class Short(Saga):
+    n: int
+    @step
+    def only(self, ctx):
+        return self.n + 1
+
 @dataclass
 class Long(Procedure):
     keep_steps = 2
@@ -102,6 +108,16 @@ def test_states_and_diff_tell_what_changed(shop):
     assert diff["changes"] == [
         {"path": "(position)", "before": "ask", "after": "ship"},
         {"path": "n", "before": "1", "after": "2"},
+    ]
+
+
+def test_a_saga_that_has_ended_stands_at_no_step(shop):
+    shop("submit", "jobs:Short", "n=1", "--id", "ended", "--wait")
+
+    assert [row["position"] for row in shop.rows("states", "ended")] == ["only", ""]
+    assert shop.rows("diff", "ended", "1")[0]["changes"] == [
+        {"path": "(position)", "before": "only", "after": None},
+        {"path": "(output)", "before": None, "after": "2"},
     ]
 
 

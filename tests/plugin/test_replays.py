@@ -270,6 +270,16 @@ def test_files_that_are_written_are_named(replayer, today, tmp_path, monkeypatch
     assert replayer.replay("good", 1).written == (str(tmp_path / "file"),)
 
 
+def test_a_file_is_written_where_no_temporary_directory_is_known_yet(replayer, today, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    for name in ("scratch", "scratch-2"):
+        (tmp_path / name).mkdir()
+        today(acts=lambda name=name: (tmp_path / name / "file").write_text("x"))
+        written = replayer.replay("good", 1).written
+        assert written == (() if name == "scratch" else (str(tmp_path / name / "file"),))
+
+
 def test_what_is_not_replayable_is_said_in_words(export):
     from actorproc.api.replay.exported import store_of_export
 

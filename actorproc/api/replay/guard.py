@@ -44,6 +44,8 @@ class RequestGuard:
 
     def __enter__(self) -> Self:
         if not self._allow:
+            # Asked here: the first gettempdir() writes a file under a lock, which the hook would wait for.
+            self._scratch = (tempfile.gettempdir().rstrip(os.sep) + os.sep, "/dev/")
             self._others = frozenset(thread.ident for thread in threading.enumerate()) - {threading.get_ident()}
             _install()
             _active.append(self)
@@ -65,8 +67,8 @@ class RequestGuard:
             msg = f"a replay refuses {words}: --allow-requests (allow_requests=True) lets it act for real"
             raise RequestRefused(msg)
         if event in _WRITES or (event == "open" and _is_writing(arguments)):
-            path = str(arguments[0])
-            if path not in self.written and not path.startswith((tempfile.gettempdir(), "/dev/")):
+            path = os.fsdecode(arguments[0]) if isinstance(arguments[0], bytes) else str(arguments[0])
+            if path not in self.written and not path.startswith(self._scratch):
                 self.written.append(path)
 
 

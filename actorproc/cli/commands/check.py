@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ def _check(options: argparse.Namespace) -> int:
     from actorproc.api.deploy_check import examined
     from actorproc.cli.service.run import CannotRun, find_manager
     from actorproc.procedure.shipping.importing import imports_only
+    from actorproc.procedure.values.error_text import in_words
     from actorproc.store.home import home_of
 
     output = Output(options)
@@ -55,6 +57,12 @@ def _check(options: argparse.Namespace) -> int:
             manager = find_manager(options.target)
         except CannotRun as error:
             complain(error)
+            return USAGE
+        except Exception as error:  # noqa: BLE001 - what a module raises while it is imported may be anything
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            # A SyntaxError names its place itself, and its last frame is one of importlib.
+            place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"
+            complain(plain_line(f"{options.target} cannot be imported: {in_words(error)}{place}"))
             return USAGE
     given = getattr(options, "path", None)
     place = given if given is not None else manager._path

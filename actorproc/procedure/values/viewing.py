@@ -153,15 +153,17 @@ def viewed_state(data: bytes, codec: str = "data") -> tuple[str, ShownValue]:
             shown = viewed_pickle(fields if isinstance(fields, bytes) else data)
         else:
             shown = walk.shown(fields, MOST_DEPTH)
-        return _place(position) or walk.shown(position, 4).inline(80), shown
+        place = _place(position)
+        return walk.shown(position, 4).inline(80) if place is None else place, shown
     except (ValueError, RecursionError, TypeError, ArithmeticError):
         return "", viewed(data, codec)
 
 
-def _place(position: Any) -> str:
+def _place(position: Any) -> str | None:
+    """Name of a step or state; "" behind the last one; None: it is of another form."""
     while isinstance(position, list) and position:
         position = position[0]
-    return position if isinstance(position, str) else ""
+    return position if isinstance(position, str) else None
 
 
 def viewed_pickle(data: bytes) -> ShownValue:
