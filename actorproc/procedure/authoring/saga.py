@@ -155,10 +155,6 @@ class Saga(Procedure):
         # An object that was never loaded nor run has no position yet.
         return getattr(self, "_Saga__at", 0)
 
-    def __bound_step(self) -> BoundStep | None:
-        at = self.__index()
-        return self.__bound_steps[at] if at < len(self.__bound_steps) else None
-
     def __written_out(self) -> Detour:
         detour: Detour | None = getattr(self, "_Saga__detour", None)
         if detour is None:
@@ -177,24 +173,26 @@ class Saga(Procedure):
         _set(self, "_Saga__at", following)
         return following
 
-    def _engine_next_unit(self) -> str | None:
-        bound_step = self.__bound_step()
-        supported = self._engine_supports_rollback() if self._engine_taken else self.rollback_supported
-        if bound_step is None or not supported or bound_step.unit is None:
-            return None
+    def _engine_next(self) -> tuple[str | None, bool, str | None]:
+        at, bound_steps = self.__index(), self.__bound_steps
+        if at >= len(bound_steps):
+            return None, False, None
+        bound_step = bound_steps[at]
         detour: Detour | None = getattr(self, "_Saga__detour", None)
-        return bound_step.unit if detour is None else detour.names[self.__index()]
+        name = bound_step.name if detour is None else detour.names[at]
+        supported = self._engine_supports_rollback() if self._engine_taken else self.rollback_supported
+        if bound_step.unit is None or not supported:
+            return None, bound_step.no_return, name
+        return bound_step.unit if detour is None else name, bound_step.no_return, name
+
+    def _engine_next_unit(self) -> str | None:
+        return self._engine_next()[0]
 
     def _engine_next_name(self) -> str | None:
-        bound_step = self.__bound_step()
-        if bound_step is None:
-            return None
-        detour: Detour | None = getattr(self, "_Saga__detour", None)
-        return bound_step.name if detour is None else detour.names[self.__index()]
+        return self._engine_next()[2]
 
     def _engine_next_no_return(self) -> bool:
-        bound_step = self.__bound_step()
-        return bound_step is not None and bound_step.no_return
+        return self._engine_next()[1]
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
         at = self.__undoable(unit)
