@@ -55,7 +55,9 @@ class Recorded(Bare):
         self._store_of_records = LmdbStore(folder)
         self._epoch = self._store_of_records.own()
         self._number = 0
-        self._blank = ProcedureRecord(id="", type_name=Count.type_name, version=1, root="", parent=None, seq=0)
+        self._blank = ProcedureRecord(
+            id="", type_name=Count.type_name, version=1, root="", parent=None, seq=0, child_states=()
+        )
         self._seq = 1
 
     def _close(self) -> None:

@@ -500,7 +500,8 @@ def test_files_of_others_in_the_directory_are_left_alone(tmp_path, open_manager)
 WITHOUT_RIGHTS = """
 import os, sys
 from actorproc import EngineError, ProcedureManager
-from actorproc.api.home import assembly  # its files may be out of reach as well, afterwards
+import actorproc.api.home.assembly  # its files may be out of reach as well, afterwards, like the store's
+import actorproc.store.lmdb.store
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)

@@ -72,18 +72,18 @@ def test_a_signal_handler_may_submit_a_new_class_while_its_thread_makes_one_know
 
 
 def test_a_signal_handler_may_wait_for_one_procedure_while_its_thread_begins_to_wait_for_another(monkeypatch):
-    plain, heard = EngineTree._asked, []
+    plain, heard = EngineTree._watched, []
 
-    def asked(tree, tell, make):
-        monkeypatch.setattr(EngineTree, "_asked", plain)
+    def watched(tree, id, patience):
+        monkeypatch.setattr(EngineTree, "_watched", plain)
         signal.raise_signal(signal.SIGUSR1)
-        return plain(tree, tell, make)
+        return plain(tree, id, patience)
 
     with InlineManager([New]) as manager:
         one, other = manager.submit(New(), delay=1000), manager.submit(New(), delay=1000)
         before = signal.signal(signal.SIGUSR1, lambda *_: other.add_done_callback(heard.append))
         try:
-            monkeypatch.setattr(EngineTree, "_asked", asked)
+            monkeypatch.setattr(EngineTree, "_watched", watched)
             one.add_done_callback(heard.append)
         finally:
             signal.signal(signal.SIGUSR1, before)

@@ -17,9 +17,12 @@ from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.callers.log_forwarder import LogForwarder
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.errors import NotAllowed, StorageUnavailable
+from actorproc.model.ids import WorkerId
 from actorproc.report.changes import WorkerEvent
 from actorproc.store.memory import MemoryStore
 from actorproc.workers.protocol.frames import LogLine
+
+WORKER = WorkerId(0, 1)
 
 
 def line(text):
@@ -35,10 +38,10 @@ def test_lines_that_the_hosts_handlers_cannot_take_in_time_are_dropped_and_count
     lines = LogForwarder(errands.append, bound=10)
     caplog.set_level(logging.INFO)
     for number in range(1000):
-        lines.put(line(str(number)))
+        lines.put(line(str(number)), WORKER, None)
     assert len(errands) == 1
     errands.popleft()()
-    lines.put(line("later"))
+    lines.put(line("later"), WORKER, None)
     errands.popleft()()
 
     told = [record.getMessage() for record in caplog.records]

@@ -26,7 +26,6 @@ from actorproc.model.rows.writes import DeleteProcedure, PutProcedure, PutStep, 
 from actorproc.store.lmdb.files import blobs
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from actorproc.store.rows.tables import Table
-from actorproc.store.tools import isolated_check
 from actorproc.store.tools.isolated_check import examine
 from actorproc.store.tools.salvage import SalvageReader
 from actorproc.store.tools.transfer import bring_in, take_out
@@ -271,7 +270,7 @@ def test_a_damaged_file_is_named_and_never_read_as_something_else(owned, make, h
 
 
 def test_doctor_does_not_tell_of_what_goes_while_it_looks(owned, make, monkeypatch):
-    monkeypatch.setattr(isolated_check, "_facts", lambda _store: {})  # which has a look at the reader's own environment
+    monkeypatch.setattr(LmdbReader, "facts", lambda _store: {})  # which has a look at the reader's own environment
     heads = put(owned, make, record("a"), record("b"))
     found = []
     for row in examine(owned.path):
