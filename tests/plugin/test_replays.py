@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -278,6 +279,34 @@ def test_a_file_is_written_where_no_temporary_directory_is_known_yet(replayer, t
         today(acts=lambda name=name: (tmp_path / name / "file").write_text("x"))
         written = replayer.replay("good", 1).written
         assert written == (() if name == "scratch" else (str(tmp_path / name / "file"),))
+
+
+def test_heartbeats_and_log_records_of_a_replayed_step_are_printed_in_words(replayer, capsys):
+    context_of = type(replayer)._context
+
+    def with_log(self, *arguments, **options):
+        context = context_of(self, *arguments, **options)
+        context.log.warning("sold %s", "out")
+        return context
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(replayer), "_context", with_log)
+        patch.setattr(replayer, "_quiet", False)
+        replayer.replay("good", 1)
+
+    said = capsys.readouterr().err
+    assert "  50% half\n" in said
+    assert ": sold out\n" in said
+    assert "LogParts" not in said
+
+
+def test_temporary_files_without_a_name_are_no_written_files(replayer, today):
+    def acts():
+        with tempfile.TemporaryFile() as file:
+            file.write(b"x")
+
+    today(acts=acts)
+    assert replayer.replay("good", 1).written == ()
 
 
 def test_what_is_not_replayable_is_said_in_words(export):

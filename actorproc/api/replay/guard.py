@@ -68,7 +68,7 @@ class RequestGuard:
             raise RequestRefused(msg)
         if event in _WRITES or (event == "open" and _is_writing(arguments)):
             path = os.fsdecode(arguments[0]) if isinstance(arguments[0], bytes) else str(arguments[0])
-            if path not in self.written and not path.startswith(self._scratch):
+            if path not in self.written and not (path + os.sep).startswith(self._scratch):
                 self.written.append(path)
 
 

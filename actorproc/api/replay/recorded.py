@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -61,7 +62,7 @@ class RecordedChannel:
 
     def log(self, parts: LogParts) -> None:
         """Print a record of the step's log."""
-        self._say(str(parts))
+        self._say(f"{logging.getLevelName(parts.level)} {parts.name}: {parts.text}")
 
     def aborting(self) -> bool:
         """No abort is asked in a replay."""
