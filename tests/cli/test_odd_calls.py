@@ -99,6 +99,24 @@ def test_a_check_of_a_module_that_cannot_be_imported_says_why_in_a_line(lonely, 
     assert words == f"broken cannot be imported: {said.format(place=place)}\n"
 
 
+def test_what_a_script_submitted_is_replayed_with_the_script_as_module(lonely):
+    (lonely.directory / "shop.py").write_text(
+        "from actorproc import Procedure, ProcedureManager, Status, procedure\nfrom dataclasses import dataclass\n\n"
+        "@dataclass\nclass Sum(Procedure):\n    n: int\n    def execute(self, ctx):\n"
+        "        return Status.done(self.n + 1)\n\n@procedure\ndef double(n):\n    return 2 * n\n\n"
+        "if __name__ == '__main__':\n    with ProcedureManager('script', workers=1) as manager:\n"
+        "        manager.run(Sum(1), id='sum')\n        manager.run(double(2), id='double')\n"
+    )
+    subprocess.run([sys.executable, "shop.py"], cwd=lonely.directory, check=True, timeout=60)
+
+    assert lonely("--path", "script", "replay", "sum")[2] == (
+        "actorproc: __main__.Sum is of a script: give that as a module with --module (shop for shop.py)\n"
+    )
+    for name in ("sum", "double"):
+        code, said, _ = lonely("-o", "table", "--path", "script", "replay", name, "--module", "shop")
+        assert (code, "same: the same output" in said) == (0, True)
+
+
 def test_a_name_that_nearly_fits_is_answered_with_the_one_that_is_meant(lonely):
     assert "for what is in jobs write jobs:Waits" in lonely("submit", "jobs.Waits")[2]
     assert "leave .py out: jobs" in lonely("run", "jobs.py")[2]

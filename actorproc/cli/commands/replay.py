@@ -130,9 +130,11 @@ def _registry(options: argparse.Namespace, types: list[str], keys: Any) -> TypeR
     with imports_only("actorproc replay"):
         if options.module is not None:
             try:
-                return find_manager(options.module)._types.registry(key)
+                registry = find_manager(options.module)._types.registry(key)
             except CannotRun as error:
                 raise UsageError(str(error)) from None
+            _name_as_in_a_script(registry, types, options.module.partition(":")[0])
+            return registry
         registry = TypeRegistry(signing_key=key)
         for type_name in types:
             for found in _classes_of(type_name, options):
@@ -140,9 +142,23 @@ def _registry(options: argparse.Namespace, types: list[str], keys: Any) -> TypeR
     return registry
 
 
+def _name_as_in_a_script(registry: TypeRegistry, types: list[str], module: str) -> None:
+    """Give classes of a module the names that they have when it is run as a script."""
+    for type_name in types:
+        own = type_name.removeprefix("__main__.")
+        if own == type_name or registry.get(type_name) is not None:
+            continue
+        runtime = registry.get(f"{module}.{own}")
+        if runtime is not None and runtime.procedure_class is not None:
+            runtime.procedure_class.type_name = type_name
+            registry.register(runtime.procedure_class)
+
+
 def _classes_of(type_name: str, options: argparse.Namespace) -> Iterator[Any]:
     """The class that a type name says, if a module of that name has it."""
     parts = type_name.split(".")
+    if parts[0] == "__main__" and not options.all:
+        raise UsageError(f"{type_name} is of a script: give that as a module with --module (shop for shop.py)")
     for length in range(len(parts) - 1, 0, -1):
         module_name = ".".join(parts[:length])
         try:
