@@ -64,7 +64,7 @@ def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: i
     assert campaign.histories >= PIECE * 0.5
 
 
-@pytest.mark.parametrize("seed", [143, 1013586])
+@pytest.mark.parametrize("seed", [143, 1013586, 60010012])
 def test_histories_of_the_real_actors_that_once_broke_a_promise_keep_it(seed: int) -> None:
     assert perform(seed).violations == []
 

@@ -155,8 +155,8 @@ class OperatorRules(Judge):
         if kind not in {"abort", "clear", "signal"}:
             self.asked[reply] = (kind, target)
             self.done_before[reply] = self.done[kind, target]
-        if kind == "taken" and target not in self.facts.heads:
-            del self.asked[reply]  # there was no result to take
+        if kind == "taken" and ((head := self.facts.heads.get(target)) is None or not is_alone(head)):
+            del self.asked[reply]  # there was no result to take, or one of a tree, which is not for `taken`
 
     def on_reply(self, reply: int, value: object, error: object) -> None:
         if reply in self.asked and self.asked[reply][0] == "taken" and error is None:
