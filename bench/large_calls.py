@@ -1,4 +1,4 @@
-"""What do calls with large arguments and results cost, beside ProcessPoolExecutor and loky, which store nothing?
+"""Cost of calls with large arguments and results, beside ProcessPoolExecutor and loky, which store nothing.
 
     python bench/large_calls.py [--megabytes 100] [--repeat 5]
 

@@ -25,7 +25,7 @@ LONGEST = 30
 """Words that a sentence of a docstring may have; new ones have 25 at most."""
 
 _RELATIVE = re.compile(
-    r"(what(ever)?|who(ever|m|se)?|whether|which(ever)?|how(ever)?|where(ver)?|when(ever)?|why|that)\b",
+    r"(what(ever)?|who(ever|m|se)?|whether|which(ever)?|how(ever)?|where(ver)?|when(ever)?|why|that|those)\b",
     re.IGNORECASE,
 )
 _SUBJECTLESS = re.compile(r"(what(ever)?|who(ever|m|se)?|whether|which(ever)?|that which)\b(?!:)", re.IGNORECASE)

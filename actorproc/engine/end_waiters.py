@@ -101,7 +101,7 @@ class EndWaiters:
         self._open: dict[EndWaiter, tuple[str, Patience]] = {}
         """All of them, for any thread: each leaves when it was told."""
         self._by_id: dict[str, list[tuple[Patience, EndWaiter]]] = {}
-        """Those that the manager knows of; for the manager's turn alone."""
+        """Waiters that the manager knows of; for the manager's turn alone."""
         self._lock = threading.RLock()  # a signal handler may wait in the middle of its thread's call
         self._shared: dict[str, Future[Ending]] = {}
         """One future for all who wait for a procedure at the same time, with the same patience.

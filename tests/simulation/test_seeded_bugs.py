@@ -375,7 +375,7 @@ BUGS: dict[str, SeededBug] = {
     "the switch of the manager is not stored": _without(PutSwitch),
     "a pause hands out all the same": _a_pause_hands_out_all_the_same,
     "slots are given to all": _slots_are_given_to_all,
-    "a rate counts nobody": _a_rate_counts_nobody,
+    "a rate counts no start": _a_rate_counts_nobody,
     "an acknowledgement is not stored": _without(PutAcknowledgement),
 }
 

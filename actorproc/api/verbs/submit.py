@@ -124,39 +124,11 @@ class SubmitVerbs(InspectVerbs):
             OutcomeUnknown: The commit failed and could not be read back; ask by id.
             ManagerStopped: No manager runs.
         """
-        new = self._to_submit(
-            procedure,
-            id,
-            owner,
-            priority,
-            delay,
-            deadline,
-            tags,
-            limits=limits,
-            limit_keys=limit_keys,
-            on_existing=on_existing,
-        )
-        self._submit_all((new,))
-        return ProcedureHandle(new.id, self)
-
-    def _to_submit(
-        self,
-        procedure: Procedure,
-        id: str | None = None,
-        owner: str | None = None,
-        priority: int = 0,
-        delay: float | timedelta = 0,
-        deadline: datetime | timedelta | float | None = None,
-        tags: Iterable[str] | None = None,
-        *,
-        limits: Limits | None = None,
-        limit_keys: Iterable[str] = (),
-        on_existing: OnExisting = "same",
-    ) -> NewProcedure:
-        """The procedure as it is stored first, by the options of `submit`."""
         self._running()
         options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)
-        return self._describe(procedure, id, options)
+        new = self._describe(procedure, id, options)
+        self._submit_all((new,))
+        return ProcedureHandle(new.id, self)
 
     def _submit_all(self, news: tuple[NewProcedure, ...]) -> None:
         """Submit, and return once all are durable.
@@ -302,7 +274,8 @@ class SubmitVerbs(InspectVerbs):
             ActorprocError: Any error of `submit` and `ProcedureHandle.result`.
         """
         seconds = waiting_seconds(timeout)
-        new = self._to_submit(procedure, id, **options)
+        self._running()
+        new = self._describe(procedure, id, self._options(**options))
         try:
             ending = self._submit_and_wait(new, seconds, _PARKED if wait_parked else _CALL)
         except _NotStored:
@@ -315,14 +288,14 @@ class SubmitVerbs(InspectVerbs):
 
     def _options(
         self,
-        owner: str | None,
-        priority: int,
-        delay: float | timedelta,
-        deadline: datetime | timedelta | float | None,
-        tags: Iterable[str] | None,
-        limits: Limits | None,
-        limit_keys: Iterable[str],
-        on_existing: OnExisting,
+        owner: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta = 0,
+        deadline: datetime | timedelta | float | None = None,
+        tags: Iterable[str] | None = None,
+        limits: Limits | None = None,
+        limit_keys: Iterable[str] = (),
+        on_existing: OnExisting = "same",
     ) -> _Options:
         """The options of a call, checked once for all that it submits."""
         return _Options(

@@ -66,7 +66,7 @@ class WaitList(list[list[Place]]):
             yield found
 
     def before(self, place: Place) -> Iterator[Place]:
-        """Those in front of a place, the nearest first. The list must not change meanwhile."""
+        """Requests in front of a place, the nearest first. The list must not change meanwhile."""
         at = bisect_left(self, place, key=_last)
         if at < len(self):
             piece = self[at]

@@ -23,7 +23,7 @@ _MOST_GONE = 64
 
 
 class _ColdLane:
-    """Those of one lane of the queue, in groups that came together."""
+    """Heads of one lane of the queue, in groups that came together."""
 
     __slots__ = ("groups", "held", "number", "open")
 

@@ -38,6 +38,6 @@ class EventSubscribers:
         return {event: set(self.of(event)) for event in self._waiting}
 
     def of(self, event: str) -> Iterator[str]:
-        """Those that wait for an event, the first to come first."""
+        """Procedures that wait for an event, the first to come first."""
         waiting = self._waiting.get(event, {})
         return iter((waiting,) if isinstance(waiting, str) else waiting)

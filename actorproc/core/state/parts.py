@@ -116,10 +116,6 @@ class ResidentSet:
         """`Context.aborting` of a step that goes out now: True when an abort was asked and may have an effect."""
         return record.aborting and not record.rolling and not self.has_no_return(record)
 
-    def open_members(self, tree: Tree) -> list[ProcedureRecord]:
-        """Members of a tree that have not finished."""
-        return [record for record in tree.members.values() if record.state not in TERMINAL]
-
 
 class PostponedStep(NamedTuple):
     """A step that could not be begun, for a reason that may pass."""

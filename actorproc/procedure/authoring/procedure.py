@@ -331,7 +331,7 @@ class Procedure(Submittable):
     _engine_reserved: ClassVar[frozenset[str]] = frozenset()
     """Names of options and hooks."""
     _engine_taken: ClassVar[frozenset[str]] = frozenset()
-    """Those of them that the class, or a base of it, uses for fields and steps."""
+    """Names among these that the class, or a base of it, uses for fields and steps."""
     _engine_said: ClassVar[Mapping[str, Any]] = {}
     """Options that the class says beside a field or step of the same name."""
     _engine_forms: ClassVar[Mapping[str, str]] = HOOKS

@@ -145,7 +145,7 @@ def _by_value(subject: Any, runtime: TypeRuntime) -> bytes:
 def _with_all_of_main(
     subject: Any, classes: tuple[Any, ...], modules: set[str]
 ) -> tuple[tuple[Any, ...], frozenset[Any]]:
-    """Those classes and all of the script that the subject refers to; and which of them a worker can unpickle.
+    """Classes among these, with all of the script that the subject refers to, and those of them a worker can unpickle.
 
     Pickled states name what they are made of, and a worker has a script's classes only when they came along.
     """

@@ -120,7 +120,7 @@ def keep(home: Home, name: str, subject: Any) -> None:
 
 
 def changed(names: dict[str, Any], sent: dict[str, Any], marks: Mapping[str, bytes | None]) -> dict[str, Any]:
-    """Those of the values sent that the globals are to have."""
+    """Values sent that the globals are to have."""
     scope = _here.of(names)
     if scope is None:
         return sent
@@ -128,7 +128,7 @@ def changed(names: dict[str, Any], sent: dict[str, Any], marks: Mapping[str, byt
 
 
 def news(known: dict[str, bytes | None], sent: dict[str, Any], marks: Mapping[str, bytes | None]) -> dict[str, Any]:
-    """Those of the values sent that have other marks than the known ones, which become these."""
+    """Values sent whose marks differ from the known ones; the known marks become theirs."""
     found = {}
     for name, value in sent.items():
         mark = marks.get(name)

@@ -91,7 +91,7 @@ class Findings(msgspec.Struct):
         return snapshot
 
     def _sound(self, table: Table, records: list[_R]) -> list[_R]:
-        """Those that are not damaged: a checksum that is right does not make a record right."""
+        """Records that are not damaged: a checksum that is right does not make a record right."""
         return [one for one in records if (table.label, codec.show_key(table, key_of(table, one))) not in self.damage]
 
 

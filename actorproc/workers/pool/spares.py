@@ -59,7 +59,7 @@ class Spares:
         self._may_start = may_start
         self._links: list[WorkerLink] = []
         self._forgotten: list[WorkerLink] = []
-        """Those of them that are being ended and must not be taken."""
+        """Spares that are being ended and must not be taken."""
         self._is_allowed = False
         """Workers boot at all."""
         self._known: dict[str, Definition] = {}

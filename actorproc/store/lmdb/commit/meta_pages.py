@@ -46,7 +46,7 @@ class MetaPages(NamedTuple):
 
 
 def read_meta_pages(path: Path) -> MetaPages | None:
-    """Those of the store at `path`; None when there is no data file, or an empty one.
+    """Meta pages of the store at `path`; None when there is no data file, or an empty one.
 
     Raises `StoreFormat` for what is no LMDB file of this kind, `EngineError` for one that cannot be read.
     """

@@ -60,9 +60,9 @@ class BlobFiles:
         self._owned: dict[str, dict[int, str]] = {}
         """Names by procedure and number of the record."""
         self._dropped: list[str] = []
-        """Those whose rows the commit under way drops."""
+        """Files whose rows the commit under way drops."""
         self._unneeded: list[str] = []
-        """Those whose rows are dropped, while a backup may still copy them."""
+        """Files whose rows are dropped, while a backup may still copy them."""
 
     def before(self, writes: Sequence[Write]) -> Sequence[Write | PutOutside]:
         """Write the files of a commit; its writes, with references in the place of what is in files.

@@ -108,4 +108,4 @@ def _places() -> tuple[Any, ...]:
 
 
 changes = ChangeHooks()
-"""Those of this process."""
+"""Hooks of this process."""
