@@ -9,7 +9,7 @@ from actorproc.core.lifecycle import renewal
 from actorproc.core.lifecycle.restart import KEPT
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, NotAllowed, UnknownType
 from actorproc.model.messages.events import AbortRequested, BypassRequested, PoisonCleared
-from actorproc.model.messages.outcomes import Advanced, Finished, Renewed, Slept, Suspended
+from actorproc.model.messages.outcomes import Advanced, Finished, Refused, Renewed, Slept, Suspended
 from actorproc.model.policies import LockKey, Scheduling, TypeMeta
 from actorproc.model.rows.records import IdReuse, NewProcedure
 from actorproc.model.rows.writes import DeleteProcedure, PutProcedure, PutStep
@@ -417,3 +417,22 @@ def test_a_submit_that_is_sent_again_is_not_refused_for_what_came_of_it(policy: 
     later.core.load([image_of(later).heads["p"]], [])
     assert error_of(later, sent) is None
     assert generation(later, "p") == 1
+
+
+# ---------------------------------------------------------------- what was parked
+@pytest.mark.parametrize("ended", ["bypassed", "aborted"])
+def test_one_that_is_parked_again_under_the_id_of_a_parked_run_is_parked_as_any_other(ended: str) -> None:
+    harness = CoreHarness()
+    harness.submit(harness.new("p", limit_keys=("k",)))
+    harness.answer("p", Refused(reason="not today", needs="Other"))
+    harness.handle(BypassRequested("p", 1) if ended == "bypassed" else AbortRequested("p", reply=1, force=True))
+    harness.core.settle(harness.core.seal())
+    assert not any(harness.core._state.parked.values())
+
+    assert error_of(harness, again(harness, "p", "restart", limit_keys=("k",))) is None
+    before = harness.core.parkings
+    harness.answer("p", Refused(reason="not today", needs="Other"))
+
+    assert harness.core.parkings > before
+    assert harness.core._state.key_limits.holders == 0
+    assert difference(harness) is None

@@ -93,6 +93,8 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
         self.warm.pop(procedure, None)
         if self.postponed:
             self.postponed.pop(procedure, None)
+        for parked in self.parked.values():  # as many as types that have had a parked procedure
+            parked.pop(procedure, None)
         self.worker_table.forget_size(procedure)
 
     def is_late(self, record: ProcedureRecord) -> bool:
