@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import dataclasses
+import dis
 import functools
+import inspect
 import io
 import os
 import pickle
@@ -18,7 +20,7 @@ import typing
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import FunctionType, MemberDescriptorType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -162,6 +164,9 @@ class _Sending(cloudpickle.Pickler):  # type: ignore[misc]
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
         if not _is_class(subject):
+            for name in _names_in_bodies(subject.__code__):
+                if name in subject.__globals__:
+                    reduced[2][1]["__globals__"].setdefault(name, subject.__globals__[name])
             return self._function(subject, reduced)
         make, parts, attributes, _, _, set_state = reduced
         *given, _, extra = parts
@@ -257,6 +262,23 @@ class _Returning(_Defining):
 
 
 _WITH_NAMES = frozenset({FunctionType, typing.TypeVar, *_by_reducer})
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_in_bodies(code: CodeType) -> tuple[str, ...]:
+    """Names that bodies of classes inside of a function load: globals of the function, which cloudpickle leaves out."""
+    found: dict[str, None] = {}
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            if not inner.co_flags & inspect.CO_OPTIMIZED:
+                found |= dict.fromkeys(step.argval for step in dis.get_instructions(inner) if step.opname in _BY_NAME)
+            found |= dict.fromkeys(_names_in_bodies(inner))
+    return tuple(name for name in found if name not in _OF_MODULES)
+
+
+_BY_NAME = frozenset({"LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_OF_MODULES = frozenset({"__name__", "__package__", "__path__", "__file__"})
+"""Names that cloudpickle gives to the globals of every function."""
 
 
 def _make_with_slots(cls: type, given: Any, attributes: dict[str, Any]) -> None:
