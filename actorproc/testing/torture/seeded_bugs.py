@@ -99,14 +99,16 @@ def _answers_are_mixed_up() -> None:
 
     honest = WorkerMessageHandler.ended
     last: list[Ended] = []
-    seen = [0]
+    honest_ones = [0]
 
     def ended(self: WorkerMessageHandler, message: Ended) -> None:
-        seen[0] += 1
-        if last and seen[0] % 5 == 0 and type(message.outcome) is Advanced:
-            message = msgspec.structs.replace(message, outcome=last[0].outcome)
-        elif type(message.outcome) is Advanced:
+        if type(message.outcome) is Advanced:
+            told, honest_ones[0] = message, honest_ones[0] + 1
+            is_from_another = bool(last) and last[0].token.procedure != message.token.procedure
+            if is_from_another and honest_ones[0] > 2:
+                told, honest_ones[0] = msgspec.structs.replace(message, outcome=last[0].outcome), 0
             last[:] = [message]
+            message = told
         honest(self, message)
 
     WorkerMessageHandler.ended = ended  # type: ignore[method-assign]
