@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     from actorproc.procedure.values.evolution import migrates, value
     from actorproc.procedure.values.secret import Secret
     from actorproc.procedure.values.stored import decode_value
-    from actorproc.report.changes import Change, Overflow, ProcedureEvent, WorkerEvent
+    from actorproc.report.changes import Change, ChangeDigest, DigestRow, Overflow, ProcedureEvent, WorkerEvent
     from actorproc.report.deploy_report import DeployReport
     from actorproc.report.info import (
         AuditInfo,
@@ -137,6 +137,7 @@ __all__ = [
     "AuditInfo",
     "BackupReport",
     "Change",
+    "ChangeDigest",
     "ChildOutcome",
     "CompactionReport",
     "Config",
@@ -145,6 +146,7 @@ __all__ = [
     "DeadlineExceeded",
     "DeadlockDetected",
     "DeployReport",
+    "DigestRow",
     "DuplicateProcedure",
     "DuplicateType",
     "EngineError",
@@ -227,12 +229,14 @@ _LAZY = {
     "AuditInfo": "actorproc.report.info",
     "BackupReport": "actorproc.model.reports",
     "Change": "actorproc.report.changes",
+    "ChangeDigest": "actorproc.report.changes",
     "ChildOutcome": "actorproc.procedure.authoring.context",
     "CompactionReport": "actorproc.model.reports",
     "Config": "actorproc.config",
     "Context": "actorproc.procedure.authoring.context",
     "CrashReport": "actorproc.model.crash_report",
     "DeployReport": "actorproc.report.deploy_report",
+    "DigestRow": "actorproc.report.changes",
     "ErrorInfo": "actorproc.model.rows.records",
     "Health": "actorproc.report.info",
     "Limits": "actorproc.procedure.declaring.policies",

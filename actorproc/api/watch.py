@@ -8,19 +8,23 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Generic, NoReturn, Self, TypeVar, cast
 
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.engine.runtime.subscription import FeedMark, Subscription
 from actorproc.errors import ManagerStopped, ResultTimeout
 from actorproc.model.names import step_in_words
-from actorproc.report.changes import Change, Overflow
+from actorproc.report.changes import Change, ChangeDigest, Overflow
 
 __all__ = ["Watch"]
 
+_T = TypeVar("_T", bound=Change | Overflow | ChangeDigest)
 
-class Watch:
+
+class Watch(Generic[_T]):
     """An iterator, and an async iterator, of `Change`s; an `Overflow` stands where some were dropped.
+
+    With ``digest=…`` it gives `ChangeDigest`s instead.
 
     Made by `ProcedureManager.watch`. One consumer at a time. A watch of one procedure ends after its terminal state;
     any watch ends when it is closed. When the manager stops, a watch of everything ends, and a watch of one procedure
@@ -47,14 +51,14 @@ class Watch:
         """The procedure that is watched; None: all of them."""
         return self._subscription.id
 
-    def next(self, timeout: float | timedelta | None = None) -> Change | Overflow | None:
+    def next(self, timeout: float | timedelta | None = None) -> _T | None:
         """Wait for the next change.
 
         Args:
             timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
 
         Returns:
-            A `Change` or an `Overflow`; None when the watch has ended.
+            A `Change` or an `Overflow`, or a `ChangeDigest`; None when the watch has ended.
 
         Raises:
             ResultTimeout: No change came in that time; a builtin `TimeoutError`. For a watch of one procedure it has
@@ -71,7 +75,7 @@ class Watch:
         assert not isinstance(found, FeedMark)  # this subscription asked for none
         if isinstance(found, Change) and self.id is not None:
             self._last = found
-        return found
+        return cast("_T | None", found)
 
     def _late(self, says: str) -> ResultTimeout:
         last = self._last
@@ -108,19 +112,19 @@ class Watch:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Change | Overflow:
+    def __next__(self) -> _T:
         self._check_process()
         found = self._subscription.take()
         assert not isinstance(found, FeedMark)  # this subscription asked for none
         if found is None:
             self.close()
             raise StopIteration
-        return found
+        return cast("_T", found)
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Change | Overflow:
+    async def __anext__(self) -> _T:
         self._check_process()
         import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
 
@@ -143,7 +147,7 @@ class Watch:
                 raise StopAsyncIteration
             else:
                 assert not isinstance(found, FeedMark)  # this subscription asked for none
-                return found
+                return cast("_T", found)
 
     def __enter__(self) -> Self:
         return self

@@ -35,7 +35,7 @@ from actorproc.control.wire import (
 from actorproc.engine.end_waiters import take_back
 from actorproc.engine.engine import EngineTree
 from actorproc.engine.messages import Ending, Patience
-from actorproc.engine.runtime.subscription import Subscription
+from actorproc.engine.runtime.subscription import DigestSubscription, Subscription
 from actorproc.errors import InternalError, ManagerStopped, UsageError
 from actorproc.model.ids import check_id
 from actorproc.support.engine_log import engine_logger
@@ -52,8 +52,9 @@ _CALLS = 1000
 """Calls of one client that may be without an answer before no more of it are read."""
 _WATCHES = 1000
 """Watches of one client."""
-_WATCH = tuple[str | None, int | None, int | None, bool, bool, int]
-"""The body of a watch: id, the number of the last change and of the last commit it knows, what it wants, buffer."""
+_WATCH = tuple[str | None, int | None, int | None, bool, bool, int, float | None]
+"""The body of a watch: id, the number of the last change and of the last commit it knows, what it wants, buffer.
+Last come the seconds between two digests; None: changes are told one by one."""
 
 
 class _Server(Protocol):
@@ -263,7 +264,7 @@ class Connection:
 
     # ------------------------------------------------------------ streams
     def _watch(self, call: RemoteCall) -> None:
-        id_, since, batch, steps, progress, bound = decode_as(call.body, _WATCH)
+        id_, since, batch, steps, progress, bound, digest = decode_as(call.body, _WATCH)
         if id_ is not None:
             check_id(id_)
         if call.number in self._leaves or len(self._leaves) >= _WATCHES:
@@ -272,7 +273,11 @@ class Connection:
         bound = max(1, min(bound, MOST_CHANGES))
         # A mark comes with each commit, which is too much for each of many that watch one procedure.
         marks = id_ is None
-        subscription = Subscription(id_, steps=steps, progress=progress, bound=bound, marks=marks, batch=batch)
+        subscription: Subscription
+        if digest is not None:
+            subscription = DigestSubscription(digest)
+        else:
+            subscription = Subscription(id_, steps=steps, progress=progress, bound=bound, marks=marks, batch=batch)
         leave = self._engine.subscribe(subscription, since)
 
         def end() -> None:

@@ -35,7 +35,7 @@ from actorproc.engine.messages import (
     SlotStatus,
 )
 from actorproc.engine.runtime.callback_thread import CallbackThread
-from actorproc.engine.runtime.subscription import FeedMark, Subscription
+from actorproc.engine.runtime.subscription import DigestSubscription, FeedMark, Subscription
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, ProcedureParked, UsageError
 from actorproc.model.ids import StepToken, WorkerId, new_id
 from actorproc.model.messages.definitions import Definition
@@ -43,7 +43,7 @@ from actorproc.model.messages.events import Event, Published, Signalled, Submitt
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
-from actorproc.report.changes import Change, Overflow
+from actorproc.report.changes import Change, ChangeDigest, Overflow
 from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import refuse_url
 from actorproc.store.home import Home
@@ -272,10 +272,16 @@ class RemoteEngine:
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
         """Tell a subscription what changes; after a loss of the manager it goes on where it stood, as far as known."""
         last, mark = since, FeedMark(0, 0)
+        digest = subscription if isinstance(subscription, DigestSubscription) else None
 
         def arrived(body: msgspec.Raw) -> None:
             nonlocal last, mark
             kind, item = decode_as(body, tuple[str, msgspec.Raw])
+            if digest is not None:
+                found = decode_as(item, ChangeDigest)
+                digest.gather(found.at, found.rows, found.removed, found.omitted)
+                digest.release()
+                return
             if kind == Overflow.__name__:
                 subscription.mark_gap(decode_as(item, Overflow).seq)
                 return
@@ -288,8 +294,12 @@ class RemoteEngine:
             subscription.offer(change)
 
         def asked() -> bytes:
+            nonlocal last
+            if digest is not None:
+                first, last = last, 0  # asked again: the manager was away, and something may have been missed
+                return encode((None, first, None, True, True, 1, digest.interval))
             batch = mark.batch_at(last)
-            return encode((subscription.id, last, batch, subscription.steps, subscription.progress, _BUFFER))
+            return encode((subscription.id, last, batch, subscription.steps, subscription.progress, _BUFFER, None))
 
         pending = self._channel.call("watch", "", asked(), Any, on_change=arrived, renew=asked)
 

@@ -182,6 +182,7 @@ class AssembledManager:
             sampler=UsageSampler(parts.pool, self.in_flight),
             dedicated=self.dedicated,
             parked_waits=self.parked_waits,
+            digests=self.change_feed.digests,
             pool=parts.pool,
             on_alarm=on_alarm,
         )

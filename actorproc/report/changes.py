@@ -17,7 +17,9 @@ from actorproc.model.states import TERMINAL, Phase, ProcedureState
 
 __all__ = [
     "Change",
+    "ChangeDigest",
     "ChangeKind",
+    "DigestRow",
     "EventKind",
     "LifecycleEvent",
     "Overflow",
@@ -100,6 +102,48 @@ class Overflow(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class DigestRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A procedure that has changed, as its newest change left it."""
+
+    id: str
+    root: str
+    state: ProcedureState
+    phase: Phase
+    step: int
+    attempt: int
+    step_name: str | None = None
+    """Name of the step, or the label of what is being undone; None: it has a number only."""
+    progress: float | None = None
+    """From 0 to 1, of ``ctx.heartbeat``, if the running step has told it since the last digest."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+
+class ChangeDigest(msgspec.Struct, frozen=True, kw_only=True):
+    """Coalesced changes of a short time: each procedure once, however often it changed."""
+
+    kind: Literal["digest"] = "digest"
+    at: float
+    """Epoch seconds (UTC)."""
+    rows: tuple[DigestRow, ...] = ()
+    removed: tuple[str, ...] = ()
+    """Ids of procedures that are no longer stored."""
+    omitted: int | None = 0
+    """Number of changes that were too many to list; `rows` and `removed` are empty then. None: not known, because
+    the manager was away, so anything may have changed. 0: nothing is left out."""
+
+    @property
+    def is_whole(self) -> bool:
+        """All that changed is listed."""
+        return self.omitted == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields."""
         return plain_dict(self)
 
 

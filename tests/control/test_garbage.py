@@ -244,7 +244,9 @@ def test_heads_and_classes_that_nobody_has(manager, heads, definition):
 @pytest.mark.parametrize("bound", [0, -5, 2**62])
 def test_watches_with_odd_bounds_and_ends_of_odd_ids(manager, bound):
     with connected(manager) as sock:
-        sock.sendall(framed(RemoteCall(1, "watch", "", msgspec.Raw(encode((None, None, None, True, True, bound))))))
+        sock.sendall(
+            framed(RemoteCall(1, "watch", "", msgspec.Raw(encode((None, None, None, True, True, bound, None)))))
+        )
         assert is_well(manager)
         for name in ("x" * 600, "", "\x00"):
             answer = asked(sock, RemoteCall(2, "end_of", "", msgspec.Raw(encode(name))))

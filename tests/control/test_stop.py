@@ -50,7 +50,7 @@ def test_a_client_whose_question_waits_for_a_commit_is_told_of_the_end_before_it
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(os.fspath(tmp_path / "state" / SOCKET_FILE))
             read_frame(sock, 10_000)
-            body = encode((None, None, None, False, False, 10))
+            body = encode((None, None, None, False, False, 10, None))
             sock.sendall(framed(RemoteCall(1, "watch", "", msgspec.Raw(body))))
             wait_until(lambda: len(tree._replies._waiting) > 2)  # the submit, the watch, and that it begins
             (connection,) = tree.at_close[0].__self__._connections

@@ -116,6 +116,22 @@ def test_a_commit_that_the_watcher_was_not_told_of_is_a_gap(serve):
     assert {change.id for change in told[1:]} == {"two"}
 
 
+@pytest.mark.processes
+def test_a_restart_of_the_manager_is_a_gap_in_a_clients_digests(serve):
+    service = serve()
+    with actorproc.ProcedureClient(service.path) as client, client.watch(digest=0.1) as watch:
+        client.submit(add(1, 0), "later", delay=3600)
+        before = watch.next(BOUND)
+        service.kill()
+        service.start()
+        found = watch.next(BOUND)
+        while found.omitted == 0:
+            found = watch.next(BOUND)
+
+    assert [row.id for row in before.rows] == ["later"]
+    assert (found.omitted, found.rows) == (None, ())
+
+
 # ---------------------------------------------------------------- the manager's end alone
 EPOCH, LAST = 7, 40
 BEFORE = ((EPOCH - 1) << EPOCH_BITS) + 99

@@ -20,7 +20,7 @@ AUTHORING = {
 ENGINE = {
     "StateInfo",
     "AttemptInfo",
-    "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "DeployReport",
+    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Config", "CrashReport", "DeployReport",
     "ErrorInfo", "Health", "LockInfo",
     "LogEntry", "SignalInfo", "as_completed", "freeze_support", "check_deploy",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
@@ -42,7 +42,7 @@ def test_every_public_name_is_there(name):
 RESULTS = {
     "StateInfo",
     "AttemptInfo",
-    "AuditInfo", "BackupReport", "Change", "CompactionReport", "Health", "LockInfo", "LogEntry", "Metrics", "Overflow",
+    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Health", "LockInfo", "LogEntry", "Metrics", "Overflow",
     "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo", "SignalInfo",
     "DeployReport",
 }  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from datetime import timedelta
+from typing import Any, overload
 
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.queries import Queries, StoredQueries
@@ -15,18 +16,23 @@ from actorproc.api.watch import Watch
 from actorproc.api.why_source import facts_of
 from actorproc.core.state.phases import seen_in_store
 from actorproc.engine.messages import Described, Ending, Patience
-from actorproc.engine.runtime.subscription import Subscription
+from actorproc.engine.runtime.subscription import SHORTEST_DIGEST, DigestSubscription, Subscription
+from actorproc.errors import UsageError
 from actorproc.model.ids import check_id
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL
+from actorproc.report.changes import Change, ChangeDigest, Overflow
 from actorproc.report.info import LockInfo
 from actorproc.report.metrics import Metrics
 from actorproc.report.why import EngineFacts
+from actorproc.support.durations import in_seconds
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = ["InspectVerbs"]
 
+_BUFFER = 10_000
+"""Changes that may wait for a watcher, unless it says otherwise."""
 _List = list
 """`list` hides the builtin inside the class."""
 
@@ -59,6 +65,7 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
         """
         return ProcedureHandle(Queries(self._running()).head(id).id, self)
 
+    @overload
     def watch(
         self,
         id: str | None = None,
@@ -67,11 +74,26 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
         steps: bool = False,
         progress: bool = False,
         buffer: int = 10_000,
-    ) -> Watch:
+        digest: None = None,
+    ) -> Watch[Change | Overflow]: ...
+
+    @overload
+    def watch(self, *, digest: float | timedelta) -> Watch[ChangeDigest]: ...
+
+    def watch(
+        self,
+        id: str | None = None,
+        *,
+        since: int | None = None,
+        steps: bool = False,
+        progress: bool = False,
+        buffer: int = _BUFFER,
+        digest: float | timedelta | None = None,
+    ) -> Watch[Any]:
         """Every change of state or phase of one procedure, or of all, once and in the order of commits.
 
         A watch of one procedure begins with its present state and ends after its terminal state. Close a watch after
-        use.
+        use. A digest is for pages that show many procedures: it tells which ones changed, and costs the manager little.
 
         Args:
             id: The procedure; None: all. Default: None.
@@ -81,6 +103,9 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
             progress: Count each ``ctx.heartbeat`` as a change too; these are not durable. Default: False.
             buffer: Number of changes that may wait, at least 1. Beyond it the oldest are dropped, and an `Overflow` has
                 their number. Default: 10,000.
+            digest: Seconds, or a timedelta, between two `ChangeDigest`s, at least 0.1. Each has the procedures that
+                changed meanwhile, once; of more than 500 changes the number. It is for all procedures, and takes no
+                other argument. Default: None, each change is told by itself.
 
         Returns:
             A `Watch`, which is an iterator and an async iterator.
@@ -88,7 +113,8 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
         Raises:
             UnknownProcedure: No procedure has this id.
             InvalidId: The id is no id.
-            ValueError: ``since`` or ``buffer`` is no such number.
+            ValueError: ``since``, ``buffer`` or ``digest`` is no such number.
+            UsageError: ``digest`` is given with another argument.
             ManagerStopped: No manager runs.
         """
         if id is not None:
@@ -98,6 +124,10 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
                 msg = f"watch({name}=…) is an int, at least {least}, not {number!r:.60}"
                 raise ValueError(msg)
         subscription = Subscription(id, steps=steps, progress=progress, bound=buffer)
+        if digest is not None:
+            if id is not None or since is not None or steps or progress or buffer != _BUFFER:
+                raise UsageError("watch(digest=…) is of all procedures and takes no other argument")
+            subscription = DigestSubscription(_between(digest))
         return Watch(subscription, self._running().subscribe(subscription, since))
 
     def metrics(self) -> Metrics:
@@ -199,3 +229,12 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
             tree = self._running()
         if tree is not None:
             tree.post(errand)
+
+
+def _between(digest: float | timedelta) -> float:
+    """Seconds between two digests."""
+    seconds = in_seconds(digest, "watch(digest=…)")
+    if seconds < SHORTEST_DIGEST:
+        msg = f"watch(digest=…) is at least {SHORTEST_DIGEST:g} s between two digests, not {digest!r:.60}"
+        raise ValueError(msg)
+    return seconds

@@ -25,10 +25,11 @@ from actorproc.cli.select.common import (
     whole_number,
 )
 from actorproc.cli.select.filters import moment, seconds
-from actorproc.errors import ManagerStopped
+from actorproc.errors import ManagerStopped, UsageError
 
 if TYPE_CHECKING:
     from actorproc.api.client import ProcedureClient
+    from actorproc.report.changes import ChangeDigest
     from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = ["add_logs", "add_metrics", "add_stack", "add_top", "add_watch", "add_workers", "end_of_watch"]
@@ -181,14 +182,78 @@ def add_watch(commands: _Commands) -> None:
     )
     globals_for(parser).add_argument("id", metavar="ID", nargs="?", help=ID_HELP)
     parser.add_argument("--steps", action="store_true", help="each step and attempt too")
+    parser.add_argument(
+        "--digest",
+        nargs="?",
+        type=seconds,
+        const=1.0,
+        metavar="TIME",
+        help="what changed in this time, each procedure once (1s): costs a busy manager little",
+    )
     parser.add_argument("--timeout", type=seconds, metavar="TIME", help="give up after this time (exit code 124)")
     parser.set_defaults(run=_watch)
 
 
 def _watch(options: argparse.Namespace) -> int:
+    if options.digest is not None and (options.id is not None or options.steps):
+        raise UsageError("--digest is of all procedures: leave out ID and --steps")
     with open_client(options) as client:
+        if options.digest is not None:
+            return _watch_digests(client, options)
         name = _resolved(options) if options.id is not None else None
         return end_of_watch(client, name, options)
+
+
+def _watch_digests(client: ProcedureClient, options: argparse.Namespace) -> int:
+    """Show digests of changes until the time is up, or the manager gone."""
+    output = Output(options)
+    deadline = None if options.timeout is None else time.monotonic() + options.timeout
+    columns: list[Column] = [
+        ("TIME", lambda row: time.strftime("%H:%M:%S", time.localtime(row[0]))),
+        ("ID", lambda row: row[1]),
+        ("STATE", lambda row: row[2]),
+        ("PHASE", lambda row: row[3]),
+        ("STEP", lambda row: row[4]),
+        ("TRY", lambda row: row[5]),
+        ("SAYS", lambda row: row[6]),
+    ]
+
+    def digests() -> Iterator[list[ChangeDigest]]:
+        with client.watch(digest=max(0.1, options.digest)) as watch:
+            while True:
+                found = watch.next(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                if found is None:
+                    return
+                yield [found]
+
+    def shown() -> Iterator[list[_DigestLine]]:
+        for (digest,) in digests():
+            if not digest.is_whole:
+                count = "an unknown number" if digest.omitted is None else f"{digest.omitted:,}"
+                complain(f"{count} of changes, too many to list")
+            yield list(_digest_lines(digest))
+
+    try:
+        if output.is_json:
+            output.rows("digest", digests(), (), name=str, live=True)
+        else:
+            complain("changes of all procedures, each procedure once in a digest, as they come:")
+            output.rows("digest", shown(), columns, name=lambda row: row[1], live=True)
+    except TimeoutError:
+        complain(f"the time was up after {duration(options.timeout or 0.0)}")
+        return TIMED_OUT
+    return OK
+
+
+_DigestLine = tuple[float, str, str, str, object, object, str]
+
+
+def _digest_lines(digest: ChangeDigest) -> Iterator[_DigestLine]:
+    for row in digest.rows:
+        step = f"{row.step} {row.step_name}" if row.step_name else str(row.step)
+        yield digest.at, row.id, row.state, row.phase, step, row.attempt, _progress(row.progress, None)
+    for name in digest.removed:
+        yield digest.at, name, "-", "removed", "-", "-", ""
 
 
 def end_of_watch(client: ProcedureClient, name: str | None, options: argparse.Namespace) -> int:

@@ -15,11 +15,12 @@ from itertools import chain, islice
 import msgspec
 
 from actorproc.core.state.phases import is_interrupted, is_waiting_for_locks, phase_of, reason_of
+from actorproc.engine.callers.change_digests import ChangeDigests
 from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.runtime.clock import Clock
-from actorproc.engine.runtime.subscription import EPOCH_BITS, Subscription
+from actorproc.engine.runtime.subscription import EPOCH_BITS, DigestSubscription, Subscription
 from actorproc.model.ids import StepToken
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.rows.cold_trees import COLD_STATES
@@ -94,11 +95,12 @@ class ChangeFeed:
         self._awaits_first = self._noting
         """Changes are noted for watchers of the life before, and none has come yet."""
         self._seen: dict[str, _SeenHead] = {}
+        self.digests = ChangeDigests(clock=clock, in_flight=in_flight)
 
     @property
     def watchers(self) -> int:
         """Open watches."""
-        return len(self._subscriptions)
+        return len(self._subscriptions) + self.digests.watchers
 
     @property
     def events_lost(self) -> int:
@@ -114,6 +116,9 @@ class ChangeFeed:
         `present` is the stored head of the procedure it watches, `parked` says why that one cannot run. Called between
         two commits, so that nothing is missed and nothing comes twice.
         """
+        if isinstance(subscription, DigestSubscription):
+            self.digests.subscribe(subscription, is_known=since is None)
+            return
         if not self._noting:
             self._noting = True
             self._history.clear()
@@ -139,7 +144,9 @@ class ChangeFeed:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Tell this watcher nothing more."""
-        if subscription in self._subscriptions:
+        if isinstance(subscription, DigestSubscription):
+            self.digests.unsubscribe(subscription)
+        elif subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
             if not self._subscriptions:
                 self._noted_until = self._clock.monotonic() + _LINGER
@@ -190,11 +197,16 @@ class ChangeFeed:
 
     def heartbeat(self, token: StepToken, progress: float | None, message: str | None) -> None:
         """The running step told how far it is; not durable, told to those who asked for it."""
-        if not any(subscription.progress for subscription in self._subscriptions):
+        is_wanted = any(subscription.progress for subscription in self._subscriptions)
+        if not is_wanted and not self.digests.watchers:
             return
         entry = self._in_flight.entries.get(token.worker)
         command = entry.queue.get(token) if entry is not None else None
         if command is None:
+            return
+        if self.digests.watchers:
+            self.digests.heartbeat(token, command, progress)
+        if not is_wanted:
             return
         self._seq += 1
         self._tell(
@@ -222,6 +234,8 @@ class ChangeFeed:
 
     def committed(self, batch: CommitBatch) -> None:
         """A batch is durable and was acted on."""
+        if self.digests.watchers:
+            self.digests.committed(batch)
         if self._noted_until is not None and (
             self._clock.monotonic() > self._noted_until
             or (self._awaits_first and len(self._history) == _HISTORY)  # it would be told a gap anyway

@@ -5,16 +5,30 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from actorproc.report.changes import Change, Overflow
+from actorproc.report.changes import Change, ChangeDigest, DigestRow, Overflow
 
-__all__ = ["EPOCH_BITS", "FeedMark", "Subscription"]
+__all__ = [
+    "EPOCH_BITS",
+    "MOST_ROWS",
+    "SHORTEST_DIGEST",
+    "DigestSubscription",
+    "FeedMark",
+    "Subscription",
+    "SubscriptionItem",
+]
 
 EPOCH_BITS = 32
 """Numbers of changes grow with the epoch, so those of an earlier life of the manager are smaller."""
+
+
+SHORTEST_DIGEST = 0.1
+"""Seconds between two digests, at least."""
+MOST_ROWS = 500
+"""Rows of a digest; when more has changed it has their number only."""
 
 
 class FeedMark(msgspec.Struct, frozen=True):
@@ -31,6 +45,9 @@ class FeedMark(msgspec.Struct, frozen=True):
         Each life counts its commits from 1.
         """
         return self.batch if seq is not None and seq >> EPOCH_BITS == self.seq >> EPOCH_BITS else None
+
+
+SubscriptionItem = Change | Overflow | FeedMark | ChangeDigest
 
 
 class Subscription:
@@ -117,7 +134,7 @@ class Subscription:
                 self._error = error
                 self._wake()
 
-    def take(self, timeout: float | None = None) -> Change | Overflow | FeedMark | None:
+    def take(self, timeout: float | None = None) -> SubscriptionItem | None:
         """The next one, waiting at most `timeout` seconds (None: as long as it takes); None when there is no more.
 
         Raises the builtin `TimeoutError`, and the error with which the watch was ended.
@@ -127,7 +144,7 @@ class Subscription:
                 raise TimeoutError
             return self._next()
 
-    def take_now(self, wake: Callable[[], None]) -> tuple[bool, Change | Overflow | FeedMark | None]:
+    def take_now(self, wake: Callable[[], None]) -> tuple[bool, SubscriptionItem | None]:
         """As `take` without waiting: (True, the next one), or (False, None).
 
         Then `wake` is called once when to ask again, on another thread; it must return at once.
@@ -146,7 +163,7 @@ class Subscription:
     def _ready(self) -> bool:
         return self._over or bool(self._items) or self._lost != 0 or self._mark is not None
 
-    def _next(self) -> Change | Overflow | FeedMark | None:
+    def _next(self) -> SubscriptionItem | None:
         if self._lost != 0:
             gap = Overflow(seq=self._gap_at, lost=self._lost)
             self._lost = 0
@@ -165,3 +182,71 @@ class Subscription:
         wakers, self._wakers = self._wakers, []
         for wake in wakers:
             wake()
+
+
+class DigestSubscription(Subscription):
+    """Coalesced changes of all procedures, at most one `ChangeDigest` in an interval.
+
+    Changes that are gathered while the taker is busy join those that wait, so memory is bounded by `MOST_ROWS`.
+    """
+
+    def __init__(self, interval: float) -> None:
+        """`interval` is the number of seconds between two digests."""
+        super().__init__(None, steps=True, progress=True, bound=1)
+        self.interval = interval
+        self.next_at = 0.0
+        """Monotonic time before which no further digest is released. The feed's own."""
+        self._rows: dict[str, DigestRow] = {}
+        self._removed: dict[str, None] = {}
+        self._omitted: int | None = 0
+        self._at = 0.0
+        self._released = False
+
+    @property
+    def has_gathered(self) -> bool:
+        """Something waits to be released."""
+        return bool(self._rows or self._removed) or self._omitted != 0
+
+    def gather(self, at: float, rows: Iterable[DigestRow], removed: Iterable[str], omitted: int | None) -> None:
+        """Add changes to those that wait; the taker is not woken yet."""
+        with self._changed:
+            self._at = at
+            for row in rows:
+                self._removed.pop(row.id, None)
+                self._rows[row.id] = row
+            for id in removed:
+                self._rows.pop(id, None)
+                self._removed[id] = None
+            if omitted is None or self._omitted is None:
+                self._omitted = None
+            else:
+                self._omitted += omitted
+            waiting = len(self._rows) + len(self._removed)
+            if waiting > MOST_ROWS or (self._omitted != 0 and waiting):
+                self._omitted = None if self._omitted is None else self._omitted + waiting
+                self._rows.clear()
+                self._removed.clear()
+
+    def release(self) -> None:
+        """Let the taker have what waits."""
+        with self._changed:
+            if not self._over:
+                self._released = True
+                self._wake()
+
+    def mark_gap(self, seq: int) -> None:  # noqa: ARG002 - digests have no numbers
+        """Changes up to now are not known."""
+        self.gather(0.0, (), (), None)
+        self.release()
+
+    def _ready(self) -> bool:
+        return self._over or self._released
+
+    def _next(self) -> SubscriptionItem | None:
+        if self._released:
+            found = ChangeDigest(
+                at=self._at, rows=tuple(self._rows.values()), removed=tuple(self._removed), omitted=self._omitted
+            )
+            self._rows, self._removed, self._omitted, self._released = {}, {}, 0, False
+            return found
+        return super()._next()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from actorproc.engine.callers.change_digests import ChangeDigests
 from actorproc.engine.callers.parked_waits import ParkedWaits
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
@@ -36,6 +37,7 @@ class TimerService:
         sampler: UsageSampler,
         dedicated: DedicatedWorkers,
         parked_waits: ParkedWaits,
+        digests: ChangeDigests,
         pool: WorkerPool,
         on_alarm: Callable[[], None],
     ) -> None:
@@ -46,6 +48,7 @@ class TimerService:
         self._sampler = sampler
         self._dedicated = dedicated
         self._parked_waits = parked_waits
+        self._digests = digests
         self._pool = pool
         self._on_alarm = on_alarm
         self._armed: float | None = None
@@ -69,10 +72,10 @@ class TimerService:
             self._alarm.set("manager", when, self._on_alarm)
 
     def _next_look(self) -> float | None:
-        """Monotonic time when a running step, a worker on its way or something parked is to be looked at."""
+        """Monotonic time when a step, a worker on its way, something parked or a digest is to be looked at."""
         earliest = self._in_flight.next_limit()
         sample_at = self._sampler.due(self._clock.monotonic())
-        for at in (sample_at, self._dedicated.next_retry(), self._parked_waits.due_at):
+        for at in (sample_at, self._dedicated.next_retry(), self._parked_waits.due_at, self._digests.due_at):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         return earliest
@@ -95,6 +98,8 @@ class TimerService:
                 grace = _GRACE_OF.get(excess.kind, excess.command.grace)
                 self._end_step(excess.entry, excess.command, excess.kind, excess.why, grace)
         self._parked_waits.look(now)
+        if self._digests.due_at is not None and now >= self._digests.due_at:
+            self._digests.look(now)
         due = self._pipeline.core.next_deadline()
         if not in_trouble and due is not None and due <= self._clock.wall():
             self._pipeline.handle(Tick())

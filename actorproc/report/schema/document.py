@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.report.changes import Change
+from actorproc.report.changes import Change, ChangeDigest
 from actorproc.report.deploy_report import DeployReport
 from actorproc.report.info import AuditInfo, Health, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.report.metrics import Metrics
@@ -63,6 +63,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
     "health": Health,
     "metrics": Metrics,
     "change": Change,
+    "digest": ChangeDigest,
     "log": LogEntry,
     "cause": Cause,
     "status": {
