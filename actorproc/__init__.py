@@ -113,10 +113,10 @@ if TYPE_CHECKING:
     from actorproc.procedure.values.evolution import migrates, value
     from actorproc.procedure.values.secret import Secret
     from actorproc.procedure.values.stored import decode_value
+    from actorproc.report.audit import AuditInfo
     from actorproc.report.changes import Change, ChangeDigest, DigestRow, Overflow, ProcedureEvent, WorkerEvent
     from actorproc.report.deploy_report import DeployReport
     from actorproc.report.info import (
-        AuditInfo,
         Health,
         LockInfo,
         PoisonInfo,
@@ -226,7 +226,7 @@ __all__ = [
 
 _LAZY = {
     "AttemptInfo": "actorproc.report.step_log",
-    "AuditInfo": "actorproc.report.info",
+    "AuditInfo": "actorproc.report.audit",
     "BackupReport": "actorproc.model.reports",
     "Change": "actorproc.report.changes",
     "ChangeDigest": "actorproc.report.changes",

@@ -17,8 +17,8 @@ from actorproc.model.ids import StepToken, WorkerId, check_id
 from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import LockRecord, NoteRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import Phase
+from actorproc.report.audit import AuditInfo, audit_log, audit_of
 from actorproc.report.info import (
-    AuditInfo,
     Health,
     LockInfo,
     LockWaiterInfo,
@@ -247,9 +247,14 @@ class StoredQueries:
             return None
 
     def audit(self, id: str | None) -> list[AuditInfo]:
-        """Requests of operators: for a procedure, or for the manager."""
-        rows = self._store.audit("" if id is None else self.head(id).id)
-        return [AuditInfo(id=id, at=row.at, verb=row.verb, reason=row.reason, detail=row.detail) for row in rows]
+        """Requests of operators, in order: for a procedure, or (None) for the manager."""
+        if id is None:
+            return audit_log(self._store, manager_only=True)[::-1]
+        return audit_of(self._store, check_id(id))
+
+    def audit_log(self) -> list[AuditInfo]:
+        """Requests of operators for all procedures and for the manager, the newest first."""
+        return audit_log(self._store)
 
     def poisons(self) -> list[PoisonInfo]:
         """The poisoned keys."""

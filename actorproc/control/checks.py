@@ -16,9 +16,11 @@ import msgspec
 from actorproc.core.operator.verbs import VERBS
 from actorproc.engine.arguments import (
     check_workers,
+    checked_by,
     checked_event,
     checked_max_workers,
     checked_priority,
+    checked_reason,
     checked_tags,
     checked_text,
 )
@@ -48,7 +50,8 @@ MOST_CHANGES = 100_000
 """Changes that may wait for one watcher."""
 _MOST_WORKERS = 4096
 _LARGEST = 2**53
-_REASON = 1024
+_RECORDED = frozenset(verb.event for verb in VERBS)
+"""Requests that the audit log has."""
 _FOR_ALL = frozenset(verb.event for verb in VERBS if verb.is_for_all)
 """Requests that are for the whole manager without an id."""
 
@@ -79,10 +82,16 @@ def checked_request(event: Event, max_state: int) -> Event:
             id_ = getattr(event, "id", None)
             if id_ is not None or type(event) not in _FOR_ALL:
                 check_id(id_)
-    reason = getattr(event, "reason", None)
-    if reason is not None:
-        checked_text(reason, "reason", _REASON)
-    return event
+    checked_reason(getattr(event, "reason", None))
+    return _with_name(event) if type(event) in _RECORDED else event
+
+
+def _with_name(event: Any) -> Event:
+    """A request that is recorded, with the name of the one who asks: the socket lets in this process's user alone."""
+    if event.by is None and event.reason is None and isinstance(event, Signalled | Published | Acknowledged):
+        return event  # of a program
+    named: Event = msgspec.structs.replace(event, by=checked_by(event.by))
+    return named
 
 
 def checked_definition(definition: Definition) -> Definition:

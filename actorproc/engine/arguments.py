@@ -14,6 +14,7 @@ from actorproc.model.ids import check_id, event_target
 from actorproc.model.policies import OnExisting
 from actorproc.procedure.declaring.policies import Limits
 from actorproc.support.durations import LATEST, in_seconds, moment
+from actorproc.support.login_name import login_name
 
 __all__ = [
     "MAX_TAGS",
@@ -21,6 +22,7 @@ __all__ = [
     "check_parts",
     "check_wiring",
     "check_workers",
+    "checked_by",
     "checked_classes",
     "checked_event",
     "checked_limits",
@@ -28,6 +30,7 @@ __all__ = [
     "checked_modules",
     "checked_on_existing",
     "checked_priority",
+    "checked_reason",
     "checked_receiver",
     "checked_tags",
     "checked_text",
@@ -99,6 +102,16 @@ def checked_text(text: Any, what: str, limit: int = 256) -> str:
         msg = f"{what} has {size} bytes in UTF-8; 1 to {limit} are allowed"
         raise ValueError(msg)
     return exact_text(text)
+
+
+def checked_reason(reason: Any) -> str | None:
+    """An operator's reason, if it can be kept: text of at most 1024 bytes."""
+    return None if reason is None else checked_text(reason, "reason", 1024)
+
+
+def checked_by(by: Any) -> str:
+    """The name of the one who asks for something; without one, that of this process's user."""
+    return login_name() if by is None else checked_text(by, "by")
 
 
 def checked_event(name: Any) -> str:

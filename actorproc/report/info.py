@@ -15,7 +15,6 @@ from actorproc.model.rows.records import ErrorInfo, Leftover, LockRecord, Poison
 from actorproc.model.states import Phase, ProcedureState
 
 __all__ = [
-    "AuditInfo",
     "Health",
     "LockInfo",
     "LockWaiterInfo",
@@ -154,25 +153,6 @@ class LockInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Waiters for it, next one first, also for a key above or below it; in the order of the queue."""
     reason: str | None = None
     """Reason why it is dangling; None in the lock table."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold."""
-        return plain_dict(self)
-
-
-class AuditInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Something an operator asked for and was granted."""
-
-    id: str | None
-    """The procedure; None: the manager itself."""
-    at: float
-    """Epoch seconds (UTC)."""
-    verb: str
-    """abort, kill, retry, bypass, rollback, pause, resume, signal, publish, withdraw, acknowledge, clear-poison,
-    delete."""
-    reason: str | None
-    detail: str
-    """With what: by force, which key, which procedure was deleted, from where a retry went on."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""

@@ -73,7 +73,7 @@ def test_a_procedure_that_waits_for_anything_ends_as_if_it_had_succeeded(outcome
     closing = _closing(harness)
     assert (closing.kind, closing.outcome, closing.output) == (StepKind.COMMIT, "bypassed", b"")
     assert (image_of(harness).locks, image_of(harness).units) == ({}, {})
-    assert [write.record.reason for write in harness.writes if isinstance(write, PutAudit)] == ["done by hand"]
+    assert [write.record.reason for write in harness.writes if isinstance(write, PutAudit)] == ["done by hand"] * 2
     harness.now = 100.0
     harness.handle(Tick())
     assert not harness.inbox

@@ -39,7 +39,7 @@ def test_a_killed_attempt_is_charged_to_nothing_and_the_step_runs_again():
     assert run.replayed
     (written,) = [write.record for write in decision.writes if isinstance(write, PutAttempt)]
     assert (written.attempt, written.error.kind, written.error.step_name) == (1, "killed", "reserve")
-    (audit,) = [write.record for write in harness.writes if isinstance(write, PutAudit)]
+    audit, _ = [write.record for write in harness.writes if isinstance(write, PutAudit)]
     assert (audit.verb, audit.reason, audit.detail) == ("kill", "it hangs", "step 1 (reserve), attempt 1")
     assert difference(harness) is None
     harness.answer("p", Finished(state=b"1"))

@@ -47,7 +47,7 @@ def test_a_verb_is_handled_sent_and_checked_as_its_entry_says(verb):
     assert HANDLERS[verb.event] is verb.handle
     assert REQUESTS[verb.event.__name__] is verb.event
     assert (verb.event.__name__ in REPEATABLE) == verb.is_repeatable
-    if set(verb.event.__struct_fields__) <= {"id", "reply", "reason", "force", "children", "ancestors"}:
+    if set(verb.event.__struct_fields__) <= {"id", "reply", "reason", "by", "force", "children", "ancestors"}:
         with pytest.raises(InvalidId):
             checked_request(verb.event(id="", reply=1), 100)
         if verb.is_for_all:
@@ -56,7 +56,7 @@ def test_a_verb_is_handled_sent_and_checked_as_its_entry_says(verb):
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.help], ids=lambda verb: verb.name)
 def test_a_verb_whose_command_comes_from_its_entry_takes_flags_only(verb):
-    required = [name for name in verb.event.__struct_fields__ if name not in {"id", "reply", "reason"}]
+    required = [name for name in verb.event.__struct_fields__ if name not in {"id", "reply", "reason", "by"}]
 
     assert [name for name in required if verb.event.__annotations__[name] not in {"bool", bool}] == []
 
@@ -72,6 +72,7 @@ RENAME = {
     reply: int
     loud: bool = False
     reason: str | None = None
+    by: str | None = None
 
 
 class RetryRequested(''',
@@ -86,7 +87,7 @@ class RetryRequested(''',
     if record is not None:
         record.owner = "NEW" if event.loud else "new"
         state.touch(record)
-        state.audit(record, "rename", event.reason)
+        state.audit(record, "rename", event)
     state.command(Reply(event.reply, record is not None))
 
 
@@ -150,8 +151,8 @@ def told(*arguments):
 if __name__ == "__main__":
     with ProcedureManager(sys.argv[1], workers=1, config=Config(spares=0), procedures=[Waits]) as manager:
         manager.submit(Waits(), "p")
-        told("rename", "p", "--reason", "she left")
-        print(manager.info("p").owner, [(row.verb, row.reason) for row in manager.audit("p")])
+        told("rename", "p", "--reason", "she left", "--as", "ann")
+        print(manager.info("p").owner, [(row.verb, row.reason, row.by) for row in manager.audit("p")])
     told("rename", "p", "--loud")
     told("show", "p")
 """
@@ -171,6 +172,6 @@ def test_a_new_verb_touches_three_files_and_has_the_socket_the_command_line_and_
     assert '"rename"' in asked
     assert '"renamed"' in asked
     assert '"manager"' in asked
-    assert seen == "new [('rename', 'she left')]"
+    assert seen == "new [('rename', 'she left', 'ann')]"
     assert '"stopped store"' in stopped
     assert '"NEW"' in shown

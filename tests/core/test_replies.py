@@ -31,7 +31,7 @@ def _reply(decision: Decision) -> Reply:
 
 def _audits(decision: Decision) -> list[tuple[str, str, str | None, str]]:
     rows = [write.record for write in decision.writes if isinstance(write, PutAudit)]
-    return [(row.verb, row.target, row.reason, row.detail) for row in rows]
+    return [(row.verb, row.target, row.reason, row.detail) for row in rows if not row.copy_of]
 
 
 def test_an_abort_of_nobody_names_whom_it_asked_for() -> None:
@@ -49,6 +49,30 @@ def test_an_abort_by_force_is_recorded_as_such() -> None:
         ("abort", "p", "stuck", "by force")
     ]
     assert _audits(harness.handle(AbortRequested("q", 3))) == [("abort", "q", None, "")]
+
+
+def test_a_request_about_a_procedure_is_noted_under_it_and_in_the_log_of_all_with_the_name_of_the_one_who_asked() -> (
+    None
+):
+    harness = CoreHarness()
+    harness.submit(harness.new("p"))
+
+    decision = harness.handle(AbortRequested("p", 3, reason="stuck", by="ann"))
+
+    rows = [write.record for write in decision.writes if isinstance(write, PutAudit)]
+    assert [(row.target, row.number, row.procedure, row.copy_of, row.by) for row in rows] == [
+        ("p", 1, "", 0, "ann"),
+        ("", 1, "p", 1, "ann"),
+    ]
+
+
+@pytest.mark.parametrize(("reason", "by", "noted"), [(None, None, 0), ("retried", None, 1), (None, "ann", 1)])
+def test_a_signal_is_noted_when_a_reason_or_a_name_is_given(reason: str | None, by: str | None, noted: int) -> None:
+    harness = CoreHarness()
+    harness.submit(harness.new("p"))
+
+    assert len(_audits(harness.handle(Signalled("p", b"1", 5, None, reason, by)))) == noted
+    assert len(_audits(harness.handle(Published("rain", b"1", 6, None, reason, by)))) == noted
 
 
 def test_a_signal_to_a_procedure_that_cannot_be_read_is_refused() -> None:

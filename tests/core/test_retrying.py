@@ -239,7 +239,8 @@ def test_a_retry_is_recorded_with_its_reason() -> None:
 
     rows = [write.record for write in harness.writes if isinstance(write, PutAudit)]
     assert [(row.target, row.number, row.verb, row.reason) for row in rows] == [
-        ("p", 1, "retry", "the network is back")
+        ("p", 1, "retry", "the network is back"),
+        ("", 1, "retry", "the network is back"),
     ]
 
 

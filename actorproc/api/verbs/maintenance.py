@@ -6,8 +6,7 @@ import logging
 import os
 
 from actorproc.api.verbs.base import EngineVerbs
-from actorproc.api.verbs.repair import checked_reason
-from actorproc.engine.arguments import check_flag
+from actorproc.engine.arguments import check_flag, checked_by, checked_reason
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import Acknowledged, DeleteRequested
 from actorproc.model.reports import BackupReport, CompactionReport
@@ -20,14 +19,15 @@ logger = logging.getLogger("actorproc")
 class MaintenanceVerbs(EngineVerbs):
     """`acknowledge`, `delete`, `compact`, `backup`."""
 
-    def acknowledge(self, id: str, reason: str | None = None) -> bool:
+    def acknowledge(self, id: str, reason: str | None = None, *, by: str | None = None) -> bool:
         """Say that the result of a finished procedure was taken; durable when it returns.
 
         It then stays for `Config.retain_acknowledged` seconds only (the idea is HBase's ``removeResult``).
 
         Args:
             id: The root.
-            reason: An operator's reason; with it the call is recorded (`audit`). Default: None.
+            reason: An operator's reason; with it, or with ``by``, the call is recorded (`audit`). Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when nothing is kept under this id.
@@ -38,10 +38,11 @@ class MaintenanceVerbs(EngineVerbs):
             ManagerStopped: No manager runs.
         """
         name, why = check_id(id), checked_reason(reason)
-        known: bool = self._running().request(lambda reply: Acknowledged(name, reply, reason=why))
+        who = None if reason is None and by is None else checked_by(by)
+        known: bool = self._running().request(lambda reply: Acknowledged(name, reply, reason=why, by=who))
         return known
 
-    def delete(self, id: str, reason: str | None = None, *, force: bool = False) -> bool:
+    def delete(self, id: str, reason: str | None = None, *, force: bool = False, by: str | None = None) -> bool:
         """Remove a finished root and all that ran below it at once; durable when it returns.
 
         From then on the id is free: submitting it again begins anew.
@@ -49,6 +50,7 @@ class MaintenanceVerbs(EngineVerbs):
         Args:
             id: The root.
             reason: An operator's reason, for the log and `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
             force: Remove also an owner of poisoned keys, and leave these poisoned. Default: False.
 
         Returns:
@@ -60,9 +62,9 @@ class MaintenanceVerbs(EngineVerbs):
                 wrong with these keys, so clear them first.
             ManagerStopped: No manager runs.
         """
-        name, why = check_id(id), checked_reason(reason)
+        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
         check_flag(force, "force")
-        gone: bool = self._running().request(lambda reply: DeleteRequested(name, reply, force, why))
+        gone: bool = self._running().request(lambda reply: DeleteRequested(name, reply, force, why, by=who))
         if gone:
             logger.warning("procedure %s was deleted: %s", name, why or "no reason given")
         return gone

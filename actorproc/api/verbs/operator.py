@@ -6,8 +6,7 @@ import logging
 
 from actorproc.api.queries import Queries
 from actorproc.api.verbs.base import EngineVerbs
-from actorproc.api.verbs.repair import checked_reason
-from actorproc.engine.arguments import check_flag
+from actorproc.engine.arguments import check_flag, checked_by, checked_reason
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import AbortRequested, KillRequested, PoisonCleared
 from actorproc.model.policies import LockKey
@@ -20,7 +19,7 @@ logger = logging.getLogger("actorproc")
 class OperatorVerbs(EngineVerbs):
     """`abort`, `kill`, `clear_poison`."""
 
-    def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:
+    def abort(self, id: str, force: bool = False, reason: str | None = None, *, by: str | None = None) -> bool:
         """Ask a procedure to abort and roll back; durable when it returns.
 
         Its running step is notified (`Context.aborting`), and those of its descendants once its undo is decided. Each
@@ -32,6 +31,7 @@ class OperatorVerbs(EngineVerbs):
             force: Do not ask. Kill the running forward steps of the procedure and of its descendants, also when the
                 undo is decided already. Default: False.
             reason: An operator's reason, for `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when the procedure has ended already.
@@ -41,12 +41,12 @@ class OperatorVerbs(EngineVerbs):
             InvalidId: The id is no id.
             ManagerStopped: No manager runs.
         """
-        name, why = check_id(id), checked_reason(reason)
+        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
         check_flag(force, "force")
-        accepted: bool = self._running().request(lambda reply: AbortRequested(name, reply, force=force, reason=why))
+        accepted: bool = self._running().request(lambda reply: AbortRequested(name, reply, force, why, who))
         return accepted
 
-    def kill(self, id: str, reason: str | None = None) -> bool:
+    def kill(self, id: str, reason: str | None = None, *, by: str | None = None) -> bool:
         """End the running attempt of a procedure's step: its worker gets SIGKILL, and the step runs again.
 
         It is counted neither as an error nor as a crash, and nothing is undone; `attempts` and `audit` list it. A step
@@ -55,6 +55,7 @@ class OperatorVerbs(EngineVerbs):
         Args:
             id: The procedure.
             reason: An operator's reason, for `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when no worker has a step of it.
@@ -64,16 +65,17 @@ class OperatorVerbs(EngineVerbs):
             InvalidId: The id is no id.
             ManagerStopped: No manager runs.
         """
-        name, why = check_id(id), checked_reason(reason)
-        killed: bool = self._running().request(lambda reply: KillRequested(name, reply, why))
+        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
+        killed: bool = self._running().request(lambda reply: KillRequested(name, reply, why, who))
         return killed
 
-    def clear_poison(self, path: str, reason: str | None = None) -> bool:
+    def clear_poison(self, path: str, reason: str | None = None, *, by: str | None = None) -> bool:
         """Give a poisoned key back, once what it stands for is known to be sound; durable when it returns.
 
         Args:
             path: The key, as `poisons` lists it.
             reason: An operator's reason, for the log and `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when that key is not poisoned.
@@ -83,10 +85,10 @@ class OperatorVerbs(EngineVerbs):
             ValueError: ``path`` can be no key.
             ManagerStopped: No manager runs.
         """
-        key, why = LockKey.write(path).path, checked_reason(reason)
+        key, why, who = LockKey.write(path).path, checked_reason(reason), checked_by(by)
         tree = self._running()
         known = next((poison for poison in Queries(tree).poisons() if poison.path == key), None)
-        cleared: bool = tree.request(lambda reply: PoisonCleared(key, reply, why))
+        cleared: bool = tree.request(lambda reply: PoisonCleared(key, reply, why, who))
         if cleared:
             by = f"poisoned by {known.by}: {known.reason}" if known is not None else "poisoned a moment ago"
             logger.warning("poison key %r was cleared: %s (it was %s)", key, why or "no reason given", by)

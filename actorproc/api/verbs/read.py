@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from actorproc.api.queries import StoredQueries
 from actorproc.engine.arguments import kept_target
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.report.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
+from actorproc.report.audit import AuditFilter, AuditInfo
+from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.report.listing import ListFilter
 from actorproc.report.step_log import AttemptInfo, StepInfo
 
@@ -263,7 +264,7 @@ class ReadVerbs(ABC):
         """Requests of operators, in order: for a procedure, or without an id for the manager itself.
 
         The manager's own are pauses of everything, cleared poison keys, deleted procedures, and acknowledged ones when
-        a reason was given. Those of a procedure go with it.
+        a reason was given. For a procedure that was removed, what the store still notes of it (`audit_log`).
 
         Args:
             id: The procedure; None: the manager. Default: None.
@@ -272,11 +273,42 @@ class ReadVerbs(ABC):
             One `AuditInfo` for each request.
 
         Raises:
-            UnknownProcedure: No procedure has this id.
+            UnknownProcedure: No procedure has this id, or no request about one that was removed is noted.
             InvalidId: The id is no id.
         """
         with self._asking() as queries:
             return queries.audit(id)
+
+    def audit_log(
+        self,
+        *,
+        since: float | datetime | None = None,
+        until: float | datetime | None = None,
+        verb: str | Iterable[str] | None = None,
+        by: str | None = None,
+        limit: int | None = None,
+    ) -> _List[AuditInfo]:
+        """All requests of operators, for procedures and for the manager, the newest first.
+
+        Those about removed procedures are among them; the newest 100,000 are kept.
+
+        Args:
+            since: Only those at this time or later; epoch seconds, or a datetime. Default: None, all.
+            until: Only those before this time. Default: None, all.
+            verb: Only those with this verb, or one of these: abort, kill, retry, …. Default: None, all.
+            by: Only those of this name. Default: None, all.
+            limit: At most so many. Default: None, no limit.
+
+        Returns:
+            One `AuditInfo` for each request.
+
+        Raises:
+            ValueError: A time or the limit is none.
+            TypeError: An argument has the wrong type.
+        """
+        chosen = AuditFilter.of(since, until, verb, by, limit)
+        with self._asking() as queries:
+            return chosen.among(queries.audit_log())
 
     def why(self, id: str) -> Cause:
         """Reasons for a procedure's standstill: the chain of what it waits for, down to its root causes.

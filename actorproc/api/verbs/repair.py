@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.verbs.inspect import InspectVerbs
-from actorproc.engine.arguments import check_flag, checked_text
+from actorproc.engine.arguments import check_flag, checked_by, checked_reason
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import (
     BypassRequested,
@@ -19,14 +19,7 @@ from actorproc.model.messages.events import (
 if TYPE_CHECKING:
     from actorproc.core.operator.verbs import Verb
 
-__all__ = ["RepairVerbs", "checked_reason"]
-
-_LONGEST_REASON = 1024
-
-
-def checked_reason(reason: str | None) -> str | None:
-    """An operator's reason, if it can be kept: text of at most 1024 characters."""
-    return None if reason is None else checked_text(reason, "reason", _LONGEST_REASON)
+__all__ = ["RepairVerbs"]
 
 
 class RepairVerbs(InspectVerbs):
@@ -36,13 +29,15 @@ class RepairVerbs(InspectVerbs):
     `ManagerStopped` when no manager runs.
     """
 
-    def _ask_for(self, verb: Verb, id: str, reason: str | None = None, **options: Any) -> bool:
+    def _ask_for(self, verb: Verb, id: str, reason: str | None = None, by: str | None = None, **options: Any) -> bool:
         """Ask for a verb of the table that has no method of its own."""
-        name, why = check_id(id), checked_reason(reason)
-        done: bool = self._running().request(lambda reply: verb.event(id=name, reply=reply, reason=why, **options))
+        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
+        done: bool = self._running().request(
+            lambda reply: verb.event(id=name, reply=reply, reason=why, by=who, **options)
+        )
         return done
 
-    def retry(self, id: str, reason: str | None = None) -> ProcedureHandle:
+    def retry(self, id: str, reason: str | None = None, *, by: str | None = None) -> ProcedureHandle:
         """Open a new run of a root that ended ``FAILED``.
 
         A rollback that gave up goes on at the same place with a fresh budget. When it is complete, the keys that its
@@ -53,6 +48,7 @@ class RepairVerbs(InspectVerbs):
         Args:
             id: The root.
             reason: An operator's reason, for `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             A handle that waits for the end of this run.
@@ -64,8 +60,8 @@ class RepairVerbs(InspectVerbs):
                 way forward after an undo.
             KeyPoisoned: It needs a key that another tree poisoned.
         """
-        name, why = check_id(id), checked_reason(reason)
-        self._running().request(lambda reply: RetryRequested(name, reply, why))
+        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
+        self._running().request(lambda reply: RetryRequested(name, reply, why, who))
         return ProcedureHandle(name, self)
 
     def bypass(
@@ -75,6 +71,8 @@ class RepairVerbs(InspectVerbs):
         ancestors: bool = False,
         force: bool = False,
         reason: str | None = None,
+        *,
+        by: str | None = None,
     ) -> bool:
         """End a procedure as if it had succeeded: it neither runs on nor is undone, and its output is None.
 
@@ -88,6 +86,7 @@ class RepairVerbs(InspectVerbs):
             ancestors: Bypass its ancestors too, each as soon as its other children have ended. Default: False.
             force: Kill its running step; the procedure then ends a moment after this call. Default: False.
             reason: An operator's reason, for `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when the procedure has ended otherwise than ``FAILED``.
@@ -98,15 +97,15 @@ class RepairVerbs(InspectVerbs):
             NotAllowed: A step runs or descendants have not ended, and the flag for that is not given.
             TypeError: A flag is neither True nor False.
         """
-        name, why = check_id(id), checked_reason(reason)
+        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
         for flag, value in (("children", children), ("ancestors", ancestors), ("force", force)):
             check_flag(value, flag)
         accepted: bool = self._running().request(
-            lambda reply: BypassRequested(name, reply, children=children, ancestors=ancestors, force=force, reason=why)
+            lambda reply: BypassRequested(name, reply, children, ancestors, force, why, who)
         )
         return accepted
 
-    def rollback(self, id: str, reason: str | None = None) -> bool:
+    def rollback(self, id: str, reason: str | None = None, *, by: str | None = None) -> bool:
         """Undo an unfinished root, as if it had failed; unlike with `abort` the procedure is not asked.
 
         Running steps end first.
@@ -114,6 +113,7 @@ class RepairVerbs(InspectVerbs):
         Args:
             id: The root.
             reason: An operator's reason, for `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when it has been undone already.
@@ -124,11 +124,11 @@ class RepairVerbs(InspectVerbs):
             NotAllowed: It is a child, is past the point of no return, has no rollback, or has failed. Or it has
                 succeeded: how to undo that is not kept.
         """
-        name, why = check_id(id), checked_reason(reason)
-        accepted: bool = self._running().request(lambda reply: RollbackRequested(name, reply, why))
+        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
+        accepted: bool = self._running().request(lambda reply: RollbackRequested(name, reply, why, who))
         return accepted
 
-    def pause(self, id: str | None = None, reason: str | None = None) -> bool:
+    def pause(self, id: str | None = None, reason: str | None = None, *, by: str | None = None) -> bool:
         """Hand out no more steps of a procedure and its descendants, or without an id of any, until `resume`.
 
         Running steps end, and count. Nothing else runs, rollbacks included. Held locks are kept, time goes on, and
@@ -137,6 +137,7 @@ class RepairVerbs(InspectVerbs):
         Args:
             id: The procedure; None: the whole manager. Default: None.
             reason: An operator's reason, for `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when the procedure has ended.
@@ -146,11 +147,11 @@ class RepairVerbs(InspectVerbs):
             InvalidId: The id is no id.
         """
         name = check_id(id) if id is not None else None
-        why = checked_reason(reason)
-        paused: bool = self._running().request(lambda reply: PauseRequested(name, reply, why))
+        why, who = checked_reason(reason), checked_by(by)
+        paused: bool = self._running().request(lambda reply: PauseRequested(name, reply, why, who))
         return paused
 
-    def resume(self, id: str | None = None, reason: str | None = None) -> bool:
+    def resume(self, id: str | None = None, reason: str | None = None, *, by: str | None = None) -> bool:
         """Lift the pause of a procedure, or without an id that of the whole manager.
 
         Each pause is lifted by itself: that of an ancestor, or of the whole manager, stays.
@@ -158,6 +159,7 @@ class RepairVerbs(InspectVerbs):
         Args:
             id: The procedure; None: the whole manager. Default: None.
             reason: An operator's reason, for `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when there was no pause.
@@ -167,8 +169,8 @@ class RepairVerbs(InspectVerbs):
             InvalidId: The id is no id.
         """
         name = check_id(id) if id is not None else None
-        why = checked_reason(reason)
-        was_paused: bool = self._running().request(lambda reply: ResumeRequested(name, reply, why))
+        why, who = checked_reason(reason), checked_by(by)
+        was_paused: bool = self._running().request(lambda reply: ResumeRequested(name, reply, why, who))
         return was_paused
 
     def open(self) -> None:

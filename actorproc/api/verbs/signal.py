@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from actorproc.api.verbs.base import EngineVerbs
-from actorproc.api.verbs.repair import checked_reason
-from actorproc.engine.arguments import checked_event, checked_receiver, checked_text, kept_target
+from actorproc.engine.arguments import (
+    checked_by,
+    checked_event,
+    checked_reason,
+    checked_receiver,
+    checked_text,
+    kept_target,
+)
 from actorproc.errors import EngineError, StateTooLarge, UsageError
 from actorproc.model.messages.events import Published, Signalled, SignalsWithdrawn
 from actorproc.procedure.runtime.engine_side import encode_payload, plain_payload
@@ -24,6 +30,7 @@ class SignalVerbs(EngineVerbs):
         dedup: str | None = None,
         *,
         reason: str | None = None,
+        by: str | None = None,
     ) -> bool:
         """Send a signal to one procedure, which gets it at its next ``Status.wait``, of any event.
 
@@ -36,7 +43,8 @@ class SignalVerbs(EngineVerbs):
                 be named by the receiver's type hints or its ``uses``. Default: None.
             dedup: Signals to one procedure with equal texts count once, also across restarts and after the first was
                 taken. The last 1000 such texts are remembered (100,000 of all procedures and events). Default: None.
-            reason: An operator's reason; with it the signal is recorded (`audit`). Default: None.
+            reason: An operator's reason; with it, or with ``by``, the signal is recorded (`audit`). Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             False when the procedure has ended, and nothing was sent.
@@ -51,11 +59,20 @@ class SignalVerbs(EngineVerbs):
             ManagerStopped: No manager runs.
         """
         name, once, why = checked_receiver(id), _checked_dedup(dedup), checked_reason(reason)
+        who = None if reason is None and by is None else checked_by(by)
         data = self._checked_size(self._payload_for(name, payload))
-        accepted: bool = self._running().request(lambda reply: Signalled(name, data, reply, once, why))
+        accepted: bool = self._running().request(lambda reply: Signalled(name, data, reply, once, why, who))
         return accepted
 
-    def publish(self, name: str, payload: Any = None, dedup: str | None = None, *, reason: str | None = None) -> None:
+    def publish(
+        self,
+        name: str,
+        payload: Any = None,
+        dedup: str | None = None,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> None:
         """Send an event to the procedure that has waited for its name longest, or else to the next one that does.
 
         Durable when it returns. One event wakes one procedure. While none waits it is kept, at most 1000 under a name
@@ -67,6 +84,7 @@ class SignalVerbs(EngineVerbs):
                 goes on when its class is registered again and knows it. Default: None.
             dedup: As in `signal`, of the events with this name. Default: None.
             reason: As in `signal`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Raises:
             StateNotEncodable: The payload cannot be kept.
@@ -75,8 +93,9 @@ class SignalVerbs(EngineVerbs):
             ManagerStopped: No manager runs.
         """
         event, once, why = checked_event(name), _checked_dedup(dedup), checked_reason(reason)
+        who = None if reason is None and by is None else checked_by(by)
         data = self._checked_size(encode_payload(payload))
-        self._running().request(lambda reply: Published(event, data, reply, once, why))
+        self._running().request(lambda reply: Published(event, data, reply, once, why, who))
 
     def withdraw(
         self,
@@ -85,6 +104,7 @@ class SignalVerbs(EngineVerbs):
         event: str | None = None,
         number: int | None = None,
         reason: str | None = None,
+        by: str | None = None,
     ) -> int:
         """Remove signals, or events, that no procedure has taken yet. Durable when it returns, and recorded (`audit`).
 
@@ -93,6 +113,7 @@ class SignalVerbs(EngineVerbs):
             event: Or the name under which they were published. Default: None.
             number: Only the one with this `SignalInfo.number`, at least 1. Default: None, all of them.
             reason: An operator's reason; it is recorded. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             The number of those removed.
@@ -107,8 +128,8 @@ class SignalVerbs(EngineVerbs):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             msg = f"withdraw(number=…) is the number of a signal, at least 1, not {number!r:.60}"
             raise ValueError(msg)
-        why = checked_reason(reason)
-        removed: int = self._running().request(lambda reply: SignalsWithdrawn(id, event, reply, number, why))
+        why, who = checked_reason(reason), checked_by(by)
+        removed: int = self._running().request(lambda reply: SignalsWithdrawn(id, event, reply, number, why, who))
         return removed
 
     def _payload_for(self, receiver: str, payload: Any) -> bytes:

@@ -27,7 +27,8 @@ from actorproc.cli.select.common import (
 
 if TYPE_CHECKING:
     from actorproc.procedure.values.viewing import ShownValue
-    from actorproc.report.info import AuditInfo, LockInfo, ProcedureInfo, ProcedureTree
+    from actorproc.report.audit import AuditInfo
+    from actorproc.report.info import LockInfo, ProcedureInfo, ProcedureTree
     from actorproc.report.states import StateInfo
     from actorproc.report.step_log import AttemptInfo, StepInfo
     from actorproc.report.why import Cause
@@ -141,7 +142,8 @@ def _audit_lines(audit: list[AuditInfo], now: float) -> Iterator[str]:
         for row in audit:
             said = f": {row.reason}" if row.reason else ""
             detail = f" ({row.detail})" if row.detail else ""
-            yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{said}")
+            who = f" by {row.by}" if row.by else ""
+            yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{who}{said}")
 
 
 def _values_lines(values: dict[str, ShownValue | None]) -> Iterator[str]:

@@ -20,10 +20,14 @@ from actorproc.cli.select.common import (
     open_reader,
     start_command,
     typed,
+    whole_number,
 )
-from actorproc.cli.select.filters import add_filters, filter_of, has_filter, no_match
+from actorproc.cli.select.filters import add_filters, filter_of, has_filter, moment, no_match
+from actorproc.errors import UnknownProcedure, UsageError
 
 if TYPE_CHECKING:
+    from actorproc.api.reader import StoreReader
+    from actorproc.report.audit import AuditInfo
     from actorproc.report.info import ProcedureInfo
     from actorproc.report.listing import ListFilter
     from actorproc.store.reading import ReadingStore
@@ -223,30 +227,63 @@ def add_audit(commands: _Commands) -> None:
     """Add ``audit``."""
     parser = commands.add_parser(
         "audit",
-        help="what operators asked for, with their reasons",
+        help="what operators asked for: who, when and why",
         description=(
-            "Of one procedure; without ID of the store: pauses of everything, cleared keys, results that were taken or "
-            "deleted."
+            "Of one procedure, also of one that was removed; without ID of the store: pauses of everything, cleared "
+            "keys, results that were taken or deleted. With --all everything, the newest first."
         ),
     )
     globals_for(parser).add_argument("id", nargs="?", metavar="ID", help=ID_HELP)
+    parser.add_argument("--all", action="store_true", help="requests about all procedures and the manager")
+    parser.add_argument("--since", type=moment, metavar="TIME", help="at this time or later: 10m, 2h, 1d (ago), …")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="before this time")
+    parser.add_argument("--verb", action="append", metavar="VERB", help="only abort, kill, retry, …; may be repeated")
+    parser.add_argument("--by", metavar="NAME", help="only what was asked for under this name")
+    parser.add_argument("--limit", type=whole_number(0), metavar="N", help="at most so many")
     parser.set_defaults(run=_audit)
 
 
 def _audit(options: argparse.Namespace) -> int:
+    from actorproc.core.operator.verbs import VERBS
+    from actorproc.report.audit import AuditFilter
+
+    if options.all and options.id is not None:
+        raise UsageError("--all means every procedure: leave the id out")
+    known = [verb.name for verb in VERBS]
+    for verb in options.verb or ():
+        if verb not in known:
+            msg = f"no operator asks for {verb!r}; the verbs are {', '.join(known)}"
+            raise UsageError(msg)
+    chosen = AuditFilter.of(options.since, options.until, options.verb, options.by, options.limit)
     output = Output(options)
     with open_reader(options) as reader:
-        found = reader.audit(full_id(reader, options.id) if options.id is not None else None)
+        found = chosen.among(reader.audit_log() if options.all else _audit_of(reader, options.id))
     now = time.time()
     columns: list[Column] = [
         ("AGO", lambda row: output.when(row.at, now)),
         ("ID", lambda row: row.id or "-"),
         ("VERB", lambda row: row.verb),
+        ("BY", lambda row: row.by or "-"),
         ("DETAIL", lambda row: row.detail or "-"),
         ("REASON", lambda row: row.reason or "-"),
     ]
     output.rows("audit", [found], columns, name=lambda row: row.verb, empty="operators asked for nothing")
     return OK
+
+
+def _audit_of(reader: StoreReader, start: str | None) -> list[AuditInfo]:
+    """Requests for the procedure with this id, or the beginning of it; without one those of the manager itself."""
+    if start is None:
+        return reader.audit()
+    try:
+        name = full_id(reader, start)
+    except UnknownProcedure:
+        try:
+            return reader.audit(start)  # it was removed
+        except UsageError:
+            pass
+        raise
+    return reader.audit(name)
 
 
 def add_status(commands: _Commands) -> None:

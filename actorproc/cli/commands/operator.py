@@ -15,7 +15,7 @@ from actorproc.cli.output.outcomes import DRY_RUN, outcome
 from actorproc.cli.output.output import Output
 from actorproc.cli.select.common import REFUSED, globals_for, is_owned, open_reader
 from actorproc.cli.select.filters import has_filter, seconds
-from actorproc.cli.select.selection import add_care, add_selection, apply, carry_out, confirmed
+from actorproc.cli.select.selection import add_care, add_selection, apply, asked, carry_out, confirmed
 from actorproc.cli.select.steering import Steered, is_stopped
 from actorproc.errors import UsageError
 
@@ -84,7 +84,7 @@ def _flags_of(verb: Verb) -> list[str]:
 
 def _ask_for(verb: Verb, options: argparse.Namespace, engine: Steering, name: str) -> str:
     flags = {flag: getattr(options, flag) for flag in _flags_of(verb)}
-    return verb.done if engine._ask_for(verb, name, options.reason, **flags) else verb.refused
+    return verb.done if engine._ask_for(verb, name, **asked(options), **flags) else verb.refused
 
 
 def add_abort(commands: _Commands) -> None:
@@ -94,7 +94,7 @@ def add_abort(commands: _Commands) -> None:
 
 
 def _abort(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    if not engine.abort(name, force=options.force, reason=options.reason):
+    if not engine.abort(name, force=options.force, **asked(options)):
         return "has ended already"
     if is_stopped(engine):
         later = "is undone" if options.force else "is asked to abort"
@@ -108,7 +108,7 @@ def add_retry(commands: _Commands) -> None:
 
 
 def _retry(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    engine.retry(name, reason=options.reason)
+    engine.retry(name, **asked(options))
     return "runs again" + _later(engine)
 
 
@@ -118,7 +118,7 @@ def add_rollback(commands: _Commands) -> None:
 
 
 def _rollback(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    if not engine.rollback(name, reason=options.reason):
+    if not engine.rollback(name, **asked(options)):
         return "was undone already"
     return "is rolled back" + _later(engine, name)
 
@@ -143,7 +143,7 @@ def _bypass(options: argparse.Namespace, engine: Steering, name: str) -> str:
         children=options.children,
         ancestors=options.ancestors,
         force=options.force,
-        reason=options.reason,
+        **asked(options),
     )
     return "bypassed" if done else "has ended already"
 
@@ -154,7 +154,7 @@ def add_pause(commands: _Commands) -> None:
 
 
 def _pause(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    return "paused" if engine.pause(name, reason=options.reason) else "has ended already"
+    return "paused" if engine.pause(name, **asked(options)) else "has ended already"
 
 
 def add_resume(commands: _Commands) -> None:
@@ -164,7 +164,7 @@ def add_resume(commands: _Commands) -> None:
 
 
 def _resume(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    return "goes on" + _later(engine) if engine.resume(name, reason=options.reason) else "was not paused itself"
+    return "goes on" + _later(engine) if engine.resume(name, **asked(options)) else "was not paused itself"
 
 
 def _whole(options: argparse.Namespace, verb: str) -> int:
@@ -177,7 +177,7 @@ def _whole(options: argparse.Namespace, verb: str) -> int:
         is_owned(options)  # there is a store
     else:
         with steered as engine:
-            done = getattr(engine, verb)(reason=options.reason)
+            done = getattr(engine, verb)(**asked(options))
             result = ("paused" if verb == "pause" else "goes on" + _later(engine)) if done else "was not paused"
         found = outcome(None, verb, result, applied=steered.applied)
     Output(options).one("outcome", found, lambda: [f"manager  {verb}  {found['result']}"], name="manager")
@@ -198,7 +198,7 @@ def add_ack(commands: _Commands) -> None:
 
 
 def _ack(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    return "acknowledged" if engine.acknowledge(name, options.reason) else "is not kept any more"
+    return "acknowledged" if engine.acknowledge(name, **asked(options)) else "is not kept any more"
 
 
 def add_delete(commands: _Commands) -> None:
@@ -209,7 +209,7 @@ def add_delete(commands: _Commands) -> None:
 
 
 def _delete(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    gone = engine.delete(name, options.reason, force=options.force)
+    gone = engine.delete(name, force=options.force, **asked(options))
     return "deleted" if gone else "is not kept any more"
 
 

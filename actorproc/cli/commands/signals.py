@@ -13,7 +13,7 @@ from actorproc.cli.output.text import ago, size_of
 from actorproc.cli.select.common import ID_HELP, NOT_FOUND, OK, REFUSED, full_id, globals_for, open_reader
 from actorproc.cli.select.filters import has_filter, seconds
 from actorproc.cli.select.json_fields import strict_json
-from actorproc.cli.select.selection import add_care, add_selection, carry_out, confirmed, selected
+from actorproc.cli.select.selection import add_care, add_selection, asked, carry_out, confirmed, selected
 from actorproc.cli.select.steering import Steered, is_stopped
 from actorproc.errors import UnknownProcedure, UsageError
 
@@ -58,7 +58,7 @@ def _signal(options: argparse.Namespace) -> int:
     payload = _payload_of(options.payload)
 
     def act(engine: Steering, name: str) -> str:
-        if not engine.signal(name, payload, options.dedup, reason=options.reason):
+        if not engine.signal(name, payload, options.dedup, **asked(options)):
             raise UnknownProcedure(f"{name} has ended and takes no signal")
         return "sent" + _later(engine)
 
@@ -97,7 +97,7 @@ def _publish(options: argparse.Namespace) -> int:
     payload = _payload_of(options.payload)
 
     def act(engine: Steering, name: str) -> str:
-        engine.publish(name, payload, options.dedup, reason=options.reason)
+        engine.publish(name, payload, options.dedup, **asked(options))
         return "published" + _later(engine)
 
     return carry_out(options, "publish", [options.target], act, subject="EVENT")
@@ -177,7 +177,7 @@ def _withdraw(options: argparse.Namespace) -> int:
     rows = []
     with steered as engine:
         for signal, name in zip(found, names, strict=True):
-            removed = engine.withdraw(signal.id, event=signal.event, number=signal.number, reason=options.reason)
+            removed = engine.withdraw(signal.id, event=signal.event, number=signal.number, **asked(options))
             said = {"result": "withdrawn"} if removed else {"error": "was taken meanwhile"}
             rows.append(outcome(name, "withdraw", applied=steered.applied, **said))
     code = _tell(options, rows)
@@ -224,7 +224,7 @@ def _clear_poison(options: argparse.Namespace) -> int:
         return REFUSED
     steered = Steered(options)
     with steered as engine:
-        cleared = [(key, engine.clear_poison(key, options.reason)) for key in keys]
+        cleared = [(key, engine.clear_poison(key, **asked(options))) for key in keys]
     code = _tell(options, [_row(key, "cleared" if done else None, steered.applied) for key, done in cleared])
     steered.tell()
     return code

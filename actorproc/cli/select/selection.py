@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from actorproc.cli.output.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output.output import Output, complain
@@ -13,11 +13,12 @@ from actorproc.cli.select.common import ID_HELP, OK, REFUSED, code_of, full_id, 
 from actorproc.cli.select.filters import add_filters, filter_of, has_filter, no_match
 from actorproc.cli.select.steering import Steered
 from actorproc.errors import ActorprocError, UsageError
+from actorproc.support.login_name import login_name
 
 if TYPE_CHECKING:
     from actorproc.cli.select.steering import Steering
 
-__all__ = ["Act", "add_care", "add_selection", "apply", "carry_out", "confirmed", "selected"]
+__all__ = ["Act", "add_care", "add_selection", "apply", "asked", "carry_out", "confirmed", "selected"]
 
 Act = Callable[["Steering", str], str]
 """Does it to one, and says what came of it."""
@@ -35,9 +36,24 @@ def add_selection(parser: argparse.ArgumentParser, *, ids: bool = True) -> None:
     add_filters(parser, paging=False)
 
 
+class Asked(TypedDict):
+    """Facts about a request that verbs record."""
+
+    reason: str | None
+    by: str
+
+
+def asked(options: argparse.Namespace) -> Asked:
+    """The reason and the name for a verb, as arguments of its method."""
+    return {"reason": options.reason, "by": login_name() if options.asked_by is None else options.asked_by}
+
+
 def add_care(parser: argparse.ArgumentParser) -> None:
     """Add what every verb takes: a reason, a dry run, and the answer to the question."""
     parser.add_argument("--reason", metavar="TEXT", help="why; it is recorded (actorproc show, actorproc audit)")
+    parser.add_argument(
+        "--as", dest="asked_by", metavar="NAME", help="the name that is recorded with it (default: your login name)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before doing it to many")
 

@@ -47,8 +47,8 @@ def acknowledge(state: EngineState, event: Acknowledged) -> None:
     if record.id not in state.acknowledged:
         state.acknowledged[record.id] = state.now
         state.write(PutAcknowledgement(AcknowledgementRecord(record.id, state.now)))
-        if event.reason is not None:
-            state.audit(None, "acknowledge", event.reason, record.id)
+        if event.reason is not None or event.by is not None:
+            state.audit(None, "acknowledge", event, record.id, record.id)
     state.command(Reply(event.reply, value=True))
 
 
@@ -65,7 +65,7 @@ def delete(state: EngineState, event: DeleteRequested) -> None:
     if refused is not None:
         state.command(Reply(event.reply, error=refused))
         return
-    state.audit(None, "delete", event.reason, record.id)
+    state.audit(None, "delete", event, record.id, record.id)
     _remove(state, event.tree or FinishedTree((record,)))
     state.command(Reply(event.reply, value=True))
 

@@ -66,8 +66,8 @@ def signal(state: EngineState, event: Signalled) -> None:
     else:
         state.command(Reply(event.reply, error=_too_many(f"signals to {event.id}")))
         return
-    if event.reason is not None:
-        state.audit(record, "signal", event.reason)
+    if event.reason is not None or event.by is not None:
+        state.audit(record, "signal", event)
     state.command(Reply(event.reply, value=True))
 
 
@@ -87,8 +87,8 @@ def publish(state: EngineState, event: Published) -> None:
     else:
         state.command(Reply(event.reply, error=error))
         return
-    if event.reason is not None:
-        state.audit(record, "publish", event.reason, event.name)
+    if event.reason is not None or event.by is not None:
+        state.audit(record, "publish", event, event.name)
     state.command(Reply(event.reply))
 
 
@@ -145,7 +145,7 @@ def withdraw(state: EngineState, event: SignalsWithdrawn) -> None:
     for row in chosen:
         discard(state, row)
     if chosen:
-        state.audit(None, "withdraw", event.reason, f"{len(chosen)} of {target}")
+        state.audit(None, "withdraw", event, f"{len(chosen)} of {target}", event.id or "")
     state.command(Reply(event.reply, value=len(chosen)))
 
 

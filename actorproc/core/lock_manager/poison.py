@@ -111,5 +111,5 @@ def clear(state: EngineState, event: PoisonCleared) -> None:
     is_poisoned = state.poisons.pop(event.path, None) is not None
     if is_poisoned:
         state.write(DeletePoison(event.path))
-        state.audit(None, "clear-poison", event.reason, event.path)
+        state.audit(None, "clear-poison", event, event.path)
     state.command(Reply(event.reply, value=is_poisoned))

@@ -105,7 +105,7 @@ def _bypass(state: EngineState, record: ProcedureRecord, event: BypassRequested)
         member.bypassing = True
         member.forced = member.forced or event.force
         _take_out(state, member)
-        state.audit(member, "bypass", event.reason, "" if member is record else f"with {record.id}")
+        state.audit(member, "bypass", event, "" if member is record else f"with {record.id}")
     for member in (*targets, *(ancestors if event.force else ())):
         if member.id in state.worker_table.in_hand:
             _stop_step(state, member)
@@ -139,7 +139,7 @@ def _bypass_failed_root(state: EngineState, root: ProcedureRecord, event: Bypass
     root.run += 1
     root.ended_in = 0
     state.forget_acknowledgement(root.id)
-    state.audit(root, "bypass", event.reason, "it had failed")
+    state.audit(root, "bypass", event, "it had failed")
     close_bypassed(state, root)
     free_tree(state, state.tree_of(root))
     assert root.state in TERMINAL

@@ -31,7 +31,7 @@ def request_kill(state: EngineState, event: KillRequested) -> None:
         return
     token = item.token
     where = f"{step_in_words(token.step, record.current_name)}, attempt {token.attempt}"
-    state.audit(record, "kill", event.reason, where)
+    state.audit(record, "kill", event, where)
     if item.forced is None:  # else it ends for another reason, which decides what comes next
         item.forced = KILLED
         stop_forced(state, worker, item)

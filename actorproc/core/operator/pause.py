@@ -27,7 +27,7 @@ def request_pause(state: EngineState, event: PauseRequested) -> None:
     """Hand out nothing more of a procedure and what is below it, or of all; False when the procedure has ended."""
     if event.id is None:
         state.paused = event.reason or _NO_REASON
-        state.audit(None, "pause", event.reason)
+        state.audit(None, "pause", event)
         state.command(Reply(event.reply, value=True))
         return
     record = _find(state, event.id, event.reply)
@@ -39,7 +39,7 @@ def request_pause(state: EngineState, event: PauseRequested) -> None:
     tree = state.tree_of(record)
     record.paused = event.reason or _NO_REASON
     tree.note_still(record)
-    state.audit(record, "pause", event.reason)
+    state.audit(record, "pause", event)
     for member in tree.below(record.id):
         state.run_queue.discard(member.id)
         if state.locks.is_waiting(member.id):
@@ -56,7 +56,7 @@ def request_resume(state: EngineState, event: ResumeRequested) -> None:
         was_paused = state.paused is not None
         state.paused = None
         if was_paused:
-            state.audit(None, "resume", event.reason)
+            state.audit(None, "resume", event)
         state.command(Reply(event.reply, value=was_paused))
         return
     record = _find(state, event.id, event.reply)
@@ -67,7 +67,7 @@ def request_resume(state: EngineState, event: ResumeRequested) -> None:
         tree = state.tree_of(record)
         record.paused = None
         tree.note_still(record)
-        state.audit(record, "resume", event.reason)
+        state.audit(record, "resume", event)
         acquire.has_retaken(state, tree)
         go_on(state, tree, record.id)
     state.command(Reply(event.reply, value=was_paused))

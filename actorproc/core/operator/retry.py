@@ -71,7 +71,7 @@ def request_retry(state: EngineState, event: RetryRequested) -> None:
     if state.admission.capacity is not None:
         # At once, as its tree may hold locks that others wait for; and it may be long until the root itself runs.
         state.admission.admit(root)
-    state.audit(root, "retry", event.reason, "the rollback goes on" if stopped_at is not None else "the failed step")
+    state.audit(root, "retry", event, "the rollback goes on" if stopped_at is not None else "the failed step")
     if not keys:
         go_on(state, tree, root.id)
     elif acquire.has_retaken(state, tree):
@@ -258,7 +258,7 @@ def request_rollback(state: EngineState, event: RollbackRequested) -> None:
         return
     is_to_end = root.state not in TERMINAL
     if is_to_end:
-        state.audit(root, "rollback", event.reason)
+        state.audit(root, "rollback", event)
     if is_to_end and not root.rolling:
         message = f"rolled back on request{f': {event.reason}' if event.reason else ''}"
         fail(

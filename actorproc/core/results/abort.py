@@ -30,7 +30,7 @@ def request_abort(state: EngineState, event: AbortRequested) -> None:
         return
     record.aborting = True
     record.forced = record.forced or event.force
-    state.audit(record, "abort", event.reason, "by force" if event.force else "")
+    state.audit(record, "abort", event, "by force" if event.force else "")
     press_abort(state, record)
     state.command(Reply(event.reply, value=True))
 

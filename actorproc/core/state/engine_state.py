@@ -9,6 +9,7 @@ from __future__ import annotations
 from actorproc.core.state.parts import EndedTrees, ManagerFlags, PendingDecision, ResidentSet, WaitRegistry, WorkQueues
 from actorproc.core.state.tree import Tree
 from actorproc.model.messages.commands import Decision
+from actorproc.model.messages.events import OperatorRequest
 from actorproc.model.policies import Scheduling, TypeMeta
 from actorproc.model.rows.records import CHILD_STATES, AuditRecord, ProcedureRecord, copied
 from actorproc.model.rows.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch, Was
@@ -104,17 +105,23 @@ class EngineState(ManagerFlags, ResidentSet, WorkQueues, WaitRegistry, EndedTree
         return not record.rolling and not record.bypassing and not self.has_no_return(record)
 
     # ------------------------------------------------------------------ the decision
-    def audit(self, record: ProcedureRecord | None, verb: str, reason: str | None, detail: str = "") -> None:
-        """Note what an operator asked for and was granted: of a procedure, or (None) of the manager."""
-        if record is None:
-            self.audits += 1
-            self.write(PutSwitch(self.paused, self.audits))
-            number, target = self.audits, ""
-        else:
+    def audit(
+        self, record: ProcedureRecord | None, verb: str, asked: OperatorRequest, detail: str = "", about: str = ""
+    ) -> None:
+        """Note what an operator asked for and was granted: of a procedure, or (None) of the manager.
+
+        The row about a procedure goes with it, and has a copy among those of the manager.
+        `about` is the procedure that a request to the manager concerns.
+        """
+        reason, by, number = asked.reason, asked.by, 0
+        if record is not None:
             record.audits += 1
             self.touch(record)
-            number, target = record.audits, record.id
-        self.write(PutAudit(AuditRecord(target, number, self.now, verb, reason, detail)))
+            number, about = record.audits, record.id
+            self.write(PutAudit(AuditRecord(about, number, self.now, verb, reason, detail, by)))
+        self.audits += 1
+        self.write(PutSwitch(self.paused, self.audits))
+        self.write(PutAudit(AuditRecord("", self.audits, self.now, verb, reason, detail, by, about, number)))
 
     def forget_acknowledgement(self, root: str) -> None:
         """Forget an acknowledgement: the outcome that was taken was that of an earlier run."""

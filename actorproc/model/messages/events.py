@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from actorproc.model.crash_report import CrashReport
@@ -20,6 +22,7 @@ __all__ = [
     "Event",
     "KillRequested",
     "NoteMade",
+    "OperatorRequest",
     "PauseRequested",
     "PoisonCleared",
     "Published",
@@ -43,6 +46,20 @@ __all__ = [
     "WorkerLost",
     "WorkerReady",
 ]
+
+
+class OperatorRequest(Protocol):
+    """Request that is kept in the audit log: why it was made, and who made it."""
+
+    @property
+    def reason(self) -> str | None:
+        """Reason, in the operator's words."""
+        ...
+
+    @property
+    def by(self) -> str | None:
+        """Name of the one who asked; None: not known, or a program that is not to be recorded."""
+        ...
 
 
 class TypeRegistered(msgspec.Struct, frozen=True, gc=False):
@@ -113,6 +130,7 @@ class AbortRequested(msgspec.Struct, frozen=True, gc=False):
     reply: int
     force: bool = False
     reason: str | None = None
+    by: str | None = None
 
 
 class KillRequested(msgspec.Struct, frozen=True, gc=False):
@@ -121,6 +139,7 @@ class KillRequested(msgspec.Struct, frozen=True, gc=False):
     id: str
     reply: int
     reason: str | None = None
+    by: str | None = None
 
 
 class RetryRequested(msgspec.Struct, frozen=True, gc=False):
@@ -129,6 +148,7 @@ class RetryRequested(msgspec.Struct, frozen=True, gc=False):
     id: str
     reply: int
     reason: str | None = None
+    by: str | None = None
 
 
 class BypassRequested(msgspec.Struct, frozen=True, gc=False):
@@ -143,6 +163,7 @@ class BypassRequested(msgspec.Struct, frozen=True, gc=False):
     force: bool = False
     """Kill a step that is running."""
     reason: str | None = None
+    by: str | None = None
 
 
 class RollbackRequested(msgspec.Struct, frozen=True, gc=False):
@@ -151,6 +172,7 @@ class RollbackRequested(msgspec.Struct, frozen=True, gc=False):
     id: str
     reply: int
     reason: str | None = None
+    by: str | None = None
 
 
 class PauseRequested(msgspec.Struct, frozen=True, gc=False):
@@ -159,6 +181,7 @@ class PauseRequested(msgspec.Struct, frozen=True, gc=False):
     id: str | None
     reply: int
     reason: str | None = None
+    by: str | None = None
 
 
 class ResumeRequested(msgspec.Struct, frozen=True, gc=False):
@@ -167,6 +190,7 @@ class ResumeRequested(msgspec.Struct, frozen=True, gc=False):
     id: str | None
     reply: int
     reason: str | None = None
+    by: str | None = None
 
 
 class Signalled(msgspec.Struct, frozen=True, gc=False):
@@ -177,7 +201,9 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
     reply: int
     dedup: str | None = None
     reason: str | None = None
-    """Reason why an operator sent it; kept in the audit log. Programs give none, and leave no such row."""
+    """Reason why an operator sent it; kept in the audit log."""
+    by: str | None = None
+    """Programs give neither this nor a reason, and leave no such row."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -189,6 +215,7 @@ class Published(msgspec.Struct, frozen=True, gc=False):
     dedup: str | None = None
     reason: str | None = None
     """As in `Signalled`."""
+    by: str | None = None
 
 
 class SignalsWithdrawn(msgspec.Struct, frozen=True, gc=False):
@@ -200,6 +227,7 @@ class SignalsWithdrawn(msgspec.Struct, frozen=True, gc=False):
     number: int | None = None
     """Only the one with this number; None: all of them."""
     reason: str | None = None
+    by: str | None = None
 
 
 class SignalsExpired(msgspec.Struct, frozen=True, gc=False):
@@ -232,6 +260,7 @@ class PoisonCleared(msgspec.Struct, frozen=True, gc=False):
     path: str
     reply: int
     reason: str | None = None
+    by: str | None = None
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):
@@ -242,6 +271,7 @@ class Acknowledged(msgspec.Struct, frozen=True, gc=False):
     head: ProcedureRecord | None = None
     reason: str | None = None
     """As in `Signalled`."""
+    by: str | None = None
 
 
 class DeleteRequested(msgspec.Struct, frozen=True, gc=False):
@@ -252,6 +282,7 @@ class DeleteRequested(msgspec.Struct, frozen=True, gc=False):
     force: bool = False
     reason: str | None = None
     tree: FinishedTree | None = None
+    by: str | None = None
 
 
 class ResultsTaken(msgspec.Struct, frozen=True, gc=False):

@@ -458,6 +458,12 @@ class AuditRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Reason, in the operator's words."""
     detail: str = ""
     """With what: options, the key that was cleared."""
+    by: str | None = None
+    """Name of the one who asked; None: an earlier version wrote it."""
+    procedure: str = ""
+    """In a row of the manager: the procedure it is about; it stays when that is removed."""
+    copy_of: int = 0
+    """In a row of the manager: the number of the row of the procedure with the same request; 0: it has none."""
 
 
 class EventRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

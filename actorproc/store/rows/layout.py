@@ -85,6 +85,7 @@ __all__ = [
     "EPOCH",
     "FORMAT",
     "FORMAT_KEY",
+    "KEPT_AUDITS",
     "LARGEST",
     "LAST_BATCH",
     "NEXT_SEQ",
@@ -115,6 +116,8 @@ LAST_BATCH = b"last_batch"
 NEXT_SEQ = b"next_seq"
 PAUSED = b"paused"
 AUDITS = b"audits"
+KEPT_AUDITS = 100_000
+"""Rows of the manager in the audit log; the oldest goes with each one more."""
 COPIED_FROM = b"copied_from"
 LARGEST = 2**53
 """Beyond any number that is counted; one more than the largest of 64 bits could not be stored."""
@@ -386,6 +389,9 @@ def _put_audit(write: PutAudit, rows: list[Row]) -> None:
     record = write.record
     key = prefix(record.target) + _pack(record.number)
     rows.append((Table.AUDIT, key, codec.encode(Table.AUDIT, key, record)))
+    if not record.target and record.number > KEPT_AUDITS:
+        own = prefix("")
+        rows.append((Table.AUDIT, own, Until(own + _pack(record.number - KEPT_AUDITS + 1))))
 
 
 def _put_switch(write: PutSwitch, rows: list[Row]) -> None:

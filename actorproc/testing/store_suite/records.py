@@ -193,6 +193,17 @@ class RecordCases(SuiteFixtures):
 
         assert store.audit("a") == []
 
+    def test_names_are_kept_and_the_manager_has_the_newest_rows_only(self, store: ProcedureStore) -> None:
+        last = 100_002
+        rows = [AuditRecord("", number, 1.0, "abort", None, "", "ann", "a", 7) for number in (1, 2, 3, last)]
+
+        store.commit([PutAudit(row) for row in rows[:3]], 1)
+        assert store.audit("") == rows[:3]
+        store.commit([PutAudit(rows[3]), PutAudit(AuditRecord("a", last, 1.0, "abort"))], 1)
+
+        assert store.audit("") == rows[2:]
+        assert [row.number for row in store.audit("a")] == [last]
+
     def test_the_switch_is_as_it_was_set_last(self, store: ProcedureStore) -> None:
         assert (store.load().paused, store.load().audits) == (None, 0)
         store.commit([PutSwitch("maintenance", 1)], 1)
