@@ -48,6 +48,7 @@ from actorproc.workers.os.patched import refuse_patched_threads
 from actorproc.workers.os.processors import usable_processors
 
 if TYPE_CHECKING:
+    from actorproc.control.doors import Entrance
     from actorproc.engine.engine import EngineTree
     from actorproc.store.lmdb.store import Durability
     from actorproc.workers.base import WorkerPool
@@ -294,13 +295,20 @@ class ProcedureManager(
             return
         from actorproc.api.home import assembly  # noqa: PLC0415
 
-        server = assembly.ControlServer(tree, self._home.door, self._config)
+        server = assembly.ControlServer(tree, self._entrance(tree), self._config)
         server.start()
         tree.at_close.append(server.close)
         tree.at_end.append(server.join)
         if tree.closed:  # by the host, in the moment before: then nothing closes this
             server.close()
             server.join()
+
+    def _entrance(self, tree: EngineTree) -> Entrance:  # noqa: ARG002 - a link's entrance asks it
+        from actorproc.api.home import assembly  # noqa: PLC0415
+
+        door = self._home.door
+        assert door is not None
+        return assembly.UnixEntrance(door)
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
         """Have this called as well as ``on_fatal``, and before it; for code that runs a manager it did not make."""

@@ -6,11 +6,8 @@ it is not known whether the lost manager has taken it.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.control.doors import Stream, Way
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.pending import Pending
 from actorproc.control.wire import (
@@ -26,18 +24,15 @@ from actorproc.control.wire import (
     CallAnswer,
     ClientHello,
     RemoteCall,
-    SocketAddress,
     Torn,
     decode_as,
     encode,
     error_from,
     framed,
-    peer_uid,
     read_frame,
 )
 from actorproc.engine.end_waiters import settle_future
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, OutcomeUnknown
-from actorproc.store.home import Home
 from actorproc.workers import fork_guard
 
 __all__ = ["ControlChannel"]
@@ -53,14 +48,14 @@ _LONGEST_GREETING = 10.0
 
 
 class ControlChannel:
-    """Calls to whichever manager runs on a directory. Any thread.
+    """Calls to whichever manager runs at the end of a way. Any thread.
 
     ``patience`` is how many seconds a call waits for a manager, from the call or from the loss of the connection.
     ``greet`` gives calls to be made first on every new connection.
     """
 
-    def __init__(self, home: Home, *, patience: float, max_frame: int) -> None:
-        self._home = home
+    def __init__(self, way: Way, *, patience: float, max_frame: int) -> None:
+        self._way = way
         self._patience = patience
         self._max_frame = max_frame
         self._lock = threading.Condition()
@@ -68,7 +63,7 @@ class ControlChannel:
         self._pending: dict[int, Pending] = {}
         self._greetings: list[tuple[str, str, bytes]] = []
         self._numbers = itertools.count(1)
-        self._sock: socket.socket | None = None
+        self._stream: Stream | None = None
         self._connecting = False
         self._reader: threading.Thread | None = None
         self._closed = False
@@ -107,17 +102,17 @@ class ControlChannel:
             if self._closed:
                 raise ManagerStopped("this client was closed; make another one")
             self._pending[pending.call.number] = pending
-            sock = self._sock  # in one go with the above: a connection sends what waits when it begins
-            if sock is None:
+            stream = self._stream  # in one go with the above: a connection sends what waits when it begins
+            if stream is None:
                 try:
                     self._connect_soon()
                 except RuntimeError as error:
                     del self._pending[pending.call.number]
                     msg = f"no thread for the connection to the manager: {error}; raise this program's limit of threads"
                     raise EngineError(msg) from error
-        if sock is not None:
+        if stream is not None:
             with self._sending:
-                self._send(sock, pending)
+                self._send(stream, pending)
 
     def drop(self, pending: Pending) -> bool:
         """Forget a call whose caller gave up; returns True if it had no answer yet."""
@@ -126,10 +121,10 @@ class ControlChannel:
 
     def tell(self, kind: str, number: int) -> None:
         """Say something about an earlier call, if there is a connection."""
-        sock = self._sock
-        if sock is not None:
+        stream = self._stream
+        if stream is not None:
             with self._sending:
-                _send_all(sock, framed(RemoteCall(number, kind, "", msgspec.Raw(encode(None)))))
+                _send_all(stream, framed(RemoteCall(number, kind, "", msgspec.Raw(encode(None)))))
 
     def greet(self, kind: str, name: str, body: bytes) -> None:
         """Make this call first on every connection to come, and now."""
@@ -142,11 +137,11 @@ class ControlChannel:
         """End it; who waits gets `ManagerStopped`. Idempotent."""
         with self._lock:
             self._closed = True
-            sock, self._sock = self._sock, None
+            stream, self._stream = self._stream, None
             waiting, self._pending = list(self._pending.values()), {}
             self._lock.notify_all()
-        if sock is not None:
-            _hang_up(sock)
+        if stream is not None:
+            stream.hang_up()
         for pending in waiting:
             pending.fail(ManagerStopped("this client was closed"))
 
@@ -157,21 +152,21 @@ class ControlChannel:
         """
         self._lock, self._sending = threading.Condition(), threading.RLock()
         self._connecting, self._reader, self._pending = False, None, {}
-        sock, self._sock = self._sock, None
-        if sock is not None:
-            sock.close()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     @property
     def is_connected(self) -> bool:
         """There is a connection at the moment."""
-        return self._sock is not None
+        return self._stream is not None
 
     @property
     def _most(self) -> int:
         """Bytes that a frame may have: a manager that is sent more hangs up, and would be sent it again."""
         return self._max_frame if self.hello is None else min(self._max_frame, self.hello.max_frame + HEADER.size)
 
-    def _send(self, sock: socket.socket, pending: Pending) -> None:
+    def _send(self, stream: Stream, pending: Pending) -> None:
         """Called with the right to send."""
         call = pending.call
         if pending.sent and pending.renew is not None:
@@ -183,7 +178,7 @@ class ControlChannel:
             msg = f"a call of {len(frame)} bytes is longer than a frame may be ({self._most}); send less at a time"
             pending.fail(EngineError(msg))
             return
-        _send_all(sock, frame)
+        _send_all(stream, frame)
 
     # ------------------------------------------------------------ the connection
     def _connect_soon(self) -> None:
@@ -201,9 +196,9 @@ class ControlChannel:
             self._reader, self._connecting = threading.current_thread(), True
         pause = 0.0
         try:
-            while (sock := self._connect(pause)) is not None:
+            while (stream := self._connect(pause)) is not None:
                 begun = time.monotonic()
-                self._use(sock)
+                self._use(stream)
                 is_good = time.monotonic() - begun > _LEAST_PATIENCE
                 self._lose(was_good=is_good)
                 pause = 0.0 if is_good else _longer(pause)
@@ -212,17 +207,17 @@ class ControlChannel:
         except ActorprocError as error:
             self._give_up(error)
         except BaseException as error:
-            logger.exception("reading from the manager at %s failed; the next call connects again", self._home.words)
+            logger.exception("reading from the manager at %s failed; the next call connects again", self._way.words)
             self._lose(was_good=False)
             self._give_up(EngineError(f"reading from the manager failed: {type(error).__name__}: {error}"))
 
-    def _use(self, sock: socket.socket) -> None:
-        with sock:
-            try:
-                if self._begin(sock):
-                    self._read(sock)
-            finally:
-                _hang_up(sock)  # or who sends would wait for a manager that does not read, and we for our turn to send
+    def _use(self, stream: Stream) -> None:
+        try:
+            if self._begin(stream):
+                self._read(stream)
+        finally:
+            stream.hang_up()  # or who sends would wait for a manager that does not read, and we for our turn to send
+            stream.close()
 
     def _rest(self, pause: float) -> bool:
         """Wait before the next try; False when no caller waits any more: then this thread is at its end."""
@@ -233,26 +228,26 @@ class ControlChannel:
             self._connecting, self._reader = False, None
             return False
 
-    def _begin(self, sock: socket.socket) -> bool:
+    def _begin(self, stream: Stream) -> bool:
         """Greet, and send again what has no answer; False when the client was closed meanwhile."""
         with self._sending:
             with self._lock:
                 if self._closed:
                     return False
-                self._sock = sock
+                self._stream = stream
                 again = list(self._pending.values())
                 greetings = list(self._greetings)
             for kind, name, body in greetings:
                 frame = framed(RemoteCall(0, kind, name, msgspec.Raw(body)))
                 if len(frame) <= self._most:
-                    _send_all(sock, frame)
+                    _send_all(stream, frame)
                 else:
                     msg = (
                         "a class of %d bytes is not told the manager, which takes %d (Config.max_frame); it is unknown"
                     )
                     logger.warning(msg, len(frame), self._most)
             for pending in again:
-                self._send(sock, pending)
+                self._send(stream, pending)
         return True
 
     def _lose(self, *, was_good: bool) -> None:
@@ -262,7 +257,7 @@ class ControlChannel:
         """
         deadline = time.monotonic() + self._patience
         with self._lock:
-            self._sock = None
+            self._stream = None
             waiting = list(self._pending.values())
             lost = [one for one in waiting if one.sent and not one.repeatable]
             for one in lost:
@@ -275,7 +270,7 @@ class ControlChannel:
             msg = f"the manager went away while {one.call.name!r} was asked; look at the procedure, and ask again"
             one.fail(OutcomeUnknown(msg))
 
-    def _connect(self, pause: float) -> socket.socket | None:
+    def _connect(self, pause: float) -> Stream | None:
         """A connection, after a pause; None when no caller waits for an answer any more."""
         while self._rest(pause):
             try:
@@ -293,7 +288,7 @@ class ControlChannel:
     def _give_up_late_ones(self, error: Exception) -> None:
         if self._time_left() > 0:
             return
-        why = self._unanswered(error)
+        why = self._way.unanswered(f"(waited {self._patience:g} s): {error}")
         now = time.monotonic()
         with self._lock:
             late = [one for one in list(self._pending.values()) if one.deadline <= now]
@@ -304,59 +299,34 @@ class ControlChannel:
             stopped.__cause__ = error
             one.fail(stopped)
 
-    def _unanswered(self, error: Exception) -> str:
-        waited = f"(waited {self._patience:g} s): {error}"
-        owner = self._home.owner()
-        if owner is None:
-            here = f"no manager answers at {self._home.words} {waited}"
-            return f"{here}. Start one on this directory, or give the client more patience"
-        resume = f"is suspended (kill -CONT {owner.pid})"
-        state = resume if self._home.is_suspended(owner) else "is starting, stopping or overloaded"
-        here = f"process {owner.pid} has the store {self._home.words} and does not answer {waited}"
-        return f"{here}. It {state}, or accepts no clients (Config.control)"
-
-    def _try_to_connect(self, patience: float) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def _try_to_connect(self, patience: float) -> Stream:
+        # Also for connecting: a suspended manager accepts no connection, and its backlog gets full.
+        stream = self._way.connect(min(max(patience, _LEAST_PATIENCE), _LONGEST_GREETING))
         try:
-            # Also for connecting: a suspended manager accepts no connection, and its backlog gets full.
-            sock.settimeout(min(max(patience, _LEAST_PATIENCE), _LONGEST_GREETING))
-            with SocketAddress(self._home.door) as address:
-                sock.connect(address)
-            self._check_user(sock)
-            answer: CallAnswer = decode_as(read_frame(sock, self._max_frame), CallAnswer)
-            sock.settimeout(None)
+            answer: CallAnswer = decode_as(read_frame(stream, self._max_frame), CallAnswer)
             self.hello = _checked(answer)
-        except PermissionError as error:
-            sock.close()
-            raise EngineError(f"no permission to reach the manager at {self._home.words}: {error}") from error
+            self._way.greeted(stream, self.hello.epoch)
         except msgspec.DecodeError as error:
-            sock.close()
-            raise EngineError(f"what answers at {self._home.words} is no actorproc manager: {error}") from error
+            stream.close()
+            raise EngineError(f"what answers at {self._way.words} is no actorproc manager: {error}") from error
         except BaseException:
-            sock.close()
+            stream.close()
             raise
-        return sock
-
-    def _check_user(self, sock: socket.socket) -> None:
-        """Raise `EngineError` when another user opened the door that is knocked at."""
-        user = peer_uid(sock)
-        if user != os.geteuid():
-            msg = f"what answers at {self._home.words} belongs to user {user}; it is told nothing"
-            raise EngineError(msg)
+        return stream
 
     def _give_up(self, error: ActorprocError) -> None:
         with self._lock:
-            self._connecting, self._reader, self._sock = False, None, None
+            self._connecting, self._reader, self._stream = False, None, None
             waiting, self._pending = list(self._pending.values()), {}
         for pending in waiting:
             pending.fail(error)
 
-    def _read(self, sock: socket.socket) -> None:
+    def _read(self, stream: Stream) -> None:
         try:
             while True:
-                self._hear(decode_as(read_frame(sock, 2**32 - 1), CallAnswer))
+                self._hear(decode_as(read_frame(stream, 2**32 - 1), CallAnswer))
         except (Torn, msgspec.DecodeError) as error:
-            logger.debug("the connection to the manager at %s ended: %s", self._home.words, error)
+            logger.debug("the connection to the manager at %s ended: %s", self._way.words, error)
 
     def _hear(self, answer: CallAnswer) -> None:
         with self._lock:
@@ -382,16 +352,11 @@ def _longer(pause: float) -> float:
     return min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
 
-def _hang_up(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
-
-
-def _send_all(sock: socket.socket, data: bytes) -> None:
+def _send_all(stream: Stream, data: bytes) -> None:
     try:
-        sock.sendall(data)
+        stream.sendall(data)
     except BaseException as error:  # Ctrl-C, too: half a frame is out, and whatever came next would be its other half
-        _hang_up(sock)  # the reading thread sees it, and takes care of what has no answer
+        stream.hang_up()  # the reading thread sees it, and takes care of what has no answer
         if not isinstance(error, OSError):
             raise
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,9 +18,11 @@ import msgspec
 
 from actorproc.config import Config
 from actorproc.control.checks import MOST_CHANGES, checked_definition, checked_request
+from actorproc.control.doors import Entrance, Guest, Stream
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.threads import Threads
 from actorproc.control.wire import (
+    SIGN_OF_LIFE,
     CallAnswer,
     ClientHello,
     RemoteCall,
@@ -36,7 +37,7 @@ from actorproc.engine.end_waiters import take_back
 from actorproc.engine.engine import EngineTree
 from actorproc.engine.messages import Ending, Patience
 from actorproc.engine.runtime.subscription import DigestSubscription, Subscription
-from actorproc.errors import InternalError, ManagerStopped, UsageError
+from actorproc.errors import InternalError, ManagerStopped, NotAllowed, UsageError
 from actorproc.model.ids import check_id
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers import fork_guard
@@ -61,6 +62,7 @@ class _Server(Protocol):
     """Part of the server that a connection needs."""
 
     engine: EngineTree
+    entrance: Entrance
     config: Config
     hello: ClientHello
     questions: Threads
@@ -73,10 +75,12 @@ class _Server(Protocol):
 class Connection:
     """One client."""
 
-    def __init__(self, server: _Server, sock: socket.socket) -> None:
+    def __init__(self, server: _Server, guest: Guest) -> None:
         self._server = server
         self._engine = server.engine
-        self._sock = sock
+        self._guest = guest
+        self._stream: Stream | None = None
+        """None until it is known who it is."""
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._waiting = 0
         self._lock = threading.Lock()
@@ -95,8 +99,7 @@ class Connection:
         fork_guard.guarded(self)
 
     def start(self) -> None:
-        """Greet, then serve."""
-        self._answer(0, "hello", encode(self._server.hello))
+        """Find out who it is, greet, then serve."""
         for thread in self.threads:
             thread.start()
 
@@ -115,15 +118,14 @@ class Connection:
         with self._answered:
             self._answered.notify_all()
         # First: it wakes the reading thread, which a mere close would leave asleep. Then the writing one may close.
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+        self._guest.hang_up()
         self._outbox.put(None)
         self._server.has_left(self)
 
     def forget(self) -> None:
         """In a forked copy of the program: else a client would not see that the program has died."""
         with contextlib.suppress(OSError):
-            self._sock.close()
+            self._guest.close()
 
     # ------------------------------------------------------------ out
     def _answer(self, number: int, kind: str, body: bytes) -> None:
@@ -139,22 +141,39 @@ class Connection:
             self.close()
 
     def _write(self) -> None:
+        beat = self._server.entrance.beat
         try:
-            while (frame := self._outbox.get()) is not None:
-                self._sock.sendall(frame)
+            while (frame := self._next_frame(beat)) is not None:
+                assert self._stream is not None  # the first frame greets
+                self._stream.sendall(frame)
                 with self._lock:
                     self._waiting -= len(frame)
-        except OSError:
-            pass
+        except OSError as error:
+            logger.debug("a connection of a client ended: %s", error)
         self.close()
-        self._sock.close()
+        self._guest.close()
+
+    def _next_frame(self, beat: float | None) -> bytes | None:
+        """The next frame to send; without one for so long, a sign of life. None: the end."""
+        while True:
+            try:
+                return self._outbox.get(timeout=beat)
+            except queue.Empty:
+                if self._stream is not None:
+                    self._stream.sendall(SIGN_OF_LIFE)
 
     # ------------------------------------------------------------ in
     def _read(self) -> None:
         limit = self._server.config.max_frame
         try:
+            stream = self._stream = self._guest.admit()
+            self._answer(0, "hello", encode(self._server.hello))
             while True:
-                self._take(decode_as(read_frame(self._sock, limit), RemoteCall))
+                self._take(decode_as(read_frame(stream, limit), RemoteCall))
+        except NotAllowed as error:
+            self._guest.turn_away(error)
+        except OSError as error:  # not let in: the entrance says so where that is of use
+            logger.debug("a connection of a client was not let in: %s", error)
         except (Torn, msgspec.DecodeError) as error:
             if not self._closed:
                 logger.debug("a connection of the control socket ended: %s", error)

@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from actorproc.control.channel import ControlChannel
+from actorproc.control.doors import way_to
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.pending import Pending
@@ -136,7 +137,7 @@ class RemoteEngine:
         self._home = home
         self._allow_any_filesystem = allow_any_filesystem
         self._patience = patience
-        self._channel = ControlChannel(home, patience=patience, max_frame=max_frame)
+        self._channel = ControlChannel(way_to(home), patience=patience, max_frame=max_frame)
         self._callback_thread = CallbackThread()
         self._opening = threading.RLock()
         self._store: RemoteStore | None = None

@@ -1,8 +1,8 @@
 """Wire format of the control socket: frames, calls, answers, and errors as data.
 
-A frame is a 4-byte big-endian length and a msgpack array. A client numbers its calls; every answer repeats the
-number. Nothing here is ever unpickled: values are decoded as the types that the call's name stands for, and what
-does not fit is a `UsageError` for the other side.
+A frame is a 4-byte big-endian length and a msgpack array. One of length 0 is a sign of life and nothing else. A client
+numbers its calls; every answer repeats the number. Nothing here is ever unpickled: values are decoded as the types that
+the call's name stands for, and what does not fit is a `UsageError` for the other side.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ from actorproc.model.exact import as_plain
 __all__ = [
     "HEADER",
     "PROTOCOL",
+    "SIGN_OF_LIFE",
     "SOCKET_FILE",
     "CallAnswer",
     "ClientHello",
@@ -43,6 +44,14 @@ PROTOCOL = 1
 SOCKET_FILE = "control.sock"
 HEADER = struct.Struct(">I")
 encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode
+
+
+SIGN_OF_LIFE = HEADER.pack(0)
+"""An empty frame: it says that the manager's process lives."""
+
+
+class _Readable(Protocol):
+    def recv(self, size: int, /) -> bytes: ...
 
 
 class Torn(Exception):
@@ -89,20 +98,22 @@ def framed(message: RemoteCall | CallAnswer) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
-def read_frame(sock: socket.socket, limit: int) -> bytes:
-    """The next frame's body. Raises `Torn`."""
-    (length,) = HEADER.unpack(_read(sock, HEADER.size))
+def read_frame(stream: _Readable, limit: int) -> bytes:
+    """The next frame's body; signs of life are passed over. Raises `Torn`."""
+    length = 0
+    while not length:
+        (length,) = HEADER.unpack(_read(stream, HEADER.size))
     if length > limit:
         msg = f"a frame of {length} bytes is longer than {limit}"
         raise Torn(msg)
-    return _read(sock, length)
+    return _read(stream, length)
 
 
-def _read(sock: socket.socket, size: int) -> bytes:
+def _read(stream: _Readable, size: int) -> bytes:
     chunks = bytearray()
     while len(chunks) < size:
         try:
-            chunk = sock.recv(min(size - len(chunks), 1 << 20))
+            chunk = stream.recv(min(size - len(chunks), 1 << 20))
         except OSError as error:
             raise Torn(str(error)) from error
         if not chunk:

@@ -9,7 +9,17 @@ import socket
 import uuid
 from pathlib import Path
 
-__all__ = ["address_text", "is_loopback", "local_address_towards", "machine_id", "parsed_address"]
+from actorproc.errors import EngineError
+
+__all__ = [
+    "address_text",
+    "dialled_address",
+    "is_loopback",
+    "local_address_towards",
+    "machine_id",
+    "parsed_address",
+    "published_address",
+]
 
 
 def parsed_address(text: str, port: int = 0) -> tuple[str, int]:
@@ -113,3 +123,44 @@ def machine_id() -> str:
     if not any(parts):  # no Linux
         parts = [socket.gethostname(), str(uuid.getnode())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def published_address(host: str, port: int) -> str:
+    """Address of a leader as its row has it: one that only this machine reaches names the machine.
+
+    Args:
+        host: The host.
+        port: The port.
+
+    Returns:
+        The text, which `dialled_address` reads.
+    """
+    text = address_text(host, port)
+    return f"{text}@{machine_id()}" if is_loopback(host) else text
+
+
+def dialled_address(text: str) -> tuple[str, int]:
+    """Host and port of a leader's row.
+
+    Args:
+        text: The address as `published_address` made it.
+
+    Returns:
+        Host and port.
+
+    Raises:
+        EngineError: It is the loopback interface of another machine, or no address.
+    """
+    address, _, machine = text.partition("@")
+    try:
+        host, port = parsed_address(address)
+    except ValueError as error:
+        raise EngineError(f"the leader's row holds no address: {error}") from error
+    if machine and machine != machine_id():
+        msg = (
+            f"the leader is on another machine and can be reached at {address} there only. Give the leader an address "
+            "that this machine reaches: Config(listen='10.0.0.5:4711'), or Config(advertise='host:4711') where it is "
+            "known to others by another address than the one that it listens on"
+        )
+        raise EngineError(msg)
+    return host, port

@@ -154,10 +154,18 @@ class LinkGuest:
                 silence=listener.silence,
             )
         except OSError as error:
-            listener.refuse(self.address, error)
-            self.close()
+            self.refuse(error)
             raise
         return stream
+
+    def refuse(self, error: OSError) -> None:
+        """End it without a word to its client; that is counted, and logged now and then.
+
+        Args:
+            error: The reason.
+        """
+        self._listener.refuse(self.address, error)
+        self.close()
 
     def hang_up(self) -> None:
         """End the connection; an `admit` on another thread ends with an error."""

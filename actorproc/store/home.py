@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from actorproc.store import signing_key
 from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import BLOBS, DATA_FILE, OWNER_FILE, refuse_url
+from actorproc.store.leader import Leader
 from actorproc.store.reading import ReadingStore
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Home(ABC):
 
     words: str
     """The place as it is shown in messages; a relative path is shown absolute."""
-    door: Path
-    """Directory of the control socket of the owner."""
+    door: Path | None
+    """Directory of the control socket of the owner; None: its door is where the leader's row says."""
     spool: Path | None
     """Directory of the log spool; None when there is none."""
     staging: str
@@ -84,6 +85,14 @@ class Home(ABC):
     @abstractmethod
     def is_suspended(self, owner: Owner) -> bool:
         """True if the owner is stopped by a signal, as far as it can be told from here."""
+
+    def leader(self) -> Leader | None:
+        """The manager that leads, or led last; None: there is none, or one process at a time has the store.
+
+        Raises:
+            EngineError: The store cannot be read.
+        """
+        return None
 
     @abstractmethod
     def keys(self) -> tuple[bytes, ...]:

@@ -20,6 +20,7 @@ import pytest
 
 from actorproc.control import channel
 from actorproc.control.channel import ControlChannel
+from actorproc.control.doors import way_to
 from actorproc.control.wire import (
     HEADER,
     PROTOCOL,
@@ -100,7 +101,7 @@ def open_channel(tmp_path: Path) -> Iterator[Callable[..., ControlChannel]]:
     opened: list[ControlChannel] = []
 
     def make(patience: float = BOUND) -> ControlChannel:
-        opened.append(ControlChannel(home_of(tmp_path), patience=patience, max_frame=1 << 20))
+        opened.append(ControlChannel(way_to(home_of(tmp_path)), patience=patience, max_frame=1 << 20))
         return opened[-1]
 
     yield make

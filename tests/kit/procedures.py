@@ -46,3 +46,14 @@ class Waits(Procedure):
             self.asked = True
             return Status.wait("word")
         return Status.done(ctx.event)
+
+
+@dataclass
+class Add(Procedure):
+    """Its output is a sum."""
+
+    a: int
+    b: int
+
+    def execute(self, ctx):
+        return Status.done(self.a + self.b)

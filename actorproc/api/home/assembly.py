@@ -6,9 +6,10 @@ none. A worker is such a program when procedures and manager stand in one module
 
 from __future__ import annotations
 
+from actorproc.control.doors import UnixEntrance
 from actorproc.control.server import ControlServer
 from actorproc.engine.engine import EngineTree
 from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.pool.local_pool import LocalPool
 
-__all__ = ["ControlServer", "EngineTree", "LocalPool", "LogBuffer"]
+__all__ = ["ControlServer", "EngineTree", "LocalPool", "LogBuffer", "UnixEntrance"]

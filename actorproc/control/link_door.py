@@ -1,0 +1,133 @@
+"""The door over links: the manager listens on an address, and clients find it through the leader's row."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from actorproc.errors import EngineError, UsageError
+from actorproc.link.addresses import dialled_address
+from actorproc.link.handshake import LinkRole
+from actorproc.link.listener import LinkGuest, LinkListener, dial
+from actorproc.link.stream import LinkStream
+from actorproc.store.home import Home
+
+__all__ = ["LinkEntrance", "LinkWay"]
+
+_BEATS = 5
+"""Signs of life in the seconds of silence that mean a death."""
+
+
+class LinkEntrance:
+    """A manager's end of the door over links.
+
+    Args:
+        listener: Listens already: its address is in the leader's row.
+        newer: Called with the epoch of a client that has seen one.
+    """
+
+    def __init__(self, listener: LinkListener, newer: Callable[[int], object]) -> None:
+        self.words = "the listener for links"
+        self.beat: float | None = listener.silence / _BEATS
+        self._listener = listener
+        self._newer = newer
+
+    def open(self) -> None:
+        """Nothing: it listens already. Those that came meanwhile wait in the backlog."""
+
+    def accept(self) -> GuestByLink:
+        """Wait for a connection."""
+        return GuestByLink(self._listener.accept(), self._newer)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listener.close()
+
+    def forget(self) -> None:
+        """Close the socket in a forked copy."""
+        self._listener.forget()
+
+
+class GuestByLink:
+    """A connection to the listener for links."""
+
+    def __init__(self, guest: LinkGuest, newer: Callable[[int], object]) -> None:
+        self._guest = guest
+        self._newer = newer
+        self.hang_up = guest.hang_up
+        self.close = guest.close
+
+    def admit(self) -> LinkStream:
+        """Have it prove that it knows the secret."""
+        stream = self._guest.admit()
+        if self._guest.peer is not None:
+            self._newer(self._guest.peer.epoch)
+        return stream
+
+    def turn_away(self, error: UsageError) -> None:
+        """End it: one that has proved nothing is told nothing."""
+        self._guest.refuse(ConnectionRefusedError(str(error)))
+
+
+class LinkWay:
+    """Way of a client to the manager that leads.
+
+    Each connection begins with a look at the leader's row. So it follows a change of leaders, and of certificates.
+
+    Args:
+        home: The home of the store.
+        role: The role to connect in.
+    """
+
+    def __init__(self, home: Home, role: LinkRole = LinkRole.CLIENT) -> None:
+        self.words = home.words
+        self._home = home
+        self._role = role
+        self._name = socket.gethostname()
+        self.highest = 0
+        """Highest epoch seen."""
+
+    def connect(self, patience: float) -> LinkStream:
+        """Connect to the leader of this moment."""
+        try:
+            leader = self._home.leader()
+        except EngineError as error:  # the database is away: it may come back
+            raise ConnectionError(str(error)) from error
+        if leader is None or not leader.leads:
+            raise ConnectionRefusedError("no manager leads at the moment")
+        if not leader.address:
+            msg = f"the manager that leads ({leader.owner}) lets no process in; see Config.control"
+            raise EngineError(msg)
+        host, port = dialled_address(leader.address)
+        self.highest = max(self.highest, leader.epoch)
+        try:
+            return dial(
+                host,
+                port,
+                secret=leader.secret,
+                pin=leader.pin,
+                role=self._role,
+                epoch=self.highest,
+                name=self._name,
+                within=patience,
+            )
+        except OSError as error:
+            msg = f"{leader.owner}, which leads, does not answer at {leader.address.partition('@')[0]}: {error}"
+            raise ConnectionError(msg) from error
+
+    def greeted(self, stream: object, epoch: int) -> None:  # noqa: ARG002 - the handshake said its limit
+        """Note the epoch."""
+        self.highest = max(self.highest, epoch)
+
+    def unanswered(self, waited: str) -> str:
+        """Message with the leader, as its row names it."""
+        try:
+            leader = self._home.leader()
+        except EngineError:
+            return f"the leader of the store {self.words} cannot be looked up {waited}"
+        if leader is not None and leader.leads:
+            where = leader.address.partition("@")[0]
+            here = f"{leader.owner} leads the store {self.words} and does not answer at {where} {waited}"
+            return f"{here}. Its address is set with Config(listen=…) and Config(advertise=…)"
+        here = f"no manager leads the store {self.words} {waited}"
+        return f"{here}. Start one, or give the client more patience"
