@@ -1,8 +1,8 @@
 """Doors of a manager: how a client's connection comes to be, and what is known of the other end.
 
-A manager has an *entrance*, and a client a *way* to it. Two kinds exist: the Unix socket in a directory, where the
-kernel names the user on the other end, and the link (`actorproc.control.link_door`), where both ends prove that they
-know a secret. Above a door there is a stream of bytes, the same for both.
+A manager has an *entrance*, and a client a *way* to it. One kind is the Unix socket in a directory, where the kernel
+names the user on the other end. The other one is the link (`actorproc.control.link_door`), where both ends prove that
+they know a secret. Above a door there is a stream of bytes, the same for both.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Way(Protocol):
 
         Raises:
             OSError: There is none, or it does not answer; it may answer later.
-            EngineError: What is there is no manager that is told anything.
+            EngineError: The other end is no manager that may be trusted.
         """
         ...
 
