@@ -57,7 +57,7 @@ _PLAIN = """
     cross crowd dangling data define describe described died dir dispatched down end ended ending entry
     environment error excess exit explain failed filter find finding finish forgettable fork forwarder frozen
     gate gc glance gone guard halt hand hello hook housekeeping ids info intake interpreter interrupt isolated
-    kept killer killing known lag late launch layout learn leaving lifecycle limiter line link listener
+    kept killer killing known lag late launch layout learn leaving lifecycle limiter line listener
     listening live lmdb loading local look loss main mark marker memory metric need offspring on order os output
     outside part pass patched patience pending pipe place plan poison postponed prepare prepared process
     processor program promise protocol put quarantine query quick read reader reading ready receiver recipe

@@ -150,6 +150,7 @@ class UnixStream:
         self.recv = sock.recv
         self.sendall = sock.sendall
         self.close = sock.close
+        self.fileno = sock.fileno
 
     def settimeout(self, seconds: float | None) -> None:
         """Seconds that each call may take; None: any time."""

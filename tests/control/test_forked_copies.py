@@ -47,7 +47,7 @@ warnings.simplefilter("ignore", DeprecationWarning)
 with actorproc.ProcedureClient(sys.argv[1]) as client:
     client.workers()
     poll = select.poll()
-    poll.register(client._engine._channel._sock, select.POLLIN | select.POLLRDHUP)
+    poll.register(client._engine._channel._stream, select.POLLIN | select.POLLRDHUP)
     pid = os.fork()
     if pid:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

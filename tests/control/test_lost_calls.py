@@ -42,7 +42,7 @@ def test_what_follows_a_frame_in_which_ctrl_c_came_is_not_taken_for_its_rest(cli
         def __getattr__(self, name):
             return getattr(self._sock, name)
 
-    client._engine._channel._sock = Interrupted(client._engine._channel._sock)
+    client._engine._channel._stream = Interrupted(client._engine._channel._stream)
     with pytest.raises(KeyboardInterrupt):
         client.metrics()
 
