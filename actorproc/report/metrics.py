@@ -57,6 +57,8 @@ class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Answered steps that ran as a second or later attempt."""
     crashed: int
     """Steps that took their worker along, time limits included."""
+    killed: int
+    """Attempts that an operator ended (`kill`); they are no crashes."""
     seconds: Histogram
     """Seconds that they ran in their workers."""
 
@@ -126,6 +128,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("failed", "Steps that raised."),
             ("retried", "Steps that ran as a second or later attempt."),
             ("crashed", "Steps that took their worker along."),
+            ("killed", "Attempts that an operator ended."),
         ):
             yield from _head(f"steps_{event}_total", "counter", help_text)
             for name, steps in sorted(self.steps.items()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.messages.commands import Reply, RunStep, TakeBack
@@ -18,7 +20,7 @@ def _asked(harness: CoreHarness, id: str) -> Reply:
 
 
 def _dies(harness: CoreHarness, slot: int, id: str):
-    report = CrashReport(kind="killed", message="killed by an operator", code=-9, signal="SIGKILL")
+    report = CrashReport(kind="killed", message="killed by operator", code=-9, signal="SIGKILL")
     return harness.handle(WorkerLost(WorkerId(slot, 1), report, blamed=harness.inbox[id].token))
 
 
@@ -42,6 +44,39 @@ def test_a_killed_attempt_is_charged_to_nothing_and_the_step_runs_again():
     audit, _ = [write.record for write in harness.writes if isinstance(write, PutAudit)]
     assert (audit.verb, audit.reason, audit.detail) == ("kill", "it hangs", "step 1 (reserve), attempt 1")
     assert difference(harness) is None
+    harness.answer("p", Finished(state=b"1"))
+    assert harness.state("p") is ProcedureState.SUCCESS
+
+
+@pytest.mark.parametrize(("kind", "crashes", "errors"), [("killed", 0, 0), ("signal", 0, 0), ("timeout", 0, 1)])
+def test_an_attempt_that_is_to_be_killed_is_no_crash_however_its_worker_dies(kind, crashes, errors):
+    harness = CoreHarness(2, retries_overtime=True)
+    harness.submit(harness.new("p"))
+    _asked(harness, "p")
+    token = harness.inbox["p"].token
+
+    decision = harness.handle(WorkerLost(token.worker, CrashReport(kind=kind, message="gone"), blamed=token))
+
+    head = harness.core.view("p")
+    assert head is not None
+    assert (head.crashes, head.errors) == (crashes, errors)
+    (written,) = [write.record for write in decision.writes if isinstance(write, PutAttempt)]
+    assert written.error.kind == ("killed" if not errors else "timeout")
+
+
+@pytest.mark.parametrize("times", [3, 7])
+def test_no_number_of_kills_fails_a_step(times):
+    harness = CoreHarness(times + 1, crashes=1)
+    harness.submit(harness.new("p"))
+
+    for _ in range(times):
+        slot = harness.inbox["p"].token.worker.slot
+        _asked(harness, "p")
+        _dies(harness, slot, "p")
+
+    head = harness.core.view("p")
+    assert head is not None
+    assert (head.crashes, head.errors, head.attempt) == (0, 0, times + 1)
     harness.answer("p", Finished(state=b"1"))
     assert harness.state("p") is ProcedureState.SUCCESS
 

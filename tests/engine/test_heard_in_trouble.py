@@ -37,7 +37,7 @@ class Site:
             booted=lambda _: None,
             procedure_of=lambda _: None,
             step_ended=lambda *_: None,
-            step_crashed=lambda _: None,
+            step_lost=lambda _, by_operator: None,
             died=lambda *_: None,
         )
         self.outage = StoreOutage(clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -41,5 +42,11 @@ def test_a_hung_step_is_killed_runs_again_and_is_told_of(open_manager, tmp_path)
     (asked,) = manager.audit("hangs")
     assert (asked.verb, asked.reason, asked.detail) == ("kill", "no answer for an hour", "step 2 (hang), attempt 1")
     assert manager.kill("hangs") is False
+    counts = next(iter(manager.metrics().steps.values()))
+    assert (counts.killed, counts.crashed, counts.failed) == (1, 0, 0)
+    assert re.search(
+        r'^actorproc_steps_killed_total\{type=".*Hangs"\} 1$', manager.metrics().prometheus(), re.MULTILINE
+    )
+    assert attempt.error.message == "killed by operator"
     info = manager.info("hangs")
     assert (info.errors, info.crashes, str(info.state)) == (0, 0, "SUCCESS")

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from actorproc.cli.output.outcomes import DRY_RUN, outcome
 from actorproc.cli.output.output import Output
-from actorproc.cli.select.common import REFUSED, globals_for, is_owned, open_reader
+from actorproc.cli.select.common import REFUSED, globals_for, is_owned, open_reader, start_command, typed
 from actorproc.cli.select.filters import has_filter, seconds
 from actorproc.cli.select.selection import add_care, add_selection, apply, asked, carry_out, confirmed
 from actorproc.cli.select.steering import Steered, is_stopped
-from actorproc.errors import UsageError
+from actorproc.errors import NotAllowed, UsageError
 
 if TYPE_CHECKING:
     from actorproc.cli.select.steering import Steering
@@ -84,7 +84,20 @@ def _flags_of(verb: Verb) -> list[str]:
 
 def _ask_for(verb: Verb, options: argparse.Namespace, engine: Steering, name: str) -> str:
     flags = {flag: getattr(options, flag) for flag in _flags_of(verb)}
-    return verb.done if engine._ask_for(verb, name, **asked(options), **flags) else verb.refused
+    if engine._ask_for(verb, name, **asked(options), **flags):
+        return verb.done
+    raise NotAllowed(_refusal(verb.refused, options, engine, name))
+
+
+def _refusal(words: str, options: argparse.Namespace, engine: Steering, name: str) -> str:
+    """Refusal of a verb in words: how the procedure stands, and what to do next."""
+    info = engine.info(name)
+    if info.finished_at is not None:
+        return f"{words}: it has ended {info.state}"
+    if is_stopped(engine):
+        return f"{words}: no manager runs here; start one with {start_command(options)}"
+    stands = f"it is {info.phase}" + (f" ({info.reason})" if info.reason else "")
+    return f"{words}: {stands}; what it waits for: {typed(options, 'why', name)}"
 
 
 def add_abort(commands: _Commands) -> None:

@@ -65,7 +65,7 @@ VERBS = (
         kill.request_kill,
         help="end the running attempt of steps (SIGKILL of the worker); they run again, and nothing is charged",
         done="its attempt ends, and the step runs again",
-        refused="no worker has a step of it",
+        refused="no worker has a step of it, so there is nothing to kill",
     ),
     Verb("retry", RetryRequested, retry.request_retry, is_for_roots=True),
     Verb("rollback", RollbackRequested, retry.request_rollback, is_for_roots=True),

@@ -111,8 +111,8 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
     elif item.token.mode is Mode.ASK_ABORT and not state.has_no_return(record):
         # A procedure that dies over the question is not asked twice.
         fail(state, record, aborted_error(record))
-    elif report.kind == KILLED and item.forced in (None, KILLED):
-        # By its report, as memory may have been lost since. The undo of a failing scope may have been decided since.
+    elif _is_killed(item, report):
+        # The undo of a failing scope may have been decided since.
         error = ErrorInfo("killed", "AttemptKilled", report.message, details, record.id, item.token.step, crash=report)
         note_attempt(state, record, item, error, report.duration)
         _run_again(state, record, item)
@@ -136,6 +136,16 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
             on_step_error(state, record, error, retryable=retries_overtime(state, record))
     else:
         _count_crash(state, record, item, report, details)
+
+
+def _is_killed(item: InHand, report: CrashReport) -> bool:
+    """True if an operator ended the attempt, also when its worker died by itself a moment before the kill struck.
+
+    By the report alone where memory was lost since. A time limit that came first counts as one.
+    """
+    if item.forced == KILLED:
+        return report.kind not in _OVERTIME
+    return item.forced is None and report.kind == KILLED
 
 
 def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:

@@ -32,7 +32,7 @@ __all__ = [
 KILLED = "killed"
 """Reason to stop a step whose attempt an operator ends: it runs again."""
 _REASONS = {
-    KILLED: "killed by an operator",
+    KILLED: "killed by operator",
     "aborted": "aborted by force",
     "abort-grace": "it still ran when the time was over that its abort_grace gives a step whose undo is decided",
     "bypassed": "bypassed by force",

@@ -48,10 +48,10 @@ class _Buckets:
 
 
 class _Steps:
-    __slots__ = ("crashed", "failed", "retried", "run", "seconds")
+    __slots__ = ("crashed", "failed", "killed", "retried", "run", "seconds")
 
     def __init__(self) -> None:
-        self.run = self.failed = self.retried = self.crashed = 0
+        self.run = self.failed = self.retried = self.crashed = self.killed = 0
         self.seconds = _Buckets(_SECONDS)
 
     def add(self, other: _Steps) -> None:
@@ -59,6 +59,7 @@ class _Steps:
         self.failed += other.failed
         self.retried += other.retried
         self.crashed += other.crashed
+        self.killed += other.killed
         self.seconds.add_all(other.seconds)
 
     def copy(self) -> StepCounts:
@@ -67,6 +68,7 @@ class _Steps:
             failed=self.failed,
             retried=self.retried,
             crashed=self.crashed,
+            killed=self.killed,
             seconds=self.seconds.copy(),
         )
 
@@ -101,10 +103,14 @@ class Counters:
         if type(outcome) is Failed:
             steps.failed += 1
 
-    def step_crashed(self, command: RunStep) -> None:
-        """A worker died in a step."""
+    def step_lost(self, command: RunStep, *, by_operator: bool) -> None:
+        """A worker died in a step: by itself or over a limit, or because an operator killed the attempt."""
         name = command.step_name
-        (self._steps.get((command.type_name, name)) or self._new(command.type_name, name)).crashed += 1
+        steps = self._steps.get((command.type_name, name)) or self._new(command.type_name, name)
+        if by_operator:
+            steps.killed += 1
+        else:
+            steps.crashed += 1
 
     def _new(self, type_name: str, name: str | None) -> _Steps:
         """Counters of one more step; beyond `STEP_NAMES` of them, those of the type."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from actorproc.core.scheduler.cancellation import KILLED
 from actorproc.engine.callers.change_feed import ChangeFeed
 from actorproc.engine.callers.counters import Counters
 from actorproc.engine.callers.log_forwarder import LogForwarder
@@ -257,7 +258,7 @@ class WorkerMessageHandler:
         blamed, crashed = verdict.blamed, verdict.crashed
         self._news.died(entry, verdict)
         if crashed and (died_in := entry.queue[blamed] if blamed is not None else entry.running) is not None:
-            self._counters.step_crashed(died_in)
+            self._counters.step_lost(died_in, by_operator=verdict.report.kind == KILLED)
         is_idle = not entry.queue and entry.killed is None
         self._tell_gone(Gone(worker, verdict.report, message.booted, is_idle, message.successor))
         first = entry.running
