@@ -62,10 +62,10 @@ _PLAIN = """
     outside part pass patched patience pending pipe place plan poison postponed prepare prepared process
     processor program promise protocol put quarantine query quick read reader reading ready receiver recipe
     recovered reference register remain removal reopen reopened replace report resource result retire returned
-    rolling rule runtime sampler scaling schedule sender service set settled shared shutdown signing skipped
+    rolling rule runtime sampler scaling schedule sender service set setting settled shared shutdown signing skipped
     stack stand standard start started status stop stopwatch storage stream subscribe subscriber subscription
-    succeeded sweep system take target to tool tracker transfer trigger trouble unsubscribe until up upkeep
-    usage verify view waiter waiting wake wanted warm warning whole window work
+    succeeded sweep switches system take target to tool tracker transfer trigger trouble unsubscribe until up upkeep
+    ups usage verify view waiter waiting wake wanted warm warning whole window work
 """
 PLAIN = frozenset(_PLAIN.split())
 """Words of names that need no definition, in the singular. A word that is a concept of its own goes into the glossary."""

@@ -24,8 +24,9 @@ from actorproc.core.results.postponed_steps import why_put_off
 from actorproc.core.rules import HANDLERS, follow_up, settle
 from actorproc.core.scheduler import reload, scaling
 from actorproc.core.scheduler.pick import may_steal, steal_at, why_queued
-from actorproc.core.state.engine_state import DEFAULT_SCHEDULING, EngineState
+from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.fingerprint import fingerprint
+from actorproc.core.state.parts.settings import DEFAULT_QUOTAS, DEFAULT_RETENTION, DEFAULT_SCHEDULING
 from actorproc.core.state.phases import phase_of, reason_of
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.standstill import Parked, obstacle_of, obstacle_of_stored, parked_residents
@@ -48,9 +49,6 @@ from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import Phase
 
 __all__ = ["Coordinator"]
-
-DEFAULT_QUOTAS = Quotas()
-DEFAULT_RETENTION = Retention()
 
 _LOADED = frozenset(verb.event for verb in VERBS if verb.loads)
 """Requests that are decided on with their procedure in memory."""
@@ -89,10 +87,10 @@ class Coordinator:
         if before is not None:
             reload.take_over(state, before._state)
         recovery.resume(state, busy)
-        state.quotas = quotas
-        state.retention = retention
-        state.gated = gated
-        state.unattended = unattended
+        state.settings.put_in_force(quotas, retention)
+        state.switches.gate(closed=gated)
+        if unattended:
+            state.switches.leave_unattended()
         recovery.take_up(state, busy)
         bypass.take_up_bypasses(state, busy)
         return cls(state), settle(state)
@@ -138,12 +136,12 @@ class Coordinator:
     def _is_missing(self, id: str) -> bool:
         """The store may know it and memory does not: a stored procedure, or the root of a tree that is half removed."""
         state = self._state
-        if id in state.procs or id in state.damaged:
+        if id in state.residents.procs or id in state.damage.procedures:
             return False
-        if id in state.cold_queue:
-            state.make_resident(state.cold_queue[id])
+        if id in state.queues.cold_queue:
+            state.residents.make_resident(state.queues.cold_queue[id])
             return False
-        return id not in state.removed or id in state.removals
+        return id not in state.ended.removed or id in state.ended.removals
 
     def load(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> bool:
         """A stored tree, as `missing` asked for; False when it turned out to be damaged: ask `missing` again.
@@ -151,20 +149,20 @@ class Coordinator:
         Loading a resident tree changes nothing. Nor does one that was removed by a decision which is not stored yet.
         """
         recovery.load_tree(self._state, members, units)
-        return not members or members[0].id not in self._state.damaged
+        return not members or members[0].id not in self._state.damage.procedures
 
     def exclude(self, id: str, reason: str) -> None:
         """A procedure that `missing` named cannot be read: nothing is done with it, and its id stays taken.
 
         Then `missing` may name another one.
         """
-        self._state.damaged.setdefault(id, reason)
+        self._state.damage.procedures.setdefault(id, reason)
 
     # ------------------------------------------------------------------ deciding
     def handle(self, event: Event, now: float) -> Decision:
         """Decide what `event` leads to at `now`, and what those led to that were taken before it."""
         state = self._state
-        self._set_clock(now)
+        state.begin(now)
         if type(event) is StepEnded:
             outcome = event.outcome
             if type(outcome) is Advanced:
@@ -185,7 +183,7 @@ class Coordinator:
         outcome = event.outcome
         if type(outcome) is not Finished:
             return False
-        self._set_clock(now)
+        self._state.begin(now)
         if not end_straight(self._state, event, outcome):
             return False
         follow_up(self._state)  # its parent may have asked for locks or ended: the next event finds that settled
@@ -195,19 +193,12 @@ class Coordinator:
         """The decision that `take` left open: what was set free is given to workers."""
         return settle(self._state)
 
-    def _set_clock(self, now: float) -> None:
-        state = self._state
-        if now < state.now:
-            state.worker_table.set_back(now)
-            state.slot_plan.look_at = None
-        state.now = now
-
     # ------------------------------------------------------------------ time and batches
     def next_deadline(self) -> float | None:
         """Epoch seconds at which a `Tick` is due; None: never."""
         state = self._state
         earliest = state.timers.next_at()
-        for at in (self._steal_at(), state.key_limits.next_at(), scaling.next_look(state)):
+        for at in (self._steal_at(), state.queues.key_limits.next_at(), scaling.next_look(state)):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         return earliest
@@ -217,8 +208,7 @@ class Coordinator:
 
     def seal(self) -> int:
         """The caller closes its batch; the number of that batch."""
-        self._state.batch += 1
-        return self._state.batch - 1
+        return self._state.counters.seal()
 
     def settle(self, batch: int) -> None:
         """Note that this batch is stored: cold and finished trees it left behind may leave memory."""
@@ -228,51 +218,51 @@ class Coordinator:
     @property
     def dispatching(self) -> bool:
         """True while steps are handed out. After setting it to True, handle a `Tick`."""
-        return self._state.dispatching
+        return self._state.switches.dispatching
 
     @dispatching.setter
     def dispatching(self, value: bool) -> None:
-        self._state.dispatching = value
+        self._state.switches.dispatch(on=value)
 
     @property
     def gated(self) -> bool:
         """Nothing is handed out until the gate is opened. After setting it to False, handle a `Tick`."""
-        return self._state.gated
+        return self._state.switches.gated
 
     @gated.setter
     def gated(self, value: bool) -> None:
-        self._state.gated = value
+        self._state.switches.gate(closed=value)
 
     @property
     def scheduling(self) -> Scheduling:
         """Scheduling in force, as the last resize left it."""
-        return self._state.scheduling
+        return self._state.settings.scheduling
 
     @property
     def paused(self) -> str | None:
         """Reason for which the whole manager is paused; None: it is not."""
-        return self._state.paused
+        return self._state.switches.paused
 
     @property
     def vacated(self) -> tuple[int, ...]:
         """Slots without a worker that are not wanted any more, since the pool was made smaller."""
-        return tuple(sorted(self._state.slot_plan.vacated))
+        return tuple(sorted(self._state.workers.slot_plan.vacated))
 
     @property
     def stale_results(self) -> int:
         """Answers dropped because their token was not current."""
-        return self._state.stale_results
+        return self._state.counters.stale_results
 
     @property
     def damaged(self) -> tuple[str, ...]:
         """One sentence for each damaged record, and for each procedure that stands still because of one in its tree."""
-        still = (f"procedure {name} stands still: {reason}" for name, reason in self._state.damaged.items())
-        return (*self._state.flaws, *still)
+        still = (f"procedure {name} stands still: {reason}" for name, reason in self._state.damage.procedures.items())
+        return (*self._state.damage.flaws, *still)
 
     @property
     def halted(self) -> int:
         """Procedures that stand still because of damage."""
-        return len(self._state.damaged)
+        return len(self._state.damage.procedures)
 
     def damage_of(self, id: str) -> StoreDamaged | None:
         """Damage for which a procedure stands still for good; None when it is sound, or unknown."""
@@ -281,16 +271,16 @@ class Coordinator:
     @property
     def epoch(self) -> int:
         """The life of the manager that this is."""
-        return self._state.epoch
+        return self._state.counters.epoch
 
     @property
     def parkings(self) -> int:
         """Number of times that a procedure was parked: another number than before means that some may be new."""
-        return self._state.parkings
+        return self._state.types.parkings
 
     def batch_of(self, root: str) -> int:
         """The number of the last batch that changed a tree; -1: it is not in memory."""
-        tree = self._state.trees.get(root)
+        tree = self._state.residents.trees.get(root)
         return -1 if tree is None else tree.batch
 
     def parked(self) -> Iterator[Parked]:
@@ -303,52 +293,56 @@ class Coordinator:
         `members` are those of its tree as they are stored, when that is not in memory.
         """
         state = self._state
-        return obstacle_of(state, id) if id in state.procs else obstacle_of_stored(state, id, members)
+        return obstacle_of(state, id) if id in state.residents.procs else obstacle_of_stored(state, id, members)
 
     @property
     def in_hand(self) -> int:
         """Steps in workers' hands."""
-        return len(self._state.worker_table.in_hand)
+        return len(self._state.workers.table.in_hand)
 
     @property
     def queued(self) -> int:
         """Procedures that could run if a worker had room."""
-        return len(self._state.run_queue) + len(self._state.cold_queue)
+        return len(self._state.queues.run_queue) + len(self._state.queues.cold_queue)
 
     def wants_worker_for(self, id: str) -> bool:
         """True if a worker was asked for that is this procedure's own, and it has not ended since."""
-        return id in self._state.hired
+        return id in self._state.workers.hired
 
     def view(self, id: str) -> ProcedureRecord | None:
         """The head of one in memory or in the cold run queue; not to be changed, and valid until the next event."""
-        return self._state.procs.get(id) or self._state.cold_queue.get(id)
+        return self._state.residents.procs.get(id) or self._state.queues.cold_queue.get(id)
 
     def phase(self, record: ProcedureRecord) -> tuple[Phase, str | None]:
         """Phase of a procedure, and the reason in words."""
         state = self._state
-        still = state.damaged.get(record.id)
-        if still is None and record.type_name not in state.types:
-            still = no_class_registered(record.type_name, state.types)
+        still = state.damage.procedures.get(record.id)
+        if still is None and record.type_name not in state.types.metas:
+            still = no_class_registered(record.type_name, state.types.metas)
         phase = phase_of(
             record,
-            running=record.id in state.worker_table.in_hand,
-            waits_for_locks=state.locks.is_waiting(record.id),
+            running=record.id in state.workers.table.in_hand,
+            waits_for_locks=state.locks.table.is_waiting(record.id),
             stands_still=still is not None,
         )
-        if phase not in {Phase.DONE, Phase.PARKED, Phase.RUNNING} and record.id not in state.worker_table.in_hand:
+        if phase not in {Phase.DONE, Phase.PARKED, Phase.RUNNING} and record.id not in state.workers.table.in_hand:
             stillness = self._why_still(record)
             if stillness is not None:
                 return stillness
         if phase is Phase.LOCKED_OUT:
-            return phase, why_waiting(state.locks, record.id)
+            return phase, why_waiting(state.locks.table, record.id)
         if phase is Phase.PARKED:
             return phase, record.parked or still
-        if state.postponed and phase in {Phase.QUEUED, Phase.ROLLING_BACK} and (again := why_put_off(state, record)):
+        if (
+            state.queues.postponed
+            and phase in {Phase.QUEUED, Phase.ROLLING_BACK}
+            and (again := why_put_off(state, record))
+        ):
             return (Phase.RETRYING if phase is Phase.QUEUED else phase), again
         if phase is Phase.QUEUED:
             return phase, why_queued(state, record)
         reason = reason_of(record, phase)
-        if phase is Phase.ROLLING_BACK and not record.undoing and state.worker_table.runs_a_step(record.id):
+        if phase is Phase.ROLLING_BACK and not record.undoing and state.workers.table.runs_a_step(record.id):
             still = f"step {record.step} still runs, and its undo waits for it"
             return phase, still if reason is None else f"{reason}; {still}"
         return phase, reason
@@ -356,16 +350,16 @@ class Coordinator:
     @property
     def removals(self) -> tuple[str, ...]:
         """Roots of trees that are half removed: `RemovalContinued` is due for each."""
-        return tuple(self._state.removals)
+        return tuple(self._state.ended.removals)
 
     @property
     def is_removing(self) -> bool:
         """Something was removed by a decision that may not be stored yet."""
-        return bool(self._state.removed)
+        return bool(self._state.ended.removed)
 
     def acknowledged(self, until: float) -> Iterator[str]:
         """Finished roots whose results were taken at that time or before, the first first; read it at once."""
-        return (root for root, at in self._state.acknowledged.items() if at <= until)
+        return (root for root, at in self._state.ended.acknowledged.items() if at <= until)
 
     def published(self) -> list[str]:
         """Targets of the events by name that are kept, for `too_old`; a copy that stays as it is."""
@@ -377,24 +371,24 @@ class Coordinator:
 
     def _why_still(self, record: ProcedureRecord) -> tuple[Phase, str] | None:
         """Reason why a procedure is held back: it or an ancestor is paused, or its retried tree waits for its locks."""
-        tree = self._state.trees.get(record.root)
+        tree = self._state.residents.trees.get(record.root)
         if tree is None or not tree.is_still(record.id):
             return None
         for name in tree.lineage(record.id):
             why = tree.members[name].paused
             if why is not None:
                 return Phase.PAUSED, why if name == record.id else f"{name} is paused: {why}"
-        if not self._state.locks.is_waiting(tree.root):
+        if not self._state.locks.table.is_waiting(tree.root):
             return None
-        return Phase.LOCKED_OUT, f"what its tree held is taken again: {why_waiting(self._state.locks, tree.root)}"
+        return Phase.LOCKED_OUT, f"what its tree held is taken again: {why_waiting(self._state.locks.table, tree.root)}"
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue; a copy that stays as it is."""
-        return self._state.locks.queue()
+        return self._state.locks.table.queue()
 
     def lock_holders(self) -> Mapping[str, Mapping[str, LockMode]]:
         """All held keys by procedure; not to be changed, and only valid until the next event."""
-        return self._state.locks.holders()
+        return self._state.locks.table.holders()
 
     def fingerprint(self) -> dict[str, Any]:
         """Equal for engine states with the same durable facts; trees that may leave memory are left out."""

@@ -13,7 +13,8 @@ from actorproc.core.results.abort import may_abort, press_abort
 from actorproc.core.scheduler.cancellation import resume_cancelling
 from actorproc.core.scheduler.dedicated import say_goodbye
 from actorproc.core.scheduler.schedule import park, wake
-from actorproc.core.state.engine_state import DEFAULT_SCHEDULING, EngineState
+from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.settings import DEFAULT_SCHEDULING
 from actorproc.core.state.quarantine import exclude, exclude_damaged
 from actorproc.core.state.signal_ids import recall
 from actorproc.core.state.transitions import Trigger, move
@@ -45,37 +46,34 @@ def rebuild(
     There may be a hundred thousand of the others, and the first step would wait for each look at them. Most of these
     go to the cold run queue.
     """
-    state = EngineState(snapshot.epoch, scheduling)
-    state.now = now
+    state = EngineState(snapshot.epoch, scheduling, now)
     for meta in types:
-        state.know(meta)
-    state.next_seq = snapshot.next_seq
-    state.next_ticket = snapshot.next_ticket
-    state.paused = snapshot.paused
-    state.audits = snapshot.audits
+        state.types.know(meta)
+    state.counters.restore(snapshot.next_seq, snapshot.next_ticket, snapshot.audits)
+    state.switches.pause(snapshot.paused)
     for poison in snapshot.poisons:
-        state.poisons[poison.path] = poison
+        state.locks.poisons[poison.path] = poison
     for taken in snapshot.acknowledgements:
-        state.acknowledged[taken.root] = taken.at
+        state.ended.acknowledged[taken.root] = taken.at
     for removal in snapshot.removals:
-        state.removals[removal.root] = removal
+        state.ended.removals[removal.root] = removal
     if snapshot.events:
         recall(state, snapshot.events)
     others = _admit_all(state, snapshot, set() if workers else _ordinary_types(state, snapshot))
     busy = dict.fromkeys(record.root for record in others)
     for unit in snapshot.units:
-        if unit.root in state.trees:
-            state.trees[unit.root].push(unit)
+        if unit.root in state.residents.trees:
+            state.residents.trees[unit.root].push(unit)
     for root in busy:
-        drop_stale(state, state.trees[root])
+        drop_stale(state, state.residents.trees[root])
     exclude_damaged(state, snapshot.damage, busy)
     for lock in snapshot.locks:
         _take_lock(state, lock)
     if workers:
         _rehire_all(state, workers, now)
-    others = [record for record in others if record.id in state.procs]
+    others = [record for record in others if record.id in state.residents.procs]
     _note_waiting(state, snapshot, others)
-    trees = [state.trees[root] for root in busy if root in state.trees]
+    trees = [state.residents.trees[root] for root in busy if root in state.residents.trees]
     for tree in trees:
         _rebuild_tree(state, tree)
     _count(state, snapshot, others)
@@ -109,8 +107,8 @@ def _admit_all(state: EngineState, snapshot: RecoverySnapshot, ordinary: Contain
         elif record.type_name in ordinary and _needs_only_a_worker(record) and record.id not in named:
             later.append(record)
         else:
-            state.admit_alone(record)
-    state.cold_queue.fill(later, state.run_queue.clock(state.now))
+            state.residents.admit_alone(record)
+    state.queues.cold_queue.fill(later, state.queues.run_queue.clock(state.decision.now))
     return others
 
 
@@ -118,7 +116,7 @@ def _ordinary_types(state: EngineState, snapshot: RecoverySnapshot) -> set[str]:
     """Classes whose procedures may wait in the cold run queue: nothing is counted or hired before their turn."""
     if snapshot.damage or not state.leaves_outside:
         return set()
-    return {name for name, meta in state.types.items() if not meta.dedicated}
+    return {name for name, meta in state.types.metas.items() if not meta.dedicated}
 
 
 def _needs_only_a_worker(record: ProcedureRecord) -> bool:
@@ -127,12 +125,12 @@ def _needs_only_a_worker(record: ProcedureRecord) -> bool:
 
 
 def _take_lock(state: EngineState, lock: LockRecord) -> None:
-    state.locks.hold(lock.holder, lock.path, lock.mode)
+    state.locks.table.hold(lock.holder, lock.path, lock.mode)
     if lock.inherited:
-        state.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
-    holder = state.procs.get(lock.holder)
+        state.locks.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
+    holder = state.residents.procs.get(lock.holder)
     if holder is not None:
-        state.trees[holder.root].hold(holder.id)
+        state.residents.trees[holder.root].hold(holder.id)
 
 
 def _note_waiting(state: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
@@ -147,28 +145,29 @@ def _note_waiting(state: EngineState, snapshot: RecoverySnapshot, others: Sequen
     if snapshot.cold.listeners:
         waiting += snapshot.cold.listeners
     for _, event, procedure in sorted(waiting):
-        state.subscribers.add(event, procedure)
+        state.signals.subscribers.add(event, procedure)
 
 
 def _count(state: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
     """Count procedures for their limits; what is damaged stands still and takes no place of a limit."""
-    state.open_roots = snapshot.cold.roots + len(state.cold_queue) + len(state.procs) - len(others)
+    residents, cold = state.residents, snapshot.cold.roots + len(state.queues.cold_queue)
+    residents.count_roots(cold + len(residents.procs) - len(others))
     admitted = []
     for record in others:
         if record.state not in TERMINAL:
             if record.parent is None:
-                state.open_roots += 1
+                residents.count_roots(1)
             if record.admitted:
                 admitted.append(record)
     admitted += snapshot.cold.admitted
     if admitted or snapshot.starts:
-        state.key_limits.restore(admitted, snapshot.starts)
-        state.admission.restore(admitted, ())
+        state.queues.key_limits.restore(admitted, snapshot.starts)
+        state.queues.admission.restore(admitted, ())
 
 
 def load_tree(state: EngineState, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
     """Bring a cold or finished tree back into memory. A resident one is left alone, and so is a removed one."""
-    if not members or members[0].root in state.trees or members[0].root in state.removed:
+    if not members or members[0].root in state.residents.trees or members[0].root in state.ended.removed:
         return
     tree: Tree | None = None
     for record in members:
@@ -181,21 +180,23 @@ def load_tree(state: EngineState, members: Sequence[ProcedureRecord], units: Seq
 
 
 def _rehire_all(state: EngineState, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]], now: float) -> None:
-    state.slot_plan.take_over(ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving)
+    state.workers.slot_plan.take_over(
+        ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving
+    )
     for ready, tokens in workers:
         _rehire(state, ready, tokens, now)
 
 
 def _rehire(state: EngineState, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
     """A worker that lived on while memory was lost, with the steps it still has in hand."""
-    worker = state.worker_table.add(ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving)
+    worker = state.workers.table.add(ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving)
     if ready.reserved is not None:
-        state.hired[ready.reserved] = ready.worker
+        state.workers.hired[ready.reserved] = ready.worker
     for token in tokens:
-        record = state.procs.get(token.procedure)
+        record = state.residents.procs.get(token.procedure)
         if record is not None:
-            state.worker_table.give(worker, InHand(token, record.type_name, threads=ready.threads), now)
-            state.trees[record.root].running.add(record.id)
+            state.workers.table.give(worker, InHand(token, record.type_name, threads=ready.threads), now)
+            state.residents.trees[record.root].running.add(record.id)
 
 
 def _rebuild_tree(state: EngineState, tree: Tree) -> None:
@@ -231,16 +232,16 @@ def resume(state: EngineState, busy: Sequence[Tree]) -> None:
     """
     runnable = [
         record
-        for tree in state.trees.values()
+        for tree in state.residents.trees.values()
         for record in tree.members.values()
         if record.due_at is None and (record.undoing or (record.state is _RUNNABLE and not record.rolling))
     ]
     waiters = [record for record in runnable if not record.locked]
-    waiters += [record for tree in busy if (record := state.procs[tree.root]).retaking]
+    waiters += [record for tree in busy if (record := state.residents.procs[tree.root]).retaking]
     # Trees that hold locks, and undos, ask first, as they stood before the others in the queue.
     for record in sorted(waiters, key=lambda record: (not _goes_before_others(state, record), record.ticket)):
         if record.retaking:
-            acquire.has_retaken(state, state.tree_of(record))
+            acquire.has_retaken(state, state.residents.tree_of(record))
         else:
             wake(state, record)
     for record in runnable:
@@ -249,12 +250,12 @@ def resume(state: EngineState, busy: Sequence[Tree]) -> None:
 
 
 def _goes_before_others(state: EngineState, record: ProcedureRecord) -> bool:
-    return record.undoing > 0 or bool(state.tree_of(record).holders)
+    return record.undoing > 0 or bool(state.residents.tree_of(record).holders)
 
 
 def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
     """Resume unfinished work: failing scopes, abort requests that were not answered, workers that leave."""
-    for worker in list(state.worker_table.workers.values()):
+    for worker in list(state.workers.table.workers.values()):
         say_goodbye(state, worker.id)
     for tree in busy:
         if tree.running:
@@ -267,9 +268,9 @@ def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
         concerned = [record for record in tree.members.values() if record.failing or record.aborting]
         for record in concerned:
             if record.failing and record.id in tree.scopes:
-                state.scopes_to_advance[record.id] = None
+                state.follow_ups.scopes_to_advance[record.id] = None
         for record in concerned:
             if record.aborting and record.forced:
                 press_abort(state, record)
             elif record.aborting and may_abort(state, record):
-                state.asking[record.id] = None
+                state.follow_ups.asking[record.id] = None

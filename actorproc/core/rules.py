@@ -41,7 +41,7 @@ def settle(state: EngineState) -> Decision:
     follow_up(state)
     while not _fills_workers(state):
         follow_up(state)
-    if state.shedding:
+    if state.ended.shedding:
         renewal.shed(state)
     return state.close()
 
@@ -52,23 +52,28 @@ def follow_up(state: EngineState) -> None:
     Empties the pending decision.
     """
     while True:
-        if state.locks.has_news:
+        if state.locks.table.has_news:
             for record in acquire.note_grants(state):
                 schedule.wake(state, record)
-        elif state.bereft:
+        elif state.follow_ups.bereft:
             acquire.demote(state)
-        elif state.retaken:
-            retried = state.trees[state.retaken.popitem()[0]]
+        elif state.follow_ups.retaken:
+            retried = state.residents.trees[state.follow_ups.retaken.popitem()[0]]
             schedule.go_on(state, retried, retried.root)
-        elif state.refused or state.orphaned or state.outlived or state.victims:
+        elif (
+            state.follow_ups.refused
+            or state.follow_ups.orphaned
+            or state.follow_ups.outlived
+            or state.follow_ups.victims
+        ):
             victims.fail_next(state)
         elif (top := failure_scope.next_scope(state)) is not None:
             failure_scope.advance(state, top)
-        elif state.searches:
+        elif state.follow_ups.searches:
             victims.search_stalled(state)
-        elif state.admission.waiting and state.admission.next() is not None:
+        elif state.queues.admission.waiting and state.queues.admission.next() is not None:
             schedule.let_in(state)
-        elif state.overdue:
+        elif state.follow_ups.overdue:
             _end_overdue(state)
         else:
             return
@@ -79,7 +84,7 @@ def _end_overdue(state: EngineState) -> None:
 
     Or a relative was handed a step from which there is no way back: then it goes forward, late as it is.
     """
-    record = state.procs[state.overdue.popitem()[0]]
+    record = state.residents.procs[state.follow_ups.overdue.popitem()[0]]
     if state.is_late(record):
         due_times.miss_deadline(state, record)
     else:
@@ -88,37 +93,37 @@ def _end_overdue(state: EngineState) -> None:
 
 def _fills_workers(state: EngineState) -> bool:
     """Give the workers what they have room for; True when that set off nothing else."""
-    if state.hired:
+    if state.workers.hired:
         dedicated.let_finished_go(state)
     schedule.fill(state)
-    return not state.overdue and not state.refused
+    return not state.follow_ups.overdue and not state.follow_ups.refused
 
 
 def _register(state: EngineState, event: TypeRegistered) -> None:
-    known = state.types.get(event.meta.type_name)
-    state.know(event.meta)
+    known = state.types.metas.get(event.meta.type_name)
+    state.types.know(event.meta)
     if known is not None and (known.work_class, known.dedicated) != (event.meta.work_class, event.meta.dedicated):
         schedule.queue_again(state, event.meta.type_name)
-    if state.asking and not event.meta.asks_abort:
+    if state.follow_ups.asking and not event.meta.asks_abort:
         abort.need_not_ask(state, event.meta.type_name)
-    for name in state.parked.pop(event.meta.type_name, ()):
-        record = state.procs.get(name)
+    for name in state.types.parked.pop(event.meta.type_name, ()):
+        record = state.residents.procs.get(name)
         if record is None or (record.parked is None and record.type_name != event.meta.type_name):
             continue  # it has ended, or goes on already since its own type was registered
         if record.parked is not None:
             record.parked = None
-            state.touch(record)
+            state.decision.touch(record)
         if record.aborting and abort.may_abort(state, record):
             abort.begin_abort(state, record)
         schedule.wake(state, record)
 
 
 def _tick(state: EngineState, _event: Tick) -> None:
-    for name in state.timers.pop_due(state.now):
-        record = state.procs.get(name)
+    for name in state.timers.pop_due(state.decision.now):
+        record = state.residents.procs.get(name)
         if record is not None:
             due_times.on_due(state, record)
-    state.key_limits.pass_time(state.now)
+    state.queues.key_limits.pass_time(state.decision.now)
     schedule.steal(state)
     scaling.look_after(state)
 

@@ -57,7 +57,7 @@ def test_nobody_is_suspected_for_ever_of_having_killed_a_worker() -> None:
         harness.handle(AbortRequested(name, 2, force=True))
     assert set(harness.resolved()) == {"a", "b"}
 
-    assert not harness.core._state.suspects  # with a suspect about, every step of everybody takes the long way
+    assert not harness.core._state.workers.suspects  # with a suspect about, every step of everybody takes the long way
 
 
 @pytest.mark.parametrize("force", [False, True])

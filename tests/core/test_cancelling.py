@@ -149,7 +149,7 @@ def test_telling_twice_is_telling_once() -> None:
 def test_a_step_that_has_not_begun_is_told_and_taken_back_and_does_not_run() -> None:
     harness = CoreHarness(1, rollback_supported=True)
     # Given: one worker with two short steps in hand.
-    harness.core._state.worker_table._expected["T"] = 0.001
+    harness.core._state.workers.table._expected["T"] = 0.001
     harness.submit(harness.new("root", unit="r"))
     harness.answer("root", Suspended(state=b"", children=(harness.new("a", unit="a"), harness.new("b", unit="b"))))
     behind = harness.inbox["b"].token
@@ -167,7 +167,7 @@ def test_a_step_that_has_not_begun_is_told_and_taken_back_and_does_not_run() -> 
 
 def test_the_abort_of_one_that_has_not_begun_takes_effect_when_it_comes_back() -> None:
     harness = CoreHarness(1, rollback_supported=True)
-    harness.core._state.worker_table._expected["T"] = 0.001
+    harness.core._state.workers.table._expected["T"] = 0.001
     harness.submit(harness.new("a", unit="a"), harness.new("b", unit="b"))
 
     harness.handle(AbortRequested("b", 2))
@@ -365,7 +365,7 @@ def test_a_child_of_a_parent_that_ends_past_the_point_of_no_return_goes_on_until
 def test_a_step_that_was_told_is_killed_when_its_time_is_over(way: str) -> None:
     harness = CoreHarness(3, rollback_supported=True, abort_grace=2.0 if way == "class" else None)
     if way == "config":
-        harness.core._state.scheduling = Scheduling(abort_grace=2.0)
+        harness.core._state.settings.scheduling = Scheduling(abort_grace=2.0)
     limits = StepLimits(abort_grace=2.0) if way == "submit" else None
     harness.submit(harness.new("p", unit="p", limits=limits))
     harness.now = 10.0
@@ -391,7 +391,7 @@ def test_the_time_of_the_class_goes_before_that_of_the_config(
     of_class: float | None, of_config: float | None, killed_at: float | None
 ) -> None:
     harness = CoreHarness(3, rollback_supported=True, abort_grace=of_class)
-    harness.core._state.scheduling = Scheduling(abort_grace=of_config)
+    harness.core._state.settings.scheduling = Scheduling(abort_grace=of_config)
     harness.submit(harness.new("p", unit="p"))
 
     decision = harness.handle(AbortRequested("p", 2))

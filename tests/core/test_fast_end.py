@@ -71,7 +71,7 @@ class _Play:
             "Undoes", rollback_supported=True, on_child_failure=self.random.choice(("fail", "resume"))
         )
         if self.random.random() < 0.5:
-            self.harness.core._state.worker_table._expected.update(
+            self.harness.core._state.workers.table._expected.update(
                 T=0.005, Undoes=0.005, Asks=0.005
             )  # as after many answers: some in hand
         self.names: list[str] = []
@@ -218,20 +218,23 @@ class _Play:
 def _left(play: _Play) -> tuple[object, ...]:
     """What is in memory at the end."""
     state = play.harness.core._state
-    trees = {root: (tree.open, set(tree.running) if not tree.is_bare else set()) for root, tree in state.trees.items()}
+    trees = {
+        root: (tree.open, set(tree.running) if not tree.is_bare else set())
+        for root, tree in state.residents.trees.items()
+    }
     return (
         play.harness.core.fingerprint(),
         (
-            dict(state.warm),
-            set(state.suspects),
-            dict(state.asking),
-            dict(state.taken),
-            dict(state.worker_table.in_hand),
+            dict(state.workers.warm),
+            set(state.workers.suspects),
+            dict(state.follow_ups.asking),
+            dict(state.signals.taken),
+            dict(state.workers.table.in_hand),
             trees,
         ),
         state.timers.entries(),
-        state.procs,
-        state.stale_results,
+        state.residents.procs,
+        state.counters.stale_results,
     )
 
 
@@ -348,7 +351,7 @@ def _waiting_for_a_poisoned_key(*strangers: tuple[str, dict[str, object]]) -> Co
 def _prefetching(workers: int = 1) -> CoreHarness:
     """As after many quick answers: workers get as many steps as they ever get."""
     harness = CoreHarness(workers)
-    harness.core._state.worker_table._expected.update(T=1e-5, S=1e-5)
+    harness.core._state.workers.table._expected.update(T=1e-5, S=1e-5)
     return harness
 
 
@@ -358,7 +361,13 @@ def _together(harness: CoreHarness, *answers: tuple[str, object]) -> None:
 
 def _agenda_is_empty(harness: CoreHarness) -> bool:
     state = harness.core._state
-    return not (state.refused or state.victims or state.bereft or state.locks.has_news or state.scopes_to_advance)
+    return not (
+        state.follow_ups.refused
+        or state.follow_ups.victims
+        or state.follow_ups.bereft
+        or state.locks.table.has_news
+        or state.follow_ups.scopes_to_advance
+    )
 
 
 def _error_of(harness: CoreHarness, name: str) -> str | None:

@@ -74,11 +74,11 @@ def test_a_plain_step_goes_straight_on_and_one_behind_others_waits_its_turn():
 
     assert decision is not None
     assert [(type(command), command.token.step) for command in decision.commands] == [(RunStep, 2)]
-    harness.core._state.asking["b"] = None
+    harness.core._state.follow_ups.asking["b"] = None
     again = StepEnded(decision.commands[0].token, Advanced(state=b"2"))
     assert coordinator.go_straight_on(_at(harness), again, again.outcome) is None
 
 
 def _at(harness: CoreHarness) -> EngineState:
-    harness.core._state.now = harness.now
+    harness.core._state.decision.now = harness.now
     return harness.core._state

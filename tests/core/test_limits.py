@@ -98,7 +98,7 @@ def test_a_worker_that_comes_for_a_procedure_that_has_ended_is_stopped() -> None
 
 def test_dedicated_procedures_beyond_the_limit_wait_for_one_to_end() -> None:
     harness = CoreHarness(workers=0, dedicated=True)
-    harness.core._state.quotas = Quotas(dedicated=1)
+    harness.core._state.settings.quotas = Quotas(dedicated=1)
     harness.submit(harness.new("first"), harness.new("second"))
     assert commands(harness, StartWorker) == [StartWorker("first")]
 
@@ -194,7 +194,7 @@ def test_a_forced_abort_of_a_step_that_runs_beside_others_kills_the_worker() -> 
 # ---------------------------------------------------------------------- leaving
 def test_a_leaving_worker_gets_nothing_more_and_is_stopped_when_it_has_nothing_left() -> None:
     harness = CoreHarness(workers=1)
-    harness.core._state.worker_table._expected["T"] = 0.001
+    harness.core._state.workers.table._expected["T"] = 0.001
     harness.submit(harness.new("a"), harness.new("b"))
     assert set(harness.inbox) == {"a", "b"}
 

@@ -416,7 +416,7 @@ class Trees:
 
 
 def _slots_held(harness: Limited) -> Counter[str]:
-    holders = [record for record in harness.core._state.procs.values() if record.admitted & Admitted.SLOT]
+    holders = [record for record in harness.core._state.residents.procs.values() if record.admitted & Admitted.SLOT]
     return Counter(key for record in holders for key in record.limit_keys)
 
 
@@ -432,11 +432,16 @@ def test_random_trees_with_slots_locks_rates_and_failures_all_end(seed: int) -> 
     trees = Trees(harness, dice)
     harness.submit(*(trees.fresh() for _ in range(8)))
     for _ in range(3000):
-        if not harness.core._state.open_roots and not harness.inbox:
+        if not harness.core._state.residents.open_roots and not harness.inbox:
             break
         trees.move()
         held = _slots_held(harness)
         assert all(held[key] <= count for key, count in CAPACITIES.items())
 
     state = harness.core._state
-    assert (state.open_roots, state.key_limits.holders, len(state.key_limits), len(state.admission)) == (0, 0, 0, 0)
+    assert (
+        state.residents.open_roots,
+        state.queues.key_limits.holders,
+        len(state.queues.key_limits),
+        len(state.queues.admission),
+    ) == (0, 0, 0, 0)

@@ -97,8 +97,8 @@ def test_who_fails_while_it_is_asked_to_abort_waits_for_locks_no_more() -> None:
     assert harness.inbox["waiter"].token.mode is Mode.ASK_ABORT
 
     harness.answer("holder", Poisoned(state=b"", keys=("t",), error=ErrorInfo("poisoned", "Poisoned", "half done")))
-    assert "waiter" not in harness.core._state.locks.holders()
-    assert not harness.core._state.locks.is_waiting("waiter")
+    assert "waiter" not in harness.core._state.locks.table.holders()
+    assert not harness.core._state.locks.table.is_waiting("waiter")
 
     # Its undo needs nothing of what it never held.
     harness.submit(harness.new("next"))
@@ -176,12 +176,12 @@ def test_who_began_nothing_gives_its_locks_back_when_its_tree_fails() -> None:
     children = (harness.new("bad"), harness.new("idle", unit="", locks=(LockKey.write("a"),)))
     harness.answer("p", Suspended(state=b"", unit="", children=children))
     harness.submit(harness.new("other", locks=(LockKey.write("a"),)))
-    assert "idle" in harness.core._state.locks.holders()
+    assert "idle" in harness.core._state.locks.table.holders()
 
     harness.answer("bad", boom())
 
     assert harness.core.view("p").failing
-    assert "other" in harness.core._state.locks.holders()
+    assert "other" in harness.core._state.locks.table.holders()
     harness.undo_all()
     assert harness.state("idle") is ProcedureState.ROLLEDBACK
 

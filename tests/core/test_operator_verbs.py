@@ -83,12 +83,12 @@ class RetryRequested(''',
         (
             "def request_pause(",
             """def rename(state, event):
-    record = state.procs.get(event.id)
+    record = state.residents.procs.get(event.id)
     if record is not None:
         record.owner = "NEW" if event.loud else "new"
-        state.touch(record)
+        state.decision.touch(record)
         state.audit(record, "rename", event)
-    state.command(Reply(event.reply, record is not None))
+    state.decision.command(Reply(event.reply, record is not None))
 
 
 def request_pause(""",

@@ -92,7 +92,7 @@ def test_an_attempt_that_was_refused_for_the_position_needs_no_undo_and_its_answ
     harness.handle(Tick()) if is_passing else harness.register("T", rollback_supported=True)
     assert (record.parked, harness.inbox["p"].token.step) == (None, token.step)
     harness.handle(StepEnded(token, refused))
-    assert (record.parked, harness.core._state.stale_results) == (None, 1)
+    assert (record.parked, harness.core._state.counters.stale_results) == (None, 1)
 
     harness.answer("p", placed("check"))
     assert difference(harness) is None

@@ -396,9 +396,11 @@ def test_all_who_poisoned_a_key_survive_a_restart_and_are_named_to_whom_it_is_re
 
     core, _ = Coordinator.restore(image_of(harness).snapshot(), harness.now)
 
-    poison = core._state.poisons["cat/t"]
+    poison = core._state.locks.poisons["cat/t"]
     assert (poison.by, poison.others) == ("a", (("b", "b"), ("c", "c")))
-    assert "poisoned by a: set by poison_keys() before a risky step (and by b, c)" in core._state.poison_notice("cat/t")
+    assert "poisoned by a: set by poison_keys() before a risky step (and by b, c)" in core._state.locks.poison_notice(
+        "cat/t"
+    )
 
 
 def test_a_key_shared_by_poisoners_is_cleared_for_all_of_them_by_the_operator() -> None:

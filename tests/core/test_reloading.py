@@ -90,7 +90,7 @@ def test_a_commit_that_fails_in_the_middle_does_not_forget_who_has_old_code() ->
     harness = half_reloaded()
     harness.submit(harness.new("new"))
     harness.answer("new", Slept(state=b"1", seconds=5.0, elapsed=LONG))
-    living = tuple((WorkerReady(worker.id), ()) for worker in harness.core._state.worker_table.workers.values())
+    living = tuple((WorkerReady(worker.id), ()) for worker in harness.core._state.workers.table.workers.values())
 
     again = restarted(harness, TypeMeta(type_name="T"), workers=living, before=harness.core)
     again.submit(again.new("busy"))

@@ -427,12 +427,12 @@ def test_one_that_is_parked_again_under_the_id_of_a_parked_run_is_parked_as_any_
     harness.answer("p", Refused(reason="not today", needs="Other"))
     harness.handle(BypassRequested("p", 1) if ended == "bypassed" else AbortRequested("p", reply=1, force=True))
     harness.core.settle(harness.core.seal())
-    assert not any(harness.core._state.parked.values())
+    assert not any(harness.core._state.types.parked.values())
 
     assert error_of(harness, again(harness, "p", "restart", limit_keys=("k",))) is None
     before = harness.core.parkings
     harness.answer("p", Refused(reason="not today", needs="Other"))
 
     assert harness.core.parkings > before
-    assert harness.core._state.key_limits.holders == 0
+    assert harness.core._state.queues.key_limits.holders == 0
     assert difference(harness) is None

@@ -42,7 +42,7 @@ class Kept(CoreHarness):
         super().__init__(workers, **traits)
         self.store = MemoryStore()
         self.epoch = self.store.own()
-        self.core._state.retention = retention
+        self.core._state.settings.retention = retention
         self.stored = 0
 
     def commit(self) -> None:
@@ -83,7 +83,7 @@ class Kept(CoreHarness):
         return self.ask(Acknowledged(id, 7, self.store.procedure(id)))
 
     def restored(self) -> Coordinator:
-        return Coordinator.restore(self.store.load(), self.now, retention=self.core._state.retention)[0]
+        return Coordinator.restore(self.store.load(), self.now, retention=self.core._state.settings.retention)[0]
 
 
 def family(harness: Kept, root: str = "r", children: int = 2, *, at: float = 0.0) -> list[str]:
@@ -171,7 +171,7 @@ def test_a_failed_root_that_owns_poison_stays_unless_its_own_limit_says_so():
 
     assert harness.expire(harness.tree("bad", surplus=True), at=DAY) == []
 
-    harness.core._state.retention = Retention(seconds=10.0, failed_seconds=2 * DAY)
+    harness.core._state.settings.retention = Retention(seconds=10.0, failed_seconds=2 * DAY)
     assert harness.expire(harness.tree("bad"), at=DAY) == []
     assert harness.expire(harness.tree("bad"), at=2 * DAY + harness.now) == ["bad"]
     assert [poison.path for poison in harness.store.poisons()] == ["x"]
@@ -273,7 +273,7 @@ def test_what_owns_poison_is_deleted_by_force_only_and_its_key_stays_poisoned():
     harness.commit()
 
     assert harness.store.procedure("bad") is None
-    assert [poison.path for poison in harness.restored()._state.poisons.values()] == ["x"]
+    assert [poison.path for poison in harness.restored()._state.locks.poisons.values()] == ["x"]
 
 
 def test_a_tree_that_is_in_memory_is_not_removed_by_the_clock():
@@ -305,7 +305,7 @@ def test_a_root_that_runs_again_is_not_acknowledged_any_more():
     record = harness.core.view("a")
 
     record.state, record.finished_at = ProcedureState.RUNNABLE, None  # as `retry` does
-    harness.core._state.touch(record)
+    harness.core._state.decision.touch(record)
     harness.handle(Acknowledged("nobody", 1))
 
     assert any(isinstance(write, DeleteAcknowledgement) for write in harness.writes)

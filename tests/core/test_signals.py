@@ -244,7 +244,7 @@ def test_an_operator_withdraws_what_none_has_taken_and_nothing_else(
 
 def test_an_event_is_removed_when_it_was_kept_too_long_and_a_signal_never() -> None:
     harness = CoreHarness()
-    harness.core._state.retention = Retention(signals_seconds=10.0)
+    harness.core._state.settings.retention = Retention(signals_seconds=10.0)
     harness.submit(harness.new("p"))
     _signal(harness, "p", b"1")
     _signal(harness, "go", b"2", "k")
@@ -267,7 +267,7 @@ def test_an_event_is_removed_when_it_was_kept_too_long_and_a_signal_never() -> N
 
 def test_an_event_that_was_taken_before_its_removal_is_decided_is_left_alone() -> None:
     harness = CoreHarness()
-    harness.core._state.retention = Retention(signals_seconds=1.0)
+    harness.core._state.settings.retention = Retention(signals_seconds=1.0)
     _signal(harness, "go", b"1", "k")
     harness.now += 5
     old = harness.core.too_old(harness.core.published(), harness.now)

@@ -320,11 +320,11 @@ def test_the_size_of_a_state_that_nobody_got_is_forgotten_with_its_procedure() -
     harness.submit(_large(harness, "first", 100_000_000), _large(harness, "second", 100_000_000))
 
     harness.handle(AbortRequested("second", reply=1))
-    assert list(harness.core._state.worker_table._bulky) == ["second"]
+    assert list(harness.core._state.workers.table._bulky) == ["second"]
     harness.answer("first", Finished(state=b""))
     harness.core.settle(harness.core.seal())
 
-    assert harness.core._state.worker_table._bulky == {}
+    assert harness.core._state.workers.table._bulky == {}
 
 
 def test_what_waits_behind_a_silent_worker_is_taken_back_for_an_idle_one() -> None:

@@ -161,9 +161,9 @@ def _a_vacated_slot_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     honest = scaling.joined
 
     def joined(state, event) -> None:
-        vacated, state.slot_plan.vacated = state.slot_plan.vacated, set()
+        vacated, state.workers.slot_plan.vacated = state.workers.slot_plan.vacated, set()
         honest(state, event)
-        state.slot_plan.vacated = vacated
+        state.workers.slot_plan.vacated = vacated
 
     patch.setattr(worker_loss, "joined", joined)
 

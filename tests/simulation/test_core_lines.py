@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.rows.records import copied
 from actorproc.model.rows.writes import PutProcedure
 from tests.simulator.scenarios import core_lines
@@ -38,7 +38,7 @@ def test_a_death_at_any_line_of_the_core_changes_no_outcome(name: str, record_pr
 
 def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision that reaches the store before it is committed as a whole: what a death in its middle leaves is half."""
-    honest, turn = EngineState.touch, core_lines._LineDriver._turn
+    honest, turn = PendingDecision.touch, core_lines._LineDriver._turn
     drivers = []
 
     def remembering(self):
@@ -48,11 +48,12 @@ def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.Monkey
     def touch(self, record):
         honest(self, record)
         for driver in drivers:
-            write = PutProcedure(copied(record), self._stored.get(record.id))
+            stored = driver.shell.core._state.residents.stored
+            write = PutProcedure(copied(record), stored.get(record.id))
             driver.world.store.commit([write], driver.shell.epoch)
 
     monkeypatch.setattr(core_lines._LineDriver, "_turn", remembering)
-    monkeypatch.setattr(EngineState, "touch", touch)
+    monkeypatch.setattr(PendingDecision, "touch", touch)
 
     report = try_every_line(SMALL_SCENARIOS["two-step saga"]())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actorproc.core.queues.worker_table import WorkerTable
-from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.rows.writes import PutUndo
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.scenarios.crash_points import (
@@ -135,9 +135,9 @@ def test_crash_points_find_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_memory_that_differs_from_the_store_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = EngineState.write
+    honest = PendingDecision.write
     monkeypatch.setattr(
-        EngineState, "write", lambda self, write: None if type(write) is PutUndo else honest(self, write)
+        PendingDecision, "write", lambda self, write: None if type(write) is PutUndo else honest(self, write)
     )
 
     report = try_every_crash_point(SMALL_SCENARIOS["two-step saga"]())

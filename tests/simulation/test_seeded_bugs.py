@@ -16,6 +16,7 @@ from actorproc.core.rollback import failure_scope
 from actorproc.core.rules import HANDLERS
 from actorproc.core.scheduler import cancellation, reload, schedule
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.core.state.tree import Tree
 from actorproc.errors import ManagerBusy
 from actorproc.model.messages.commands import Decision, Reply, Resolve, RunStep
@@ -47,8 +48,10 @@ SeededBug = Callable[[pytest.MonkeyPatch], None]
 
 def _without(kind: type[Write]) -> SeededBug:
     def plant(patch: pytest.MonkeyPatch) -> None:
-        honest = EngineState.write
-        patch.setattr(EngineState, "write", lambda self, write: None if type(write) is kind else honest(self, write))
+        honest = PendingDecision.write
+        patch.setattr(
+            PendingDecision, "write", lambda self, write: None if type(write) is kind else honest(self, write)
+        )
 
     return plant
 
@@ -76,7 +79,7 @@ def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
     honest = finish.tell_parent
 
     def tell_parent(state, child):
-        parent = state.procs[child.parent]
+        parent = state.residents.procs[child.parent]
         if parent.pending == 2:
             parent.pending = 1
         honest(state, child)
@@ -143,7 +146,7 @@ def _a_lost_worker_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _locks_are_forgotten_when_a_child_ends(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(finish, "_pass_on_locks", lambda state, record: state.locks.release(record.id))
+    patch.setattr(finish, "_pass_on_locks", lambda state, record: state.locks.table.release(record.id))
 
 
 def _every_waiter_gets_its_locks(patch: pytest.MonkeyPatch) -> None:
@@ -198,10 +201,10 @@ def _each_recovery_counts_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
     honest = recovery.take_up
 
     def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
-        for record in state.procs.values():
+        for record in state.residents.procs.values():
             if record.state not in TERMINAL:
                 record.attempt += 1
-                state.touch(record)
+                state.decision.touch(record)
         honest(state, busy)
 
     patch.setattr(recovery, "take_up", take_up)
@@ -230,9 +233,9 @@ def _a_neighbour_pays_for_a_lost_worker(patch: pytest.MonkeyPatch) -> None:
     honest = worker_loss.on_lost
 
     def on_lost(state, event):
-        for name in state.worker_table.in_hand:
-            state.procs[name].errors += 1
-            state.touch(state.procs[name])
+        for name in state.workers.table.in_hand:
+            state.residents.procs[name].errors += 1
+            state.decision.touch(state.residents.procs[name])
         honest(state, event)
 
     patch.setitem(HANDLERS, WorkerLost, on_lost)
@@ -271,7 +274,7 @@ def _a_kill_for_an_abort_is_charged(patch: pytest.MonkeyPatch) -> None:
 
     def end_forced(state, record, item):
         record.crashes += 1
-        state.touch(record)
+        state.decision.touch(record)
         honest(state, record, item)
 
     patch.setattr(worker_loss, "end_forced", end_forced)
@@ -320,15 +323,15 @@ def _results_are_removed_before_they_are_there(patch: pytest.MonkeyPatch) -> Non
     honest = removal.take
 
     def take(state, event):
-        state.trees, kept = {}, state.trees
+        state.residents.trees, kept = {}, state.residents.trees
         honest(state, event)
-        state.trees = kept
+        state.residents.trees = kept
 
     patch.setitem(HANDLERS, ResultsTaken, take)
 
 
 def _results_that_were_taken_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(HANDLERS, ResultsTaken, lambda state, event: state.command(Reply(event.reply, value=())))
+    patch.setitem(HANDLERS, ResultsTaken, lambda state, event: state.decision.command(Reply(event.reply, value=())))
 
 
 NEW_CODE_BUGS: dict[str, SeededBug] = {

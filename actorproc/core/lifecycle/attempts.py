@@ -17,7 +17,7 @@ def note_attempt(
 ) -> None:
     """Write that the attempt in hand failed with this error, and after how many `seconds` (None: not known)."""
     token = item.token
-    state.write(
+    state.decision.write(
         PutAttempt(
             AttemptRecord(
                 record.id,
@@ -25,8 +25,8 @@ def note_attempt(
                 token.mode,
                 token.attempt,
                 record.run,
-                state.now - (seconds or 0.0),
-                state.now,
+                state.decision.now - (seconds or 0.0),
+                state.decision.now,
                 token.worker.slot,
                 token.worker.incarnation,
                 item.pid,

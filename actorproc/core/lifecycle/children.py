@@ -26,19 +26,19 @@ def problem_with(state: EngineState, record: ProcedureRecord, outcome: Outcome) 
         return "an answer to abort() came where a step's outcome was due"
     if not isinstance(outcome, Suspended):
         return None
-    quotas, count = state.quotas, len(outcome.children)
+    quotas, count = state.settings.quotas, len(outcome.children)
     if count and record.depth + 1 > quotas.depth:
         return f"sub-procedures are nested deeper than {quotas.depth} (Config.max_depth); nest fewer, or allow more"
     if record.children + count > quotas.children:
         count += record.children
         allowed = f"the {quotas.children} one procedure may have (Config.max_children)"
         return f"{count} children are more than {allowed}; let some of them start the others, or allow more"
-    if len(state.tree_of(record).members) + count > quotas.tree:
+    if len(state.residents.tree_of(record).members) + count > quotas.tree:
         allowed = f"{quotas.tree} procedures (Config.max_tree)"
         return f"the tree of {record.root} would have more than {allowed}; start fewer, or allow more"
     seen = set()
     for new in outcome.children:
-        if new.id in seen or new.id in state.procs:
+        if new.id in seen or new.id in state.residents.procs:
             return f"child id {new.id} is in use already; every child needs an id of its own"
         seen.add(new.id)
         error = refusal(state, new, record.root)
@@ -55,7 +55,7 @@ def suspend(state: EngineState, record: ProcedureRecord, outcome: Suspended) -> 
     """
     children = join_group(state, record, outcome)
     if children:
-        held = state.tree_of(record).held.setdefault(record.id, OrderedDict())
+        held = state.residents.tree_of(record).held.setdefault(record.id, OrderedDict())
         held.update(dict.fromkeys(child.id for child in children))
     if is_due(record):
         record.seen = finished(record)
@@ -94,7 +94,7 @@ def is_due(record: ProcedureRecord) -> bool:
 
 def release(state: EngineState, record: ProcedureRecord) -> None:
     """Let children that are kept back run, as many as `max_parallel` leaves room for."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     held = tree.held.get(record.id)
     if held is None:
         return
@@ -106,9 +106,9 @@ def release(state: EngineState, record: ProcedureRecord) -> None:
     if not held:
         del tree.held[record.id]
     if freed:
-        state.touch(record)
+        state.decision.touch(record)
     for name in freed:
-        wake(state, state.procs[name])
+        wake(state, state.residents.procs[name])
 
 
 def _place_of(tree: Tree, record: ProcedureRecord, name: str) -> int:
@@ -140,10 +140,10 @@ def make_children(state: EngineState, record: ProcedureRecord, outcome: Suspende
     """Create the children of the step just recorded. Those of a failing parent are recorded and never start."""
     children = []
     for index, new in enumerate(outcome.children):
-        if new.id in state.shedding:
-            remove_one(state, state.shedding[new.id])  # a child of an earlier generation had this id
+        if new.id in state.ended.shedding:
+            remove_one(state, state.ended.shedding[new.id])  # a child of an earlier generation had this id
         child = admit(state, new, record)
-        state.write(PutChild(ChildRecord(record.id, record.step - 1, index, child.id)))
+        state.decision.write(PutChild(ChildRecord(record.id, record.step - 1, index, child.id)))
         if record.rolling:
             _never_start(child)
         children.append(child)

@@ -41,10 +41,10 @@ def end(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
 
     The closing record must have been written by the caller in the same decision.
     """
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     was_open = record.state not in TERMINAL
     move(record, trigger)
-    record.finished_at = state.now
+    record.finished_at = state.decision.now
     head.wait_no_longer(record)
     record.parked = None
     record.failing = False
@@ -61,12 +61,12 @@ def end(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     was_still = record.id in tree.still
     tree.note_still(record)
     forget_listening(state, record)
-    state.run_queue.discard(record.id)
-    state.warm.pop(record.id, None)
-    state.asking.pop(record.id, None)
-    state.suspects.discard(record.id)
+    state.queues.run_queue.discard(record.id)
+    state.workers.warm.pop(record.id, None)
+    state.follow_ups.asking.pop(record.id, None)
+    state.workers.suspects.discard(record.id)
     left_behind = () if tree.is_bare else _leave_scopes(state, tree, record)
-    state.touch(record)
+    state.decision.touch(record)
     if was_open:
         tree.open -= 1
     _note_left_open(state, tree, record)
@@ -77,11 +77,11 @@ def end(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     if record.state is not _FAILED and not has_own(record):
         _take_back_poison(state, record)
     _pass_on_locks(state, record)
-    state.command(Resolve(record.id, record.state))
+    state.decision.command(Resolve(record.id, record.state))
     if record.parent is not None and was_open:
         tell_parent(state, record)
     for name in left_behind:
-        wake(state, state.procs[name])
+        wake(state, state.residents.procs[name])
     if was_still:
         go_on(state, tree, record.id)  # what it leaves behind was paused with it
     if not tree.open:
@@ -94,7 +94,7 @@ def _leave_scopes(state: EngineState, tree: Tree, record: ProcedureRecord) -> It
     if tree.undoing == record.id:
         tree.undoing = None
     if tree.undoing is None and (top := tree.next_scope()) is not None:
-        state.scopes_to_advance[top] = None
+        state.follow_ups.scopes_to_advance[top] = None
     left_behind = tree.held.pop(record.id, ())
     leave_held(tree, record)
     return left_behind
@@ -120,14 +120,14 @@ def _note_left_open(state: EngineState, tree: Tree, record: ProcedureRecord) -> 
         if member.deadline is not None:
             state.timers.add(member.deadline, member.id)
         if member.aborting:
-            state.outlived[member.id] = None
-        if state.locks.is_waiting(member.id) and (path := acquire.poisoned_key(state, member)) is not None:
-            state.refused[member.id] = path
+            state.follow_ups.outlived[member.id] = None
+        if state.locks.table.is_waiting(member.id) and (path := acquire.poisoned_key(state, member)) is not None:
+            state.follow_ups.refused[member.id] = path
         if member.state is ProcedureState.WAITING_TIMEOUT and member.due_at is None and member.event is not None:
             # Its wait was over in vain while there was no way back: it is over now.
-            head.wait_until(member, state.now)
-            state.timers.add(state.now, member.id)
-            state.touch(member)
+            head.wait_until(member, state.decision.now)
+            state.timers.add(state.decision.now, member.id)
+            state.decision.touch(member)
 
 
 def close_unsuccessfully(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
@@ -138,28 +138,28 @@ def close_unsuccessfully(state: EngineState, record: ProcedureRecord, trigger: T
 
 def settle_bypass(state: EngineState, record: ProcedureRecord) -> None:
     """End a procedure that is to be bypassed, once no worker has its step and nothing below it is open."""
-    tree = state.tree_of(record)
-    if not record.bypassing or record.id in state.worker_table.in_hand:
+    tree = state.residents.tree_of(record)
+    if not record.bypassing or record.id in state.workers.table.in_hand:
         return
     if record.undoing and record.state not in TERMINAL:
         record.undoing = 0
         if tree.undoing == record.id:
             tree.undoing = None
-        state.touch(record)
+        state.decision.touch(record)
     if (top := tree.scope_of(record.id)) is not None:
-        state.scopes_to_advance[top] = None
+        state.follow_ups.scopes_to_advance[top] = None
     if record.pending or any(is_open(member) for member in tree.below(record.id) if member is not record):
         keep_nothing(state, record)
         return
     for unit in list(tree.units_of.get(record.id, ())):
         tree.pop(unit)
-        state.write(DeleteUndo(unit.root, unit.seq))
+        state.decision.write(DeleteUndo(unit.root, unit.seq))
     if tree.scopes:
         # What it held goes on with its parent, and may be in the way of an undo that it was not in the way of.
-        state.searches[tree.root] = None
+        state.follow_ups.searches[tree.root] = None
     close_bypassed(state, record)
     if tree.undoing is None and (top := tree.next_scope()) is not None:
-        state.scopes_to_advance[top] = None
+        state.follow_ups.scopes_to_advance[top] = None
 
 
 def is_open(record: ProcedureRecord) -> bool:
@@ -170,13 +170,13 @@ def is_open(record: ProcedureRecord) -> bool:
 def close_bypassed(state: EngineState, record: ProcedureRecord) -> None:
     """Write a closing ``.commit`` record without an output, which keeps the last error; end as if it had succeeded."""
     record.records += 1
-    state.write(
+    state.decision.write(
         PutStep(
             StepRecord(
                 procedure=record.id,
                 number=record.records,
                 kind=StepKind.COMMIT,
-                at=state.now,
+                at=state.decision.now,
                 version=record.version,
                 outcome="bypassed",
                 attempts=record.attempt,
@@ -192,13 +192,13 @@ def close_bypassed(state: EngineState, record: ProcedureRecord) -> None:
         end(state, record, Trigger.BYPASSED)
         return
     # A finished child that was being undone: it is not any more, and stays what it was.
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     record.undoing = 0
     record.bypassing = False
     head.wait_no_longer(record)
     if tree.undoing == record.id:
         tree.undoing = None
-    state.run_queue.discard(record.id)
+    state.queues.run_queue.discard(record.id)
     acquire.withdraw(state, record)
     acquire.release(state, record)  # with ``lock_scope = "step"`` it took them again for its undo
     leave_limits(state, record)
@@ -209,15 +209,15 @@ def close_bypassed(state: EngineState, record: ProcedureRecord) -> None:
 def forget_listening(state: EngineState, record: ProcedureRecord) -> None:
     """The procedure waits for no event any more."""
     if record.event is not None:
-        state.subscribers.discard(record.event, record.id)
+        state.signals.subscribers.discard(record.event, record.id)
         record.event = None
 
 
 def _pass_on_locks(state: EngineState, record: ProcedureRecord) -> None:
-    parent = state.procs[record.parent] if record.parent is not None else None
+    parent = state.residents.procs[record.parent] if record.parent is not None else None
     keeps = parent is not None and record.state is _SUCCESS and parent.undo_children
     while parent is not None and parent.state in TERMINAL:  # it left this one behind when it ended
-        parent = state.procs[parent.parent] if parent.parent is not None else None
+        parent = state.residents.procs[parent.parent] if parent.parent is not None else None
         keeps = keeps and parent is not None and parent.undo_children
     if keeps and parent is not None:
         acquire.inherit(state, record, parent)
@@ -227,19 +227,19 @@ def _pass_on_locks(state: EngineState, record: ProcedureRecord) -> None:
 
 def close_tree(state: EngineState, tree: Tree) -> None:
     """Undo units of a tree that has ended are of no use; those of a failed root serve `retry`."""
-    root = state.procs[tree.root]
+    root = state.residents.procs[tree.root]
     if root.left_open:
         root.left_open = False
-        state.touch(root)
+        state.decision.touch(root)
     if root.state is _FAILED:
         return
-    if state.taken or state.buffered:
+    if state.signals.taken or state.signals.buffered:
         for name in tree.members:
             signal_ids.forget(state, name)
     if tree.is_bare:
         return
     for seq in tree.units:
-        state.write(DeleteUndo(tree.root, seq))
+        state.decision.write(DeleteUndo(tree.root, seq))
     tree.units.clear()
     tree.units_of.clear()
 
@@ -247,10 +247,10 @@ def close_tree(state: EngineState, tree: Tree) -> None:
 def tell_parent(state: EngineState, child: ProcedureRecord) -> None:
     """Count the child off at its parent; who waits for it is woken (HBase's latch)."""
     assert child.parent is not None
-    parent = state.procs[child.parent]
+    parent = state.residents.procs[child.parent]
     if parent.state in TERMINAL:
         # It outlived its parent; one further up may be waiting for it to end, so as to be bypassed.
-        tree = state.tree_of(child)
+        tree = state.residents.tree_of(child)
         for name in tree.lineage(parent.id)[1:]:
             settle_bypass(state, tree.members[name])
         return
@@ -260,7 +260,7 @@ def tell_parent(state: EngineState, child: ProcedureRecord) -> None:
     else:
         parent.failed += 1
     child.ended_as = finished(parent)
-    state.touch(parent)
+    state.decision.touch(parent)
     if parent.bypassing:
         if not parent.rolling:
             release(state, parent)

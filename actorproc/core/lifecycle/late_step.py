@@ -15,8 +15,8 @@ __all__ = ["last_step", "note_interrupted", "stop_late"]
 def stop_late(state: EngineState, record: ProcedureRecord) -> None:
     """A step of a failing scope ended: the member waits for nothing any more."""
     head.wait_no_longer(record)
-    state.run_queue.discard(record.id)
-    state.touch(record)
+    state.queues.run_queue.discard(record.id)
+    state.decision.touch(record)
 
 
 def note_interrupted(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
@@ -25,7 +25,7 @@ def note_interrupted(state: EngineState, record: ProcedureRecord, outcome: Outco
         join_group(state, record, outcome)
         head.interrupt(record, Interrupted(ProcedureState.WAITING))
     elif isinstance(outcome, Waited):
-        due_at = None if outcome.timeout is None else state.now + outcome.timeout
+        due_at = None if outcome.timeout is None else state.decision.now + outcome.timeout
         waiting = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
         head.interrupt(record, Interrupted(waiting, outcome.event, due_at))
     elif isinstance(outcome, Slept | Advanced):
@@ -33,7 +33,7 @@ def note_interrupted(state: EngineState, record: ProcedureRecord, outcome: Outco
         added = outcome.acquire if isinstance(outcome, Advanced) else ()
         keys = tuple(dict.fromkeys((*record.locks, *added))) if added else ()
         if pause > 0:
-            intended = Interrupted(ProcedureState.WAITING_TIMEOUT, None, state.now + pause, keys=keys)
+            intended = Interrupted(ProcedureState.WAITING_TIMEOUT, None, state.decision.now + pause, keys=keys)
             head.interrupt(record, intended)
         elif keys:
             head.interrupt(record, Interrupted(ProcedureState.RUNNABLE, keys=keys))

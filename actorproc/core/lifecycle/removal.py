@@ -42,14 +42,14 @@ def acknowledge(state: EngineState, event: Acknowledged) -> None:
     """The result was taken: the tree goes after `Retention.acknowledged_seconds` (HBase's removeResult)."""
     record = _known(state, event.id, event.head)
     if record is None or (refused := _refusal(state, record, "acknowledged")) is not None:
-        state.command(Reply(event.reply, value=False) if record is None else Reply(event.reply, error=refused))
+        state.decision.command(Reply(event.reply, value=False) if record is None else Reply(event.reply, error=refused))
         return
-    if record.id not in state.acknowledged:
-        state.acknowledged[record.id] = state.now
-        state.write(PutAcknowledgement(AcknowledgementRecord(record.id, state.now)))
+    if record.id not in state.ended.acknowledged:
+        state.ended.acknowledged[record.id] = state.decision.now
+        state.decision.write(PutAcknowledgement(AcknowledgementRecord(record.id, state.decision.now)))
         if event.reason is not None or event.by is not None:
             state.audit(None, "acknowledge", event, record.id, record.id)
-    state.command(Reply(event.reply, value=True))
+    state.decision.command(Reply(event.reply, value=True))
 
 
 # ---------------------------------------------------------------------- delete
@@ -59,20 +59,20 @@ def delete(state: EngineState, event: DeleteRequested) -> None:
     record = _known(state, event.id, stored)
     if record is None:
         error = error_of(state, event.id)
-        state.command(Reply(event.reply, value=False) if error is None else Reply(event.reply, error=error))
+        state.decision.command(Reply(event.reply, value=False) if error is None else Reply(event.reply, error=error))
         return
     refused = _refusal(state, record, "deleted") or _unsound(state, record, force=event.force)
     if refused is not None:
-        state.command(Reply(event.reply, error=refused))
+        state.decision.command(Reply(event.reply, error=refused))
         return
     state.audit(None, "delete", event, record.id, record.id)
     _remove(state, event.tree or FinishedTree((record,)))
-    state.command(Reply(event.reply, value=True))
+    state.decision.command(Reply(event.reply, value=True))
 
 
 def _known(state: EngineState, id: str, stored: ProcedureRecord | None) -> ProcedureRecord | None:
-    record = state.procs.get(id)
-    if record is not None or stored is None or id in state.removed or stored.root in state.removals:
+    record = state.residents.procs.get(id)
+    if record is not None or stored is None or id in state.ended.removed or stored.root in state.ended.removals:
         return record
     return stored
 
@@ -102,7 +102,7 @@ def _unsound(state: EngineState, record: ProcedureRecord, *, force: bool) -> Not
 
 def _poisoners(state: EngineState) -> Iterable[tuple[str, frozenset[str]]]:
     """Every poisoned key with the roots of all who poisoned it."""
-    for path, poison in state.poisons.items():
+    for path, poison in state.locks.poisons.items():
         yield path, poison.roots
 
 
@@ -112,15 +112,20 @@ def take(state: EngineState, event: ResultsTaken) -> None:
     left = []
     for tree in event.trees:
         root = tree.members[0]
-        if root.id in state.trees or root.state not in TERMINAL:
+        if root.id in state.residents.trees or root.state not in TERMINAL:
             left.append(root.id)
         elif not _is_in_use(state, root.id):
             _remove(state, tree)
-    state.command(Reply(event.reply, value=tuple(left)))
+    state.decision.command(Reply(event.reply, value=tuple(left)))
 
 
 def _is_in_use(state: EngineState, root: str) -> bool:
-    return is_leaving(state, root) or root in state.trees or root in state.cold_queue or root in state.damaged
+    return (
+        is_leaving(state, root)
+        or root in state.residents.trees
+        or root in state.queues.cold_queue
+        or root in state.damage.procedures
+    )
 
 
 def expire(state: EngineState, event: TreesExpired) -> None:
@@ -137,7 +142,7 @@ def expire(state: EngineState, event: TreesExpired) -> None:
 
 def is_leaving(state: EngineState, root: str) -> bool:
     """The root was removed by a decision that may not be stored yet, or is half removed."""
-    return root in state.removed or root in state.removals
+    return root in state.ended.removed or root in state.ended.removals
 
 
 def _needs_operator(tree: FinishedTree, unsound: set[str]) -> bool:
@@ -146,12 +151,12 @@ def _needs_operator(tree: FinishedTree, unsound: set[str]) -> bool:
 
 
 def _is_due(state: EngineState, tree: FinishedTree, at: float, *, needs_operator: bool) -> bool:
-    policy = state.retention
+    policy = state.settings.retention
     root = tree.members[0]
     age = at - (root.finished_at if root.finished_at is not None else at)
     if needs_operator:
         return policy.failed_seconds is not None and age >= policy.failed_seconds
-    taken = state.acknowledged.get(root.id)
+    taken = state.ended.acknowledged.get(root.id)
     if taken is not None and at - taken >= policy.acknowledged_seconds:
         return True
     return tree.surplus or (policy.seconds is not None and age >= policy.seconds)
@@ -160,18 +165,18 @@ def _is_due(state: EngineState, tree: FinishedTree, at: float, *, needs_operator
 # ---------------------------------------------------------------------- removing
 def _remove(state: EngineState, tree: FinishedTree) -> None:
     root = tree.members[0].id
-    if state.poisons:
+    if state.locks.poisons:
         disown(state, root)
-    resident = state.trees.get(root)
+    resident = state.residents.trees.get(root)
     if resident is not None:
         # Not stored yet as it is, so it cannot be read back in parts: it goes at once. Hardly ever so.
         members: Sequence[ProcedureRecord] = [copy(member) for member in resident.members.values()]
         state.dismiss(resident)
-        state.unsettled.pop(root, None)
+        state.residents.unsettled.pop(root, None)
     elif tree.more or len(tree.members) > CHUNK:
-        mark = state.removals[root] = RemovalRecord(root, state.now)
-        state.write(PutRemoval(mark))
-        state.removed[root] = state.batch
+        mark = state.ended.removals[root] = RemovalRecord(root, state.decision.now)
+        state.decision.write(PutRemoval(mark))
+        state.ended.removed[root] = state.counters.batch
         return
     else:
         members = tree.members
@@ -181,25 +186,25 @@ def _remove(state: EngineState, tree: FinishedTree) -> None:
 
 def remove_one(state: EngineState, member: ProcedureRecord) -> None:
     """Remove one procedure that has ended, with all that is kept of it."""
-    state.shedding.pop(member.id, None)
-    for path in state.locks.release(member.id):  # none, unless the store was changed from outside
-        state.write(DeleteLock(path, member.id))
-    state.inherited.pop(member.id, None)
-    state.buffered.pop(member.id, None)
+    state.ended.shedding.pop(member.id, None)
+    for path in state.locks.table.release(member.id):  # none, unless the store was changed from outside
+        state.decision.write(DeleteLock(path, member.id))
+    state.locks.inherited.pop(member.id, None)
+    state.signals.buffered.pop(member.id, None)
     signal_ids.drop(state, member.id)
-    state.acknowledged.pop(member.id, None)
-    state.removed[member.id] = state.batch
-    state.write(DeleteProcedure(member))
+    state.ended.acknowledged.pop(member.id, None)
+    state.ended.removed[member.id] = state.counters.batch
+    state.decision.write(DeleteProcedure(member))
 
 
 def continue_removal(state: EngineState, event: RemovalContinued) -> None:
     """Remove the next part of a tree that is marked as removed."""
-    if event.root not in state.removals:
+    if event.root not in state.ended.removals:
         return
     for member in event.members:
         # One that was removed a moment ago may be read once more, and its id may belong to another procedure already.
-        if member.id not in state.removed or member.id == event.root:
+        if member.id not in state.ended.removed or member.id == event.root:
             remove_one(state, member)
     if not event.more:
-        del state.removals[event.root]
-        state.write(DeleteRemoval(event.root))
+        del state.ended.removals[event.root]
+        state.decision.write(DeleteRemoval(event.root))

@@ -32,8 +32,8 @@ SLICE = 256
 
 def problem_with(state: EngineState, record: ProcedureRecord) -> str | None:
     """The reason why a procedure cannot begin again now; None when it can."""
-    tree = state.tree_of(record)
-    if record.parent is not None and state.procs[record.parent].state not in TERMINAL:
+    tree = state.residents.tree_of(record)
+    if record.parent is not None and state.residents.procs[record.parent].state not in TERMINAL:
         return (
             f"Status.again(…) is for roots, and for children whose parent has ended; {record.id} is a child of "
             f"{record.parent}, which has not. Return Status.executing() to go on, or Status.done(…)"
@@ -58,24 +58,24 @@ def begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outco
         record.no_return = False
     _drop_units(state, record)
     # Notes of all steps so far; the records themselves go by `keep_steps`.
-    state.write(TrimLog(record.id, 1, 0, record.step))
+    state.decision.write(TrimLog(record.id, 1, 0, record.step))
     if record.children:
-        state.write(DeleteLinks(record.id))
+        state.decision.write(DeleteLinks(record.id))
         record.children = record.succeeded = record.failed = 0
         record.child_states = None if record.child_states is None else ()
         record.seen = record.group = record.width = record.started = 0
-        record.past = msgspec.structs.replace(record.past or Past(), renewed=state.next_seq)
-        drop_stale(state, state.tree_of(record))
+        record.past = msgspec.structs.replace(record.past or Past(), renewed=state.counters.next_seq)
+        drop_stale(state, state.residents.tree_of(record))
     _exchange_locks(state, record, outcome)
     wake(state, record, to_the_back=True)
 
 
 def _drop_units(state: EngineState, record: ProcedureRecord) -> None:
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     for member in tree.below(record.id):
         for unit in list(tree.units_of.get(member.id, ())):
             tree.pop(unit)
-            state.write(DeleteUndo(unit.root, unit.seq))
+            state.decision.write(DeleteUndo(unit.root, unit.seq))
     if record.parent is None:
         record.undo_next = 1
 
@@ -85,19 +85,19 @@ def _exchange_locks(state: EngineState, record: ProcedureRecord, outcome: Renewe
     wanted: dict[str, LockMode] = {}
     for key in outcome.locks:
         wanted[key.path] = max(key.mode, wanted.get(key.path, key.mode))
-    held = dict(state.locks.keys_of(record.id))
+    held = dict(state.locks.table.keys_of(record.id))
     kept = {path: min(mode, wanted[path]) for path, mode in held.items() if path in wanted}
-    state.inherited.pop(record.id, None)
+    state.locks.inherited.pop(record.id, None)
     record.locks = outcome.locks
     if held and (not kept or record.lock_scope == "step"):
         acquire.release(state, record)
         kept = {}
     elif kept != held:
-        state.locks.reduce(record.id, kept)
+        state.locks.table.reduce(record.id, kept)
     if kept:
         for path in held:
             if path not in kept:
-                state.write(DeleteLock(path, record.id))
+                state.decision.write(DeleteLock(path, record.id))
             else:
                 acquire.write_lock(state, record, path)
     record.locked = all(kept.get(path, 0) >= mode for path, mode in wanted.items())
@@ -113,8 +113,8 @@ def drop_stale(state: EngineState, tree: Tree) -> None:
     for member in stale:
         tree.forget(member.id)
         state.forget(member.id)
-        if member.id not in state.removed:
-            state.shedding[member.id] = member
+        if member.id not in state.ended.removed:
+            state.ended.shedding[member.id] = member
     gone = {member.id for member in stale}
     for parent, names in list(tree.children.items()):
         left = [name for name in names if name not in gone]
@@ -136,5 +136,5 @@ def _stale_members(tree: Tree) -> list[ProcedureRecord]:
 
 def shed(state: EngineState) -> None:
     """Remove the next slice of members of earlier generations, children before their parents."""
-    for name in list(islice(reversed(state.shedding), SLICE)):
-        remove_one(state, state.shedding[name])
+    for name in list(islice(reversed(state.ended.shedding), SLICE)):
+        remove_one(state, state.ended.shedding[name])

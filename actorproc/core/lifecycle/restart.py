@@ -46,7 +46,7 @@ def _no_restart(state: EngineState, reuse: IdReuse, known: ProcedureRecord) -> A
         return NotAllowed(f"{name} is a child of {known.parent}; only a root can, with all that ran under it")
     if known.state not in TERMINAL:
         return NotAllowed(f"{name} has not ended (it is {known.state}); wait for its end, or abort it")
-    tree = state.tree_of(known)
+    tree = state.residents.tree_of(known)
     if tree.open:
         return NotAllowed(f"{name} left children behind that have not finished; it can be when they have")
     if tree.running:
@@ -56,10 +56,10 @@ def _no_restart(state: EngineState, reuse: IdReuse, known: ProcedureRecord) -> A
             f"{name} has succeeded, and on_existing='restart-failed' takes what failed or was undone; "
             "on_existing='restart' takes it as well"
         )
-    path = next((path for path, poison in state.poisons.items() if known.id in poison.roots), None)
+    path = next((path for path, poison in state.locks.poisons.items() if known.id in poison.roots), None)
     if path is not None:
         # The new generation is the same root to its own poison, which would not stop it.
-        return KeyPoisoned(f"{name} left a key poisoned: {state.poison_notice(path)}")
+        return KeyPoisoned(f"{name} left a key poisoned: {state.locks.poison_notice(path)}")
     return None
 
 
@@ -72,16 +72,16 @@ def was_done(known: ProcedureRecord, reuse: IdReuse) -> bool:
 def make_room(state: EngineState, restarted: Iterable[str], accepted: Iterable[str]) -> None:
     """Remove the ended roots that begin anew, and members of earlier generations whose ids new procedures get."""
     for name in restarted:
-        known = state.procs[name]
-        tree = state.tree_of(known)
+        known = state.residents.procs[name]
+        tree = state.residents.tree_of(known)
         state.dismiss(tree)
-        state.unsettled.pop(name, None)
+        state.residents.unsettled.pop(name, None)
         remove_one(state, known)
-        state.shedding.update((id_, member) for id_, member in tree.members.items() if member is not known)
-        state.predecessors[name] = known
+        state.ended.shedding.update((id_, member) for id_, member in tree.members.items() if member is not known)
+        state.decision.predecessors[name] = known
     for name in accepted:
-        if name in state.shedding:
-            remove_one(state, state.shedding[name])
+        if name in state.ended.shedding:
+            remove_one(state, state.ended.shedding[name])
 
 
 def follows(state: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool:
@@ -90,13 +90,13 @@ def follows(state: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool
     That one has the place of the other in submit order. So it stays the first of its tree. It keeps its age where a
     deadlock's victim is the youngest, as a restarted transaction keeps its timestamp.
     """
-    known = state.predecessors.pop(record.id, None)
+    known = state.decision.predecessors.pop(record.id, None)
     if known is None:
         record.past = Past(tokens=reuse.token)
         return False
     record.seq = known.seq
     record.generation = known.generation + 1
-    renewed = state.next_seq if known.children or known.renewed else 0
+    renewed = state.counters.next_seq if known.children or known.renewed else 0
     tokens = (reuse.token + known.tokens)[: KEPT * TOKEN]
     record.past = Past(renewed=renewed, tokens=tokens, first=record.generation)
     return True

@@ -45,30 +45,30 @@ MAX_PUBLISHED = 100_000
 # ---------------------------------------------------------------------- signals to a procedure
 def signal(state: EngineState, event: Signalled) -> None:
     """Deliver a signal to a procedure; it is kept when the procedure does not wait yet. False: it has ended."""
-    record = state.procs.get(event.id)
-    if event.id in state.damaged or record is None:
+    record = state.residents.procs.get(event.id)
+    if event.id in state.damage.procedures or record is None:
         unknown = UnknownProcedure(
             f"no procedure has the id {event.id!r}, so nothing would take this signal; publish() sends an event by name"
         )
-        state.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
+        state.decision.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
         return
     if record.state in TERMINAL:
-        state.command(Reply(event.reply, value=False))
+        state.decision.command(Reply(event.reply, value=False))
         return
     if is_repeated(state, event.id, event.dedup):
-        state.command(Reply(event.reply, value=True))
+        state.decision.command(Reply(event.reply, value=True))
         return
-    row = EventRecord(event.id, next_number(state, event.id), event.payload, event.dedup, state.now)
+    row = EventRecord(event.id, next_number(state, event.id), event.payload, event.dedup, state.decision.now)
     if record.event is not None and record.state is not ProcedureState.RUNNABLE:
         _deliver(state, record, row)
-    elif len(state.buffered.get(event.id, ())) < MAX_BUFFERED:
+    elif len(state.signals.buffered.get(event.id, ())) < MAX_BUFFERED:
         keep(state, row)
     else:
-        state.command(Reply(event.reply, error=_too_many(f"signals to {event.id}")))
+        state.decision.command(Reply(event.reply, error=_too_many(f"signals to {event.id}")))
         return
     if event.reason is not None or event.by is not None:
         state.audit(record, "signal", event)
-    state.command(Reply(event.reply, value=True))
+    state.decision.command(Reply(event.reply, value=True))
 
 
 # ---------------------------------------------------------------------- events by name
@@ -76,31 +76,33 @@ def publish(state: EngineState, event: Published) -> None:
     """Deliver an event to the procedure that has waited for it longest; it is kept when none waits yet."""
     target = event_target(event.name)
     if is_repeated(state, target, event.dedup):
-        state.command(Reply(event.reply))
+        state.decision.command(Reply(event.reply))
         return
-    record = next((state.procs[name] for name in first_listener(state, event.name)), None)
-    row = EventRecord(target, next_number(state, target), event.payload, event.dedup, state.now)
+    record = next((state.residents.procs[name] for name in first_listener(state, event.name)), None)
+    row = EventRecord(target, next_number(state, target), event.payload, event.dedup, state.decision.now)
     if record is not None:
         _deliver(state, record, row)
     elif (error := _no_room(state, event.name)) is None:
         keep(state, row)
     else:
-        state.command(Reply(event.reply, error=error))
+        state.decision.command(Reply(event.reply, error=error))
         return
     if event.reason is not None or event.by is not None:
         state.audit(record, "publish", event, event.name)
-    state.command(Reply(event.reply))
+    state.decision.command(Reply(event.reply))
 
 
 def first_listener(state: EngineState, event: str) -> tuple[str, ...]:
     """Id of the procedure that has waited longest for an event name, if one does; damaged ones wait no more."""
-    return tuple(islice((name for name in state.subscribers.of(event) if name not in state.damaged), 1))
+    return tuple(
+        islice((name for name in state.signals.subscribers.of(event) if name not in state.damage.procedures), 1)
+    )
 
 
 def _no_room(state: EngineState, name: str) -> ActorprocError | None:
-    if len(state.buffered.get(event_target(name), ())) >= MAX_BUFFERED:
+    if len(state.signals.buffered.get(event_target(name), ())) >= MAX_BUFFERED:
         return _too_many(f"events called {name!r}")
-    if state.published >= MAX_PUBLISHED:
+    if state.signals.published >= MAX_PUBLISHED:
         return _too_many("events by name", MAX_PUBLISHED)
     return None
 
@@ -117,7 +119,7 @@ def _deliver(state: EngineState, record: ProcedureRecord, row: EventRecord) -> N
     record.payload = row.payload
     head.wait_no_longer(record)
     move(record, Trigger.SIGNALLED)
-    state.touch(record)
+    state.decision.touch(record)
     wake(state, record)
     if row.dedup is not None:
         remember(state, row)
@@ -126,7 +128,7 @@ def _deliver(state: EngineState, record: ProcedureRecord, row: EventRecord) -> N
 def take_buffered(state: EngineState, record: ProcedureRecord, event: str) -> bytes | None:
     """The payload of the oldest signal kept for a procedure, or else of the event that it begins to wait for."""
     for target in (record.id, event_target(event)):
-        kept = state.buffered.get(target)
+        kept = state.signals.buffered.get(target)
         if kept:
             row = kept[0]
             discard(state, row, is_stored=True)
@@ -140,26 +142,30 @@ def withdraw(state: EngineState, event: SignalsWithdrawn) -> None:
     """Remove kept signals for an operator; the reply is how many there were."""
     target = event.id if event.name is None else event_target(event.name)
     assert target is not None
-    kept = state.buffered.get(target, ())
+    kept = state.signals.buffered.get(target, ())
     chosen = [row for row in kept if event.number is None or row.seq == event.number]
     for row in chosen:
         discard(state, row)
     if chosen:
         state.audit(None, "withdraw", event, f"{len(chosen)} of {target}", event.id or "")
-    state.command(Reply(event.reply, value=len(chosen)))
+    state.decision.command(Reply(event.reply, value=len(chosen)))
 
 
 def published(state: EngineState) -> list[str]:
     """Targets of all events by name that are kept."""
-    return [target for target in state.buffered if name_of_event(target) is not None] if state.published else []
+    return (
+        [target for target in state.signals.buffered if name_of_event(target) is not None]
+        if state.signals.published
+        else []
+    )
 
 
 def too_old(state: EngineState, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
     """Events kept under these targets whose time is over at `at`."""
-    limit = state.retention.signals_seconds
+    limit = state.settings.retention.signals_seconds
     if limit is None:
         return ()
-    kept = (row for target in targets for row in state.buffered.get(target, ()))
+    kept = (row for target in targets for row in state.signals.buffered.get(target, ()))
     return tuple((row.target, row.seq) for row in kept if at - row.at >= limit)
 
 
@@ -169,4 +175,4 @@ def expire(state: EngineState, event: SignalsExpired) -> None:
     targets = dict.fromkeys(target for target, _ in event.rows if name_of_event(target) is not None)
     for target, number in too_old(state, targets, event.at):
         if (target, number) in chosen:
-            discard(state, next(row for row in state.buffered[target] if row.seq == number))
+            discard(state, next(row for row in state.signals.buffered[target] if row.seq == number))

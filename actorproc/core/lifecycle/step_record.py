@@ -42,16 +42,16 @@ def commit_step(
     record.records += outcome.steps
     record.state_at = 0
     worker = item.token.worker
-    version = outcome.version or state.types[record.type_name].version
-    state.writes.append(
+    version = outcome.version or state.types.metas[record.type_name].version
+    state.decision.writes.append(
         PutStep(
             StepRecord(  # by position: half the time, and this one is made for nearly every step
                 record.id,
                 record.records,
                 _STEP,
-                state.now,
+                state.decision.now,
                 outcome.state,
-                outcome.codec or state.types[record.type_name].codec,
+                outcome.codec or state.types.metas[record.type_name].codec,
                 version,
                 name,
                 outcome.unit,
@@ -86,7 +86,7 @@ def commit_step(
     if record.locks:
         acquire.end_of_step(state, record)
     _trim(state, record, record.records - outcome.steps)
-    state.touch(record)
+    state.decision.touch(record)
 
 
 def _trim(state: EngineState, record: ProcedureRecord, below: int) -> None:
@@ -96,12 +96,12 @@ def _trim(state: EngineState, record: ProcedureRecord, below: int) -> None:
     at the number of a record, so that what is left can be counted. `below` is the record before the newest: a retry
     may start from that one.
     """
-    meta = state.types[record.type_name]
+    meta = state.types.metas[record.type_name]
     keep = meta.keep_steps
     if keep is None:
-        if record.rollback_supported or state.quotas.steps is None:
+        if record.rollback_supported or state.settings.quotas.steps is None:
             return
-        keep = state.quotas.steps
+        keep = state.settings.quotas.steps
     past = record.past
     if below - (1 if past is None else past.next) < keep:
         return
@@ -109,7 +109,7 @@ def _trim(state: EngineState, record: ProcedureRecord, below: int) -> None:
     trimmed = past.next
     if trimmed > 1:
         step = max(0, record.step - (record.records - trimmed))
-        state.write(TrimLog(record.id, max(past.trimmed, 1) + 1, trimmed, step))
+        state.decision.write(TrimLog(record.id, max(past.trimmed, 1) + 1, trimmed, step))
     record.past = replace(past, trimmed=trimmed if trimmed > 1 else 0, next=record.records)
 
 
@@ -140,16 +140,16 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
     record.step_name = None
     worker = item.token.worker
     # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
-    state.writes.append(
+    state.decision.writes.append(
         PutStep(
             StepRecord(  # by position, as in `commit_step`
                 record.id,
                 record.records,
                 _COMMIT,
-                state.now,
+                state.decision.now,
                 outcome.state,
-                outcome.codec or state.types[record.type_name].codec,
-                outcome.version or state.types[record.type_name].version,
+                outcome.codec or state.types.metas[record.type_name].codec,
+                outcome.version or state.types.metas[record.type_name].version,
                 "done",
                 None,  # no unit
                 attempts,
@@ -173,14 +173,14 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
 def _empty_first_record(state: EngineState, record: ProcedureRecord, outcome: Finished) -> None:
     """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
     kind, codec, version = _STEP, outcome.codec, outcome.version or record.version
-    state.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
+    state.decision.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
 
 
 def note(state: EngineState, event: NoteMade) -> None:
     """Store a write-ahead note of a running step; the step goes on when it is durable."""
-    if state.worker_table.current(event.token) is None:
-        state.stale_results += 1
+    if state.workers.table.current(event.token) is None:
+        state.counters.count_stale()
         return
     step = max(event.step, event.token.step)
-    state.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
-    state.command(AnswerWorker(event.token, event.request))
+    state.decision.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
+    state.decision.command(AnswerWorker(event.token, event.request))

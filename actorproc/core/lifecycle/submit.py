@@ -35,33 +35,33 @@ def submit(state: EngineState, event: Submitted) -> None:
         twin = None if new.fresh else named.get(new.id)
         error = _refused(state, new) if twin is None else _clash_of_twins(new, twin)
         if error is not None:
-            state.command(Reply(event.reply, error=error))
+            state.decision.command(Reply(event.reply, error=error))
             return
         if twin is None:
             if not new.fresh:
                 named[new.id] = new
-            if new.id not in state.procs and new.id not in state.cold_queue:
+            if new.id not in state.residents.procs and new.id not in state.queues.cold_queue:
                 accepted.append(new)
-            elif new.reuse is not None and not restart.was_done(state.procs[new.id], new.reuse):
+            elif new.reuse is not None and not restart.was_done(state.residents.procs[new.id], new.reuse):
                 accepted.append(new)
                 restarted.append(new.id)
     if accepted and (busy := _too_many(state, len(accepted))) is not None:
-        state.command(Reply(event.reply, error=busy))
+        state.decision.command(Reply(event.reply, error=busy))
         return
-    if restarted or state.shedding:
+    if restarted or state.ended.shedding:
         restart.make_room(state, restarted, (new.id for new in accepted))
     _take_in(state, accepted)
-    state.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
+    state.decision.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
 
 
 def _refused(state: EngineState, new: NewProcedure) -> ActorprocError | None:
     """As `refusal`; and a state that cannot be compared by its bytes is one that the submitter has to compare."""
-    if new.reuse is not None and (existing := state.procs.get(new.id)) is not None:
+    if new.reuse is not None and (existing := state.residents.procs.get(new.id)) is not None:
         if restart.was_done(existing, new.reuse):
             return None
         return restart.refusal(state, new, new.reuse, existing) or _missing(state, new, root="")
     error = refusal(state, new)
-    known = state.procs.get(new.id) if error is None and new.digest and not new.is_compared else None
+    known = state.residents.procs.get(new.id) if error is None and new.digest and not new.is_compared else None
     if known is not None and not (known.version == new.version and known.digest):
         return DuplicateProcedure(
             f"procedure {new.id} ({known.type_name}) exists with a state of another version; it has to be compared"
@@ -71,7 +71,7 @@ def _refused(state: EngineState, new: NewProcedure) -> ActorprocError | None:
 
 def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
     """Admit these; but those that need nothing but a worker, and would get none now, wait for their turn outside."""
-    room = state.worker_table.room if state.hands_out else 0
+    room = state.workers.table.room if state.switches.hands_out else 0
     if not state.leaves_outside:
         room = len(accepted)
     outside = []
@@ -83,7 +83,7 @@ def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
             wake(state, admit(state, new, parent=None))
         else:
             outside.append(_stored_only(state, new))
-    state.cold_queue.fill(outside, state.run_queue.clock(state.now))
+    state.queues.cold_queue.fill(outside, state.queues.run_queue.clock(state.decision.now))
 
 
 def _stored_only(state: EngineState, new: NewProcedure) -> ProcedureRecord:
@@ -93,10 +93,10 @@ def _stored_only(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     record.root = new.id
     record.owner = new.owner
     record.priority = new.priority
-    record.updated_at = state.now
-    state.open_roots += 1
-    state.write(_first_step(state, new))
-    state.write(PutProcedure(record, None))
+    record.updated_at = state.decision.now
+    state.residents.count_roots(1)
+    state.decision.write(_first_step(state, new))
+    state.decision.write(PutProcedure(record, None))
     return record
 
 
@@ -109,30 +109,30 @@ def _needs_only_a_worker(state: EngineState, new: NewProcedure) -> bool:
         and new.deadline is None
         and new.limits is None
         and len(new.state) < BULKY
-        and not state.types[new.type_name].dedicated
+        and not state.types.metas[new.type_name].dedicated
     )
 
 
 def _too_many(state: EngineState, count: int) -> ManagerBusy | None:
     """The limit on unfinished roots. Children, retries and what recovery finds are never refused for it."""
-    limits = state.scheduling
+    limits = state.settings.scheduling
     room = limits.max_queued + (limits.max_running or 0)
-    if state.open_roots + count <= room:
+    if state.residents.open_roots + count <= room:
         return None
     allowed = f"{limits.max_queued} may be queued (Config.max_queued)"
     if limits.max_running is not None:
         allowed = f"{limits.max_running} may run (Config.max_running) and {allowed}"
     return ManagerBusy(
-        f"{state.open_roots} submitted procedures are unfinished and {count} more were refused: {allowed}; "
+        f"{state.residents.open_roots} submitted procedures are unfinished and {count} more were refused: {allowed}; "
         "submit again when some have ended, or allow more"
     )
 
 
 def refusal(state: EngineState, new: NewProcedure, root: str = "") -> ActorprocError | None:
     """Reason why a procedure cannot be accepted; None when it can, or when it is the same submit again."""
-    if new.id in state.damaged:
+    if new.id in state.damage.procedures:
         return error_of(state, new.id)
-    known = state.procs.get(new.id)
+    known = state.residents.procs.get(new.id)
     if known is not None:
         return _clash(new, known.type_name, known.version, known.digest)
     return _missing(state, new, root)
@@ -141,12 +141,12 @@ def refusal(state: EngineState, new: NewProcedure, root: str = "") -> ActorprocE
 def _missing(state: EngineState, new: NewProcedure, root: str) -> ActorprocError | None:
     """The error of a procedure that cannot run under any id: its class is unknown, or a key that it names is
     poisoned."""
-    if new.type_name not in state.types:
+    if new.type_name not in state.types.metas:
         return UnknownType(f"no class is registered as {new.type_name!r}; register it before submitting {new.id}")
-    if state.poisons:
+    if state.locks.poisons:
         path = acquire.covers_poison(state, new.locks, root)
         if path is not None:
-            return KeyPoisoned(f"{new.id} needs a poisoned key: {state.poison_notice(path)}")
+            return KeyPoisoned(f"{new.id} needs a poisoned key: {state.locks.poison_notice(path)}")
     return None
 
 
@@ -189,21 +189,21 @@ def admit(state: EngineState, new: NewProcedure, parent: ProcedureRecord | None)
         record.owner = new.owner if new.owner is not None else parent.owner
         record.priority = max(new.priority, parent.priority)
     if len(new.state) >= BULKY:
-        state.worker_table.note_size(new.id, len(new.state))
+        state.workers.table.note_size(new.id, len(new.state))
     if new.locks:
         record.locked = False
     state.admit(record, stored=False)
     move(record, _SUBMITTED)
-    state.write(_first_step(state, new))
+    state.decision.write(_first_step(state, new))
     if record.deadline is not None:
         state.timers.add(record.deadline, record.id)
-    state.touch(record)
+    state.decision.touch(record)
     return record
 
 
 def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     """Make the part of a head that is common to all new procedures."""
-    record = copied(state.blanks.get(new.type_name) or _blank(state, new.type_name))
+    record = copied(state.types.blanks.get(new.type_name) or _blank(state, new.type_name))
     record.id = new.id
     record.version = new.version
     record.unit = new.unit
@@ -211,25 +211,24 @@ def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     record.unit_no_return = new.no_return
     record.poisons = new.poisons
     record.tags = new.tags
-    record.created_at = state.now
+    record.created_at = state.decision.now
     record.digest = new.digest
-    record.epoch = state.epoch
+    record.epoch = state.counters.epoch
     if new.reuse is None or not restart.follows(state, record, new.reuse):
-        record.seq = state.next_seq
-        state.next_seq += 1
+        record.seq = state.counters.take_seq()
     return record
 
 
 def _first_step(state: EngineState, new: NewProcedure) -> PutStep:
     # By position: half the time.
-    record = StepRecord(new.id, 1, _STEP, state.now, new.state, new.codec, new.version, "submitted", new.unit)
+    record = StepRecord(new.id, 1, _STEP, state.decision.now, new.state, new.codec, new.version, "submitted", new.unit)
     return PutStep(record if new.step_name is None else replace(record, step_name=new.step_name))
 
 
 def _blank(state: EngineState, type_name: str) -> ProcedureRecord:
     """Common part of the heads of a class's new procedures, with the traits that are fixed at submit."""
-    meta = state.types[type_name]
-    blank = state.blanks[type_name] = ProcedureRecord(
+    meta = state.types.metas[type_name]
+    blank = state.types.blanks[type_name] = ProcedureRecord(
         id="",
         type_name=type_name,
         version=meta.version,

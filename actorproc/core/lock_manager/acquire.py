@@ -31,15 +31,14 @@ def ask(state: EngineState, record: ProcedureRecord) -> bool:
 
     A procedure that waits already keeps its place.
     """
-    if state.locks.is_waiting(record.id):
+    if state.locks.table.is_waiting(record.id):
         return False
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     if not record.ticket:
         # Drawn when it asks and not before: a restart asks in the order of tickets and so makes the same queue.
-        record.ticket = state.next_ticket
-        state.next_ticket += 1
-        state.touch(record)
-    if state.locks.request(request_of(tree, record, is_undo=bool(record.undoing))):
+        record.ticket = state.counters.take_ticket()
+        state.decision.touch(record)
+    if state.locks.table.request(request_of(tree, record, is_undo=bool(record.undoing))):
         _write_grant(state, record)
         return True
     tree.waiting.add(record.id)
@@ -49,16 +48,16 @@ def ask(state: EngineState, record: ProcedureRecord) -> bool:
 
 def has_retaken(state: EngineState, tree: Tree) -> bool:
     """True if a tree that was retried holds again what it held; asks for it when it does not wait already."""
-    root = state.procs[tree.root]
+    root = state.residents.procs[tree.root]
     if not root.retaking:
         return True
     if root.paused is not None:
         return False
-    if state.poisons and not root.rolling and not state.locks.is_waiting(root.id):
+    if state.locks.poisons and not root.rolling and not state.locks.table.is_waiting(root.id):
         # A key that was poisoned while it was paused. Who undoes may have it.
         path = poisoned_key(state, root)
         if path is not None:
-            state.refused[root.id] = path
+            state.follow_ups.refused[root.id] = path
             return False
     return ask(state, root)
 
@@ -66,10 +65,10 @@ def has_retaken(state: EngineState, tree: Tree) -> bool:
 def note_grants(state: EngineState) -> list[ProcedureRecord]:
     """Write down what releases made possible; return the procedures that go on."""
     granted = []
-    while names := state.locks.drain():
+    while names := state.locks.table.drain():
         for name in names:
-            record = state.procs[name]
-            state.tree_of(record).waiting.discard(name)
+            record = state.residents.procs[name]
+            state.residents.tree_of(record).waiting.discard(name)
             _write_grant(state, record)
             granted.append(record)
     return granted
@@ -77,16 +76,16 @@ def note_grants(state: EngineState) -> list[ProcedureRecord]:
 
 def release(state: EngineState, record: ProcedureRecord) -> None:
     """Give up every key a procedure holds. Idempotent."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     if tree.is_bare:
         return  # nothing in it ever held a key
-    state.inherited.pop(record.id, None)
+    state.locks.inherited.pop(record.id, None)
     tree.holders.discard(record.id)
     if tree.privileged and not tree.holders:
-        state.bereft[tree.root] = None
-    freed = state.locks.release(record.id)
+        state.follow_ups.bereft[tree.root] = None
+    freed = state.locks.table.release(record.id)
     for path in freed:
-        state.write(DeleteLock(path, record.id))
+        state.decision.write(DeleteLock(path, record.id))
     has_descendants = freed and tree.waiting and record.id in tree.children
     if has_descendants and any(member.id in tree.waiting for member in tree.below(record.id)):
         # It covered what they wait for, so they went before others; now they wait behind them, perhaps in a circle.
@@ -95,13 +94,13 @@ def release(state: EngineState, record: ProcedureRecord) -> None:
 
 def demote(state: EngineState) -> None:
     """Trees that hold no locks any more have no privilege; those that wait in them queue like newcomers."""
-    for tree in [state.trees[root] for root in state.bereft if root in state.trees]:
+    for tree in [state.residents.trees[root] for root in state.follow_ups.bereft if root in state.residents.trees]:
         if not tree.holders:
             tree.privileged = False
-            for name in sorted(tree.waiting, key=lambda name: state.procs[name].ticket):
-                if not state.procs[name].undoing:
-                    state.locks.demote(name)
-    state.bereft.clear()
+            for name in sorted(tree.waiting, key=lambda name: state.residents.procs[name].ticket):
+                if not state.residents.procs[name].undoing:
+                    state.locks.table.demote(name)
+    state.follow_ups.bereft.clear()
 
 
 def end_of_step(state: EngineState, record: ProcedureRecord) -> None:
@@ -113,48 +112,48 @@ def end_of_step(state: EngineState, record: ProcedureRecord) -> None:
         return
     record.locked = False
     record.ticket = 0
-    kept = state.inherited.get(record.id)
+    kept = state.locks.inherited.get(record.id)
     if kept is None:
         release(state, record)
         return
-    before = dict(state.locks.keys_of(record.id))
-    state.locks.reduce(record.id, kept)
+    before = dict(state.locks.table.keys_of(record.id))
+    state.locks.table.reduce(record.id, kept)
     for path, mode in before.items():
         if path not in kept:
-            state.write(DeleteLock(path, record.id))
+            state.decision.write(DeleteLock(path, record.id))
         elif mode != kept[path]:
             write_lock(state, record, path)
 
 
 def inherit(state: EngineState, child: ProcedureRecord, parent: ProcedureRecord) -> None:
     """A finished child's keys pass to its parent: relatives may take them, strangers wait (Moss 1985)."""
-    held = dict(state.locks.keys_of(child.id))
+    held = dict(state.locks.table.keys_of(child.id))
     if not held:
         return
-    state.tree_of(parent).hold(parent.id)
+    state.residents.tree_of(parent).hold(parent.id)
     for path, mode in held.items():
-        state.locks.hold(parent.id, path, mode)
+        state.locks.table.hold(parent.id, path, mode)
         if parent.lock_scope == "step":
-            kept = state.inherited.setdefault(parent.id, {})
+            kept = state.locks.inherited.setdefault(parent.id, {})
             kept[path] = max(mode, kept.get(path, mode))
         write_lock(state, parent, path)
     release(state, child)
-    if state.locks.is_waiting(parent.id):
+    if state.locks.table.is_waiting(parent.id):
         # It may wait behind a request for what it holds only now.
         look_for_cycle(state, parent)
 
 
 def write_lock(state: EngineState, holder: ProcedureRecord, path: str) -> None:
     """Write down a key that a procedure holds, in the mode it has it."""
-    mode = LockMode(state.locks.keys_of(holder.id)[path])
-    kept = state.inherited.get(holder.id, {}).get(path, 0)
-    state.write(PutLock(LockRecord(path, mode, holder.id, holder.root, state.now, int(kept))))
+    mode = LockMode(state.locks.table.keys_of(holder.id)[path])
+    kept = state.locks.inherited.get(holder.id, {}).get(path, 0)
+    state.decision.write(PutLock(LockRecord(path, mode, holder.id, holder.root, state.decision.now, int(kept))))
 
 
 def keep_granted(state: EngineState, record: ProcedureRecord) -> None:
     """It asks for no more keys: its keys are those it holds, or held when its tree failed and is to have again."""
-    held = state.locks.keys_of(record.id)
-    again = {key.path: key.mode for key in state.procs[record.root].retaking}
+    held = state.locks.table.keys_of(record.id)
+    again = {key.path: key.mode for key in state.residents.procs[record.root].retaking}
     to_have = (key for key in record.locks if key.path not in held and again.get(key.path, 0) >= key.mode)
     record.locks = (*(LockKey(path, mode) for path, mode in held.items()), *to_have)
     record.locked = True
@@ -162,9 +161,9 @@ def keep_granted(state: EngineState, record: ProcedureRecord) -> None:
 
 def withdraw(state: EngineState, record: ProcedureRecord) -> None:
     """Stop waiting for locks. Idempotent."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     if not tree.is_bare:
-        state.locks.withdraw(record.id)
+        state.locks.table.withdraw(record.id)
         tree.waiting.discard(record.id)
 
 
@@ -173,7 +172,7 @@ def covers_poison(state: EngineState, keys: tuple[LockKey, ...], root: str) -> s
 
     A poison key conflicts like a write lock of its owner, never with the tree of one who poisoned it.
     """
-    for path, poison in state.poisons.items():
+    for path, poison in state.locks.poisons.items():
         if root in poison.roots:
             continue
         for key in keys:
@@ -187,15 +186,15 @@ def poisoned_key(state: EngineState, record: ProcedureRecord) -> str | None:
 
     Past the point of no return there is only the way forward, poisoned or not.
     """
-    if state.has_no_return(record):
+    if state.residents.has_no_return(record):
         return None
-    held = state.locks.keys_of(record.id)
+    held = state.locks.table.keys_of(record.id)
     wanted = tuple(key for key in record.retaking or record.locks if held.get(key.path, 0) < key.mode)
     return covers_poison(state, wanted, record.root)
 
 
 def _write_grant(state: EngineState, record: ProcedureRecord) -> None:
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     is_first = tree.hold(record.id)
     keys = record.retaking or record.locks
     if record.retaking:
@@ -204,17 +203,17 @@ def _write_grant(state: EngineState, record: ProcedureRecord) -> None:
         record.locked = True
     for path in dict.fromkeys(key.path for key in keys):
         write_lock(state, record, path)
-    state.touch(record)
+    state.decision.touch(record)
     if is_first:
         # The tree holds locks now, so its other waiters go before those of trees that hold none.
-        for name in sorted(tree.waiting, key=lambda name: state.procs[name].ticket):
-            state.locks.promote(name)
+        for name in sorted(tree.waiting, key=lambda name: state.residents.procs[name].ticket):
+            state.locks.table.promote(name)
     if record.id in tree.children:
         # Those below it may have waited behind it.
         below = [name for name in tree.waiting if tree.is_below(name, record.id)]
-        for name in sorted(below, key=lambda name: state.procs[name].ticket):
-            state.locks.look_again(name)
-    if is_first or state.locks.is_in_the_way(keys):
+        for name in sorted(below, key=lambda name: state.residents.procs[name].ticket):
+            state.locks.table.look_again(name)
+    if is_first or state.locks.table.is_in_the_way(keys):
         look_for_cycles(state, tree)
 
 
@@ -222,7 +221,7 @@ def _note_retaken(state: EngineState, tree: Tree, root: ProcedureRecord) -> None
     """The tree holds again what it held when its root failed: it goes on."""
     if root.lock_scope == "step":
         # Not for its next step, but for its tree until it ends.
-        state.inherited[root.id] = {key.path: key.mode for key in root.retaking}
+        state.locks.inherited[root.id] = {key.path: key.mode for key in root.retaking}
     root.retaking = ()
     tree.note_still(root)
-    state.retaken[root.id] = None
+    state.follow_ups.retaken[root.id] = None

@@ -16,25 +16,25 @@ __all__ = ["goes_forward", "is_closed", "keeper_in", "let_pass", "look_for_cycle
 
 def look_for_cycles(state: EngineState, tree: Tree) -> None:
     """Look at the waiters of a tree: what was granted, or who gave way, may have closed or left a cycle."""
-    for name in state.locks.crowds.of(tree.root):
-        look_for_cycle(state, state.procs[name])
+    for name in state.locks.table.crowds.of(tree.root):
+        look_for_cycle(state, state.residents.procs[name])
 
 
 def look_for_cycle(state: EngineState, record: ProcedureRecord) -> None:
     """Look for a cycle at a waiting procedure; the youngest tree in it that may fail is named its victim."""
-    if not state.locks.waiting()[record.id].privileged:
+    if not state.locks.table.waiting()[record.id].privileged:
         return
     cycle = _graph(state).cycle_from(record.id)
     if not cycle:
         return
-    roots = {state.procs[name].root for name in cycle}
-    if any(root in state.victims for root in roots):
+    roots = {state.residents.procs[name].root for name in cycle}
+    if any(root in state.follow_ups.victims for root in roots):
         return
     # Who undoes already cannot fail once more; one that may not turn back is no victim while there is another.
-    forward = {state.procs[name].root for name in cycle if goes_forward(state.procs[name])}
-    tops = [state.procs[root] for root in forward or roots]
-    able = [top for top in tops if not state.has_no_return(top) and not top.failing] or tops
-    state.victims[max(able, key=lambda top: top.seq).id] = cycle
+    forward = {state.residents.procs[name].root for name in cycle if goes_forward(state.residents.procs[name])}
+    tops = [state.residents.procs[root] for root in forward or roots]
+    able = [top for top in tops if not state.residents.has_no_return(top) and not top.failing] or tops
+    state.follow_ups.victims[max(able, key=lambda top: top.seq).id] = cycle
 
 
 def goes_forward(record: ProcedureRecord) -> bool:
@@ -53,12 +53,12 @@ def let_pass(state: EngineState, cycle: list[str]) -> bool:
 
     A place in a wait list is fairness alone: no procedure has to fail for it.
     """
-    queued = [name for name in cycle if state.locks.is_waiting(name)]
-    for name in sorted(queued, key=lambda name: state.procs[name].ticket):
-        if state.locks.leave_wait_lists(name):
-            if not state.locks.is_waiting(name) or name not in _graph(state).cycle_from(name):
+    queued = [name for name in cycle if state.locks.table.is_waiting(name)]
+    for name in sorted(queued, key=lambda name: state.residents.procs[name].ticket):
+        if state.locks.table.leave_wait_lists(name):
+            if not state.locks.table.is_waiting(name) or name not in _graph(state).cycle_from(name):
                 return True
-            state.locks.join_wait_lists(name)
+            state.locks.table.join_wait_lists(name)
     return False
 
 
@@ -71,19 +71,23 @@ def keeper_in(state: EngineState, cycle: list[str]) -> ProcedureRecord | None:
     found = []
     for name, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         for holder in graph.obstacles(name):
-            record = state.procs.get(holder)
-            if record is None or record.root != state.procs[name].root or record.state in TERMINAL:
+            record = state.residents.procs.get(holder)
+            if record is None or record.root != state.residents.procs[name].root or record.state in TERMINAL:
                 continue
-            if goes_forward(record) and not state.has_no_return(record) and following in graph.held_up_by(name, holder):
+            if (
+                goes_forward(record)
+                and not state.residents.has_no_return(record)
+                and following in graph.held_up_by(name, holder)
+            ):
                 found.append(record)
     return max(found, key=lambda record: record.seq, default=None)
 
 
 def _graph(state: EngineState) -> WaitForGraph:
     return WaitForGraph(
-        state.locks,
-        put_off=partial(put_off, state) if state.stalled else None,
+        state.locks.table,
+        put_off=partial(put_off, state) if state.follow_ups.stalled else None,
         # A holder that is not in memory belongs to a cold tree, in which no procedure waits for a lock.
-        tree_of=lambda name: state.procs[name].root if name in state.procs else "",
-        lineage_of=lambda name: state.trees[state.procs[name].root].lineage(name),
+        tree_of=lambda name: state.residents.procs[name].root if name in state.residents.procs else "",
+        lineage_of=lambda name: state.residents.trees[state.residents.procs[name].root].lineage(name),
     )

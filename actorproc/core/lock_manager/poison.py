@@ -23,17 +23,17 @@ _DECLARED = "set by poison_keys() before a risky step"
 
 def poison(state: EngineState, path: str, by: ProcedureRecord, reason: str) -> None:
     """Poison a key; who waits for it already fails."""
-    known = state.poisons.get(path)
+    known = state.locks.poisons.get(path)
     owners = () if known is None else known.owners
     others = tuple(owner for owner in owners if owner != (by.id, by.root))
-    _put(state, PoisonRecord(path, by.id, by.root, state.now, reason, others))
+    _put(state, PoisonRecord(path, by.id, by.root, state.decision.now, reason, others))
     _refuse_waiters(state)
 
 
 def declare(state: EngineState, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
     """Poison the keys that a procedure names in `poison_keys()`, also those that another one has poisoned before."""
     for path in keys:
-        known = state.poisons.get(path)
+        known = state.locks.poisons.get(path)
         if known is None:
             poison(state, path, record, _DECLARED)
         elif (record.id, record.root) not in known.owners:
@@ -51,7 +51,7 @@ def update_poisons(state: EngineState, record: ProcedureRecord, keys: tuple[str,
 
 def take_back_all(state: EngineState, record: ProcedureRecord) -> None:
     """A retried procedure came to a clean end: whatever it poisoned on the way is sound again."""
-    for path in list(state.poisons):
+    for path in list(state.locks.poisons):
         _take_back(state, record, path)
 
 
@@ -63,14 +63,14 @@ def free_tree(state: EngineState, tree: Tree) -> None:
 
 def disown(state: EngineState, root: str) -> None:
     """Keep what a removed tree poisoned. A procedure that gets one of its ids is not exempt, and frees nothing."""
-    for known in list(state.poisons.values()):
+    for known in list(state.locks.poisons.values()):
         if root in known.roots:
             others = tuple((name, UNKNOWN_ROOT if theirs == root else theirs) for name, theirs in known.others)
             _put(state, replace(known, root=UNKNOWN_ROOT if known.root == root else known.root, others=others))
 
 
 def _take_back(state: EngineState, record: ProcedureRecord, path: str) -> None:
-    known = state.poisons.get(path)
+    known = state.locks.poisons.get(path)
     own = (record.id, record.root)
     if known is None or own not in known.owners:
         return
@@ -84,22 +84,22 @@ def _take_back(state: EngineState, record: ProcedureRecord, path: str) -> None:
         _put(state, PoisonRecord(path, by, root, known.at, _DECLARED, left[1:]))
         _refuse_waiters(state)
     else:
-        del state.poisons[path]
-        state.write(DeletePoison(path))
+        del state.locks.poisons[path]
+        state.decision.write(DeletePoison(path))
 
 
 def _refuse_waiters(state: EngineState) -> None:
     """Fail the waiters for a poisoned key: of all trees but those that poison it themselves, or not any more."""
-    for name in list(state.locks.waiting()):
-        waiting = state.procs[name]
+    for name in list(state.locks.table.waiting()):
+        waiting = state.residents.procs[name]
         path = None if waiting.undoing else acquire.poisoned_key(state, waiting)
         if path is not None:
-            state.refused[name] = path
+            state.follow_ups.refused[name] = path
 
 
 def _put(state: EngineState, record: PoisonRecord) -> None:
-    state.poisons[record.path] = record
-    state.write(PutPoison(record))
+    state.locks.poisons[record.path] = record
+    state.decision.write(PutPoison(record))
 
 
 def clear(state: EngineState, event: PoisonCleared) -> None:
@@ -108,8 +108,8 @@ def clear(state: EngineState, event: PoisonCleared) -> None:
     Procedures that needed the key were refused, so none is woken. A poisoner that still runs goes on, and may
     poison the key again with a later step.
     """
-    is_poisoned = state.poisons.pop(event.path, None) is not None
+    is_poisoned = state.locks.poisons.pop(event.path, None) is not None
     if is_poisoned:
-        state.write(DeletePoison(event.path))
+        state.decision.write(DeletePoison(event.path))
         state.audit(None, "clear-poison", event, event.path)
-    state.command(Reply(event.reply, value=is_poisoned))
+    state.decision.command(Reply(event.reply, value=is_poisoned))

@@ -25,7 +25,7 @@ def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> LockReq
 
 def could_undo_now(state: EngineState, record: ProcedureRecord) -> bool:
     """True if the locks for the undo of a step are there already, or would be granted at once."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     return _ungranted(state, tree, record, _holders_that_stand_still(tree)) is None
 
 
@@ -34,13 +34,13 @@ def put_off(state: EngineState, root: str) -> dict[str, LockRequest]:
 
     Of siblings that hold nothing and need the same there is one: they wait for the same.
     """
-    tree = state.trees.get(root)
+    tree = state.residents.trees.get(root)
     if tree is None or tree.undoing not in tree.waiting:
         return {}
     still = _holders_that_stand_still(tree)
     found, seen = {}, set()
     for top in tree.scopes:
-        unit = next_to_undo(state, tree, top) if top in state.stalled else None
+        unit = next_to_undo(state, tree, top) if top in state.follow_ups.stalled else None
         if unit is None:
             continue
         record = tree.members[unit.procedure]
@@ -60,7 +60,7 @@ def _ungranted(state: EngineState, tree: Tree, record: ProcedureRecord, still: s
     if record.lock_scope != "step" or not record.locks:
         return None
     request = _request(tree, record, {*tree.lineage(record.id), *still}, is_undo=True)
-    return None if state.locks.is_free(request) else request
+    return None if state.locks.table.is_free(request) else request
 
 
 def _holders_that_stand_still(tree: Tree) -> set[str]:

@@ -34,22 +34,22 @@ _NAMED = 3
 
 def request_bypass(state: EngineState, event: BypassRequested) -> None:
     """End a procedure as if it had succeeded; False when it has ended already, other than `FAILED`."""
-    record = state.procs.get(event.id)
+    record = state.residents.procs.get(event.id)
     if record is None:
         unknown = UnknownProcedure(f"no procedure has the id {event.id!r}")
-        state.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
+        state.decision.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
         return
     error = _refusal(state, record, event)
     if error is not None:
-        state.command(Reply(event.reply, error=error))
+        state.decision.command(Reply(event.reply, error=error))
     elif record.state is ProcedureState.FAILED:
         _bypass_failed_root(state, record, event)
-        state.command(Reply(event.reply, value=True))
+        state.decision.command(Reply(event.reply, value=True))
     elif not is_open(record):
-        state.command(Reply(event.reply, value=False))
+        state.decision.command(Reply(event.reply, value=False))
     else:
         _bypass(state, record, event)
-        state.command(Reply(event.reply, value=True))
+        state.decision.command(Reply(event.reply, value=True))
 
 
 def take_up_bypasses(state: EngineState, busy: Sequence[Tree]) -> None:
@@ -57,7 +57,7 @@ def take_up_bypasses(state: EngineState, busy: Sequence[Tree]) -> None:
     for tree in busy:
         wanted = [record for record in tree.members.values() if record.bypassing]
         for record in reversed(wanted):
-            if record.forced and record.id in state.worker_table.in_hand:
+            if record.forced and record.id in state.workers.table.in_hand:
                 _stop_step(state, record)
             settle_bypass(state, record)
 
@@ -78,7 +78,7 @@ def _refusal(state: EngineState, record: ProcedureRecord, event: BypassRequested
             f"{record.id} has {len(below)} descendants that have not ended ({_names(below)}); bypass those first, or "
             f"all of them with bypass({record.id!r}, children=True)"
         )
-    running = [member for member in (record, *below) if member.id in state.worker_table.in_hand]
+    running = [member for member in (record, *below) if member.id in state.workers.table.in_hand]
     if running and not event.force:
         return NotAllowed(
             f"a worker has a step of {_names(running)} in hand; wait for its end, or kill it with "
@@ -88,7 +88,11 @@ def _refusal(state: EngineState, record: ProcedureRecord, event: BypassRequested
 
 
 def _open_below(state: EngineState, record: ProcedureRecord) -> list[ProcedureRecord]:
-    return [member for member in state.tree_of(record).below(record.id) if member is not record and is_open(member)]
+    return [
+        member
+        for member in state.residents.tree_of(record).below(record.id)
+        if member is not record and is_open(member)
+    ]
 
 
 def _names(members: list[ProcedureRecord]) -> str:
@@ -97,7 +101,7 @@ def _names(members: list[ProcedureRecord]) -> str:
 
 
 def _bypass(state: EngineState, record: ProcedureRecord, event: BypassRequested) -> None:
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     targets = [record, *_open_below(state, record)]
     ancestors = [tree.members[name] for name in tree.lineage(record.id)[1:]] if event.ancestors else []
     ancestors = [member for member in ancestors if is_open(member)]
@@ -107,7 +111,7 @@ def _bypass(state: EngineState, record: ProcedureRecord, event: BypassRequested)
         _take_out(state, member)
         state.audit(member, "bypass", event, "" if member is record else f"with {record.id}")
     for member in (*targets, *(ancestors if event.force else ())):
-        if member.id in state.worker_table.in_hand:
+        if member.id in state.workers.table.in_hand:
             _stop_step(state, member)
     # Descendants before their parents: a parent ends with the last of them.
     for member in (*reversed(targets), *ancestors):
@@ -116,19 +120,19 @@ def _bypass(state: EngineState, record: ProcedureRecord, event: BypassRequested)
 
 def _take_out(state: EngineState, member: ProcedureRecord) -> None:
     """It is not handed out, woken or asked any more."""
-    state.run_queue.discard(member.id)
-    state.asking.pop(member.id, None)
+    state.queues.run_queue.discard(member.id)
+    state.follow_ups.asking.pop(member.id, None)
     if not member.retaking:  # else those below it that go on need what their root takes again
         acquire.withdraw(state, member)
     if not member.locked and member.lock_scope == "procedure":
         acquire.keep_granted(state, member)
     forget_listening(state, member)
     head.wait_no_longer(member)
-    state.touch(member)
+    state.decision.touch(member)
 
 
 def _stop_step(state: EngineState, member: ProcedureRecord) -> None:
-    worker = state.worker_table.in_hand[member.id]
+    worker = state.workers.table.in_hand[member.id]
     item: InHand = worker.queue[member.id]
     item.forced = _FORCED
     stop_forced(state, worker, item)
@@ -141,5 +145,5 @@ def _bypass_failed_root(state: EngineState, root: ProcedureRecord, event: Bypass
     state.forget_acknowledgement(root.id)
     state.audit(root, "bypass", event, "it had failed")
     close_bypassed(state, root)
-    free_tree(state, state.tree_of(root))
+    free_tree(state, state.residents.tree_of(root))
     assert root.state in TERMINAL

@@ -19,15 +19,15 @@ __all__ = ["request_kill"]
 
 def request_kill(state: EngineState, event: KillRequested) -> None:
     """End the attempt that a worker has in hand; False when there is none."""
-    record = state.procs.get(event.id)
+    record = state.residents.procs.get(event.id)
     if record is None:
         error = error_of(state, event.id) or UnknownProcedure(f"no procedure has the id {event.id!r}")
-        state.command(Reply(event.reply, error=error))
+        state.decision.command(Reply(event.reply, error=error))
         return
-    worker = state.worker_table.in_hand.get(record.id)
+    worker = state.workers.table.in_hand.get(record.id)
     item = None if worker is None else worker.queue[record.id]
     if worker is None or item is None or item.token.mode is Mode.ASK_ABORT:
-        state.command(Reply(event.reply, value=False))
+        state.decision.command(Reply(event.reply, value=False))
         return
     token = item.token
     where = f"{step_in_words(token.step, record.current_name)}, attempt {token.attempt}"
@@ -35,4 +35,4 @@ def request_kill(state: EngineState, event: KillRequested) -> None:
     if item.forced is None:  # else it ends for another reason, which decides what comes next
         item.forced = KILLED
         stop_forced(state, worker, item)
-    state.command(Reply(event.reply, value=True))
+    state.decision.command(Reply(event.reply, value=True))

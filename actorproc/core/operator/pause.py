@@ -26,56 +26,56 @@ _NO_REASON = "on request"
 def request_pause(state: EngineState, event: PauseRequested) -> None:
     """Hand out nothing more of a procedure and what is below it, or of all; False when the procedure has ended."""
     if event.id is None:
-        state.paused = event.reason or _NO_REASON
+        state.switches.pause(event.reason or _NO_REASON)
         state.audit(None, "pause", event)
-        state.command(Reply(event.reply, value=True))
+        state.decision.command(Reply(event.reply, value=True))
         return
     record = _find(state, event.id, event.reply)
     if record is None:
         return
     if record.state in TERMINAL:
-        state.command(Reply(event.reply, value=False))
+        state.decision.command(Reply(event.reply, value=False))
         return
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     record.paused = event.reason or _NO_REASON
     tree.note_still(record)
     state.audit(record, "pause", event)
     for member in tree.below(record.id):
-        state.run_queue.discard(member.id)
-        if state.locks.is_waiting(member.id):
+        state.queues.run_queue.discard(member.id)
+        if state.locks.table.is_waiting(member.id):
             acquire.withdraw(state, member)
             member.ticket = 0
-            state.touch(member)
+            state.decision.touch(member)
         take_back(state, member)
-    state.command(Reply(event.reply, value=True))
+    state.decision.command(Reply(event.reply, value=True))
 
 
 def request_resume(state: EngineState, event: ResumeRequested) -> None:
     """Lift a pause; False when there was none. A pause of an ancestor, or of the whole manager, is another one."""
     if event.id is None:
-        was_paused = state.paused is not None
-        state.paused = None
+        was_paused = state.switches.paused is not None
+        state.switches.pause(None)
         if was_paused:
             state.audit(None, "resume", event)
-        state.command(Reply(event.reply, value=was_paused))
+        state.decision.command(Reply(event.reply, value=was_paused))
         return
     record = _find(state, event.id, event.reply)
     if record is None:
         return
     was_paused = record.paused is not None
     if was_paused:
-        tree = state.tree_of(record)
+        tree = state.residents.tree_of(record)
         record.paused = None
         tree.note_still(record)
         state.audit(record, "resume", event)
         acquire.has_retaken(state, tree)
         go_on(state, tree, record.id)
-    state.command(Reply(event.reply, value=was_paused))
+    state.decision.command(Reply(event.reply, value=was_paused))
 
 
 def _find(state: EngineState, id: str, reply: int) -> ProcedureRecord | None:
-    record = state.procs.get(id)
+    record = state.residents.procs.get(id)
     if record is None:
         error = error_of(state, id) or UnknownProcedure(f"no procedure has the id {id!r}")
-        state.command(Reply(reply, error=error))
+        state.decision.command(Reply(reply, error=error))
     return record

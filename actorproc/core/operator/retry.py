@@ -44,17 +44,17 @@ _REASONS: dict[ProcedureState, str] = {
 # ---------------------------------------------------------------------- retry
 def request_retry(state: EngineState, event: RetryRequested) -> None:
     """Open a new run of a failed root."""
-    root = state.procs.get(event.id)
+    root = state.residents.procs.get(event.id)
     error = _unknown(state, event.id) if root is None else _refusal(root)
     if root is None or error is not None:
-        state.command(Reply(event.reply, error=error))
+        state.decision.command(Reply(event.reply, error=error))
         return
-    tree = state.tree_of(root)
+    tree = state.residents.tree_of(root)
     members = [member for member in tree.members.values() if member is root or member.ended_in == root.run]
     stopped_at = _unit_to_undo(state, tree, members)
     keys = _keys_of(state, tree, members)
     if stopped_at is None and (error := _no_way_forward(state, root, members, keys)) is not None:
-        state.command(Reply(event.reply, error=error))
+        state.decision.command(Reply(event.reply, error=error))
         return
     state.forget_acknowledgement(root.id)
     run = root.run + 1
@@ -68,15 +68,15 @@ def request_retry(state: EngineState, event: RetryRequested) -> None:
     else:
         root.reverted = False
         _take_up_forward(state, tree, members)
-    if state.admission.capacity is not None:
+    if state.queues.admission.capacity is not None:
         # At once, as its tree may hold locks that others wait for; and it may be long until the root itself runs.
-        state.admission.admit(root)
+        state.queues.admission.admit(root)
     state.audit(root, "retry", event, "the rollback goes on" if stopped_at is not None else "the failed step")
     if not keys:
         go_on(state, tree, root.id)
     elif acquire.has_retaken(state, tree):
-        assert root.id in state.retaken
-    state.command(Reply(event.reply, value=True))
+        assert root.id in state.follow_ups.retaken
+    state.decision.command(Reply(event.reply, value=True))
 
 
 def _unknown(state: EngineState, id: str) -> ActorprocError:
@@ -111,7 +111,7 @@ def _no_way_forward(
             )
     path = acquire.covers_poison(state, keys, root.id)
     if path is not None:
-        return KeyPoisoned(f"{root.id} cannot be retried: it needs a poisoned key: {state.poison_notice(path)}")
+        return KeyPoisoned(f"{root.id} cannot be retried: it needs a poisoned key: {state.locks.poison_notice(path)}")
     return None
 
 
@@ -122,7 +122,7 @@ def _unit_to_undo(state: EngineState, tree: Tree, members: list[ProcedureRecord]
         (
             unit
             for unit in reversed(tree.units.values())
-            if not is_left_alone(state, state.procs[unit.procedure], tree.root, opened)
+            if not is_left_alone(state, state.residents.procs[unit.procedure], tree.root, opened)
         ),
         None,
     )
@@ -145,7 +145,7 @@ def _left_locks(state: EngineState, tree: Tree, member: ProcedureRecord) -> bool
         return False
     parent: ProcedureRecord | None = tree.members[member.parent]
     while parent is not None and parent.state is ProcedureState.SUCCESS and parent.undo_children:
-        parent = state.procs[parent.parent] if parent.parent is not None else None
+        parent = state.residents.procs[parent.parent] if parent.parent is not None else None
     return parent is not None and parent.undo_children and parent.ended_in == tree.members[tree.root].run
 
 
@@ -168,21 +168,21 @@ def _open_again(state: EngineState, tree: Tree, member: ProcedureRecord, run: in
     if parent is not None and parent.state not in TERMINAL:  # else it had left this one behind
         parent.pending += 1
         parent.failed -= member.ended_as > 0  # else its parent had ended before it, and has not counted it
-        state.touch(parent)
+        state.decision.touch(parent)
     member.ended_as = 0
-    if member.deadline is not None and member.deadline <= state.now:
+    if member.deadline is not None and member.deadline <= state.decision.now:
         member.deadline = None  # it failed over it, or would at once
     if member.deadline is not None:
         state.timers.add(member.deadline, member.id)
-    state.touch(member)
+    state.decision.touch(member)
 
 
 def _take_up_undoing(state: EngineState, tree: Tree, root: ProcedureRecord, unit: UndoRecord) -> None:
     """The rollback goes on where it stopped."""
     root.failing = True
     tree.scopes[root.id] = None
-    state.scopes_to_advance[root.id] = None
-    member = state.procs[unit.procedure]
+    state.follow_ups.scopes_to_advance[root.id] = None
+    member = state.residents.procs[unit.procedure]
     if member.state not in TERMINAL:
         member.undoing = unit.seq
         member.undo_name = unit.label
@@ -202,7 +202,7 @@ def _take_up_forward(state: EngineState, tree: Tree, members: list[ProcedureReco
             declare(state, member, member.poisons)  # else it is done when its first step is handed out
         if stopped is not None:
             _take_up(state, member, stopped)
-        if member is not state.procs[member.root]:
+        if member is not state.residents.procs[member.root]:
             # The root holds the keys of all of them; among themselves they ask as they did before.
             member.locked = not member.locks
             member.ticket = 0
@@ -230,7 +230,7 @@ def _take_up(state: EngineState, member: ProcedureRecord, stopped: Interrupted) 
             member.payload = payload
             return
         member.event = stopped.event
-        state.subscribers.add(stopped.event, member.id)
+        state.signals.subscribers.add(stopped.event, member.id)
         _wait(state, member, stopped.due_at, Trigger.WAITED_LIMITED)
     elif stopped.state is ProcedureState.WAITING_TIMEOUT:
         if stopped.due_at is not None:
@@ -251,10 +251,10 @@ def _wait(state: EngineState, member: ProcedureRecord, due_at: float | None, tri
 # ---------------------------------------------------------------------- rollback on demand
 def request_rollback(state: EngineState, event: RollbackRequested) -> None:
     """Undo an unfinished root; running steps end first. False: it was undone already."""
-    root = state.procs.get(event.id)
+    root = state.residents.procs.get(event.id)
     error = _unknown(state, event.id) if root is None else _no_rollback(state, root)
     if root is None or error is not None:
-        state.command(Reply(event.reply, error=error))
+        state.decision.command(Reply(event.reply, error=error))
         return
     is_to_end = root.state not in TERMINAL
     if is_to_end:
@@ -273,7 +273,7 @@ def request_rollback(state: EngineState, event: RollbackRequested) -> None:
                 step_name=root.step_name or "",
             ),
         )
-    state.command(Reply(event.reply, value=is_to_end))
+    state.decision.command(Reply(event.reply, value=is_to_end))
 
 
 def _no_rollback(state: EngineState, root: ProcedureRecord) -> ActorprocError | None:
@@ -287,9 +287,9 @@ def _no_rollback(state: EngineState, root: ProcedureRecord) -> ActorprocError | 
         return NotAllowed(f"{root.id} is being bypassed: it ends as if it had succeeded, and nothing of it is undone")
     if root.state is ProcedureState.ROLLEDBACK or root.rolling:
         return None
-    if state.has_no_return(root):
+    if state.residents.has_no_return(root):
         return NotAllowed(f"{root.id} is past its point of no return; it can only go forward")
-    if _was_executed(root) and not root.rollback_supported and not state.tree_of(root).units:
+    if _was_executed(root) and not root.rollback_supported and not state.residents.tree_of(root).units:
         return NotAllowed(f"{root.id} ({root.type_name}) has no rollback; abort({root.id!r}, force=True) stops it")
     return None
 

@@ -20,19 +20,19 @@ __all__ = ["ask_again", "begin_abort", "may_abort", "need_not_ask", "on_refused"
 
 def request_abort(state: EngineState, event: AbortRequested) -> None:
     """Ask a procedure to abort; the request is durable and False means it has ended already."""
-    record = state.procs.get(event.id)
+    record = state.residents.procs.get(event.id)
     if record is None:
         unknown = UnknownProcedure(f"no procedure has the id {event.id!r}")
-        state.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
+        state.decision.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
         return
     if record.state in TERMINAL or record.bypassing:
-        state.command(Reply(event.reply, value=False))
+        state.decision.command(Reply(event.reply, value=False))
         return
     record.aborting = True
     record.forced = record.forced or event.force
     state.audit(record, "abort", event, "by force" if event.force else "")
     press_abort(state, record)
-    state.command(Reply(event.reply, value=True))
+    state.decision.command(Reply(event.reply, value=True))
 
 
 def press_abort(state: EngineState, record: ProcedureRecord) -> None:
@@ -48,19 +48,19 @@ def press_abort(state: EngineState, record: ProcedureRecord) -> None:
 
 
 def _decide_or_ask(state: EngineState, record: ProcedureRecord) -> None:
-    worker = state.worker_table.in_hand.get(record.id)
+    worker = state.workers.table.in_hand.get(record.id)
     if worker is None:
         begin_abort(state, record)
         return
     item = worker.queue[record.id]
-    meta = state.meta(record)
+    meta = state.types.of(record)
     if item.token.mode is Mode.ASK_ABORT:
         if record.forced:
             item.forced = "aborted"
             stop_forced(state, worker, item)
     elif not record.forced and (meta is None or meta.asks_abort):
         # It decides when its step has ended and it was asked; until then its descendants know nothing.
-        state.command(AskAbort(item.token))
+        state.decision.command(AskAbort(item.token))
     elif _has_open_children(state, record):
         fail(state, record, aborted_error(record))
     else:
@@ -74,7 +74,7 @@ def _decide_or_ask(state: EngineState, record: ProcedureRecord) -> None:
 def _has_open_children(state: EngineState, record: ProcedureRecord) -> bool:
     if not record.children:
         return False
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     return any(tree.members[name].state not in TERMINAL for name in tree.children.get(record.id, ()))
 
 
@@ -82,27 +82,27 @@ def may_abort(state: EngineState, record: ProcedureRecord) -> bool:
     """True if an abort it was asked for could have an effect now: it goes forward, and may turn back."""
     if record.rolling or record.bypassing or record.state in TERMINAL:
         return False
-    return not state.has_no_return(record)
+    return not state.residents.has_no_return(record)
 
 
 def begin_abort(state: EngineState, record: ProcedureRecord) -> None:
     """Ask one that `may_abort` and is in no worker's hands; not a class without `abort`, nor an unknown one."""
-    meta = state.meta(record)
+    meta = state.types.of(record)
     was_executed = record.step > 1 or record.attempt > 0
-    may_refuse = state.unattended if meta is None else meta.asks_abort
+    may_refuse = state.switches.unattended if meta is None else meta.asks_abort
     if record.forced or not was_executed or not may_refuse:
         fail(state, record, aborted_error(record))
     else:
-        state.asking[record.id] = None
+        state.follow_ups.asking[record.id] = None
 
 
 def need_not_ask(state: EngineState, type_name: str) -> None:
     """This class, registered anew, has no `abort` any more: who waits for a worker to be asked is aborted at once."""
-    for name in list(state.asking):
-        record = state.procs.get(name)
-        if record is None or record.type_name != type_name or name in state.worker_table.in_hand:
+    for name in list(state.follow_ups.asking):
+        record = state.residents.procs.get(name)
+        if record is None or record.type_name != type_name or name in state.workers.table.in_hand:
             continue
-        if may_abort(state, record) and not state.tree_of(record).is_still(name):
+        if may_abort(state, record) and not state.residents.tree_of(record).is_still(name):
             begin_abort(state, record)
 
 
@@ -113,9 +113,9 @@ def on_refused(state: EngineState, record: ProcedureRecord, outcome: Refused) ->
     if outcome.is_unbegun:
         note_unbegun(state, record)
     record.parked = outcome.reason
-    state.touch(record)
+    state.decision.touch(record)
     park(state, record, outcome.needs)
-    state.parkings += 1  # also where another one of the same id was parked before
+    state.types.count_parking()  # also where another one of the same id was parked before
     if record.forced and may_abort(state, record):  # its answer came before the kill did
         fail(state, record, aborted_error(record))
 
@@ -127,4 +127,4 @@ def ask_again(state: EngineState, record: ProcedureRecord) -> None:
     elif record.forced and may_abort(state, record):
         fail(state, record, aborted_error(record))
     else:
-        state.asking[record.id] = None
+        state.follow_ups.asking[record.id] = None

@@ -27,11 +27,11 @@ def on_due(state: EngineState, record: ProcedureRecord) -> None:
     if _runs_past_deadline(state, record):
         _kill_late(state, record)
         return
-    if record.due_at is None or record.due_at > state.now:
+    if record.due_at is None or record.due_at > state.decision.now:
         return
     if record.state is ProcedureState.WAITING_TIMEOUT:
         head.wait_no_longer(record)
-        state.touch(record)
+        state.decision.touch(record)
         _end_wait(state, record)
     else:
         wake(state, record)
@@ -39,7 +39,7 @@ def on_due(state: EngineState, record: ProcedureRecord) -> None:
 
 def miss_deadline(state: EngineState, record: ProcedureRecord) -> None:
     """The deadline of a procedure passed: kill the step it runs, or fail it at once."""
-    if record.id in state.worker_table.in_hand:
+    if record.id in state.workers.table.in_hand:
         _kill_late(state, record)
     else:
         fail(state, record, deadline_error(record))
@@ -47,13 +47,13 @@ def miss_deadline(state: EngineState, record: ProcedureRecord) -> None:
 
 def _runs_past_deadline(state: EngineState, record: ProcedureRecord) -> bool:
     """True if a forward step runs on though its tree has failed over the same deadline."""
-    if record.deadline is None or record.deadline > state.now or record.id not in state.worker_table.in_hand:
+    if record.deadline is None or record.deadline > state.decision.now or record.id not in state.workers.table.in_hand:
         return False
-    return state.worker_table.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
+    return state.workers.table.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
 
 
 def _kill_late(state: EngineState, record: ProcedureRecord) -> None:
-    worker = state.worker_table.in_hand[record.id]
+    worker = state.workers.table.in_hand[record.id]
     item = worker.queue[record.id]
     if item.forced is None:
         item.forced = "deadline"
@@ -62,7 +62,7 @@ def _kill_late(state: EngineState, record: ProcedureRecord) -> None:
 
 def end_forced(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """The step was killed or taken back. Where its tree fails already, or has no way back, that is all."""
-    if record.rolling or state.has_no_return(record):
+    if record.rolling or state.residents.has_no_return(record):
         wake(state, record, to_the_front=True)
     else:
         fail(state, record, deadline_error(record) if item.forced == "deadline" else aborted_error(record))
@@ -85,10 +85,10 @@ def _end_wait(state: EngineState, record: ProcedureRecord) -> None:
         move(record, Trigger.DUE)
         wake(state, record)
         return
-    meta = state.meta(record)
+    meta = state.types.of(record)
     if meta is None or meta.has_on_timeout:
         # `event` stays set: it says that the next step calls on_timeout().
-        state.subscribers.discard(record.event, record.id)
+        state.signals.subscribers.discard(record.event, record.id)
         move(record, Trigger.DUE)
         wake(state, record)
         return
@@ -96,7 +96,7 @@ def _end_wait(state: EngineState, record: ProcedureRecord) -> None:
     error = ErrorInfo(
         "wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step, step_name=record.step_name or ""
     )
-    if state.has_no_return(record):
+    if state.residents.has_no_return(record):
         # No way back: it goes on waiting, and says what it waits for in vain.
         head.fail_with(record, error)
         return

@@ -31,30 +31,30 @@ def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> boo
     """Take the answer of a last step and end its procedure, when that moves no procedure but its parent; else False."""
     token = event.token
     procedure = token.procedure
-    record = state.procs.get(procedure)
+    record = state.residents.procs.get(procedure)
     if record is None or token.mode is not _EXECUTE or record.poisons or not is_plain(record):
         return False
-    tree = state.trees[record.root]
+    tree = state.residents.trees[record.root]
     if not _is_calm(tree, procedure) or (record.parent is None and tree.open != 1):
         return False
-    item = state.worker_table.current(token)
+    item = state.workers.table.current(token)
     if item is None:
         return False
-    worker = state.worker_table.put_down(item, state.now, outcome.elapsed)
+    worker = state.workers.table.put_down(item, state.decision.now, outcome.elapsed)
     tree.running.discard(procedure)
     if worker.queue or worker.leaving:
         look_after(state, worker)
     _forget(state, procedure)
-    record.epoch = state.epoch
+    record.epoch = state.counters.epoch
     close_step(state, record, item, outcome)
     record.state = _SUCCESS
-    record.finished_at = state.now
+    record.finished_at = state.decision.now
     record.payload = None
-    if state.taken or state.buffered:
+    if state.signals.taken or state.signals.buffered:
         signal_ids.forget(state, procedure)
-    state.touch(record)
+    state.decision.touch(record)
     tree.open -= 1
-    state.commands.append(Resolve(procedure, _SUCCESS))
+    state.decision.commands.append(Resolve(procedure, _SUCCESS))
     if record.parent is not None:
         tell_parent(state, record)
     if not tree.open:
@@ -71,8 +71,8 @@ def _is_calm(tree: Tree, procedure: str) -> bool:
 
 def _forget(state: EngineState, procedure: str) -> None:
     """Drop what is noted of a procedure that goes on."""
-    state.warm.pop(procedure, None)
-    if state.suspects:
-        state.suspects.discard(procedure)
-    if state.asking:
-        state.asking.pop(procedure, None)
+    state.workers.warm.pop(procedure, None)
+    if state.workers.suspects:
+        state.workers.suspects.discard(procedure)
+    if state.follow_ups.asking:
+        state.follow_ups.asking.pop(procedure, None)

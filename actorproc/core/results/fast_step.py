@@ -28,19 +28,19 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
     """The decision when the procedure's next step goes to the same worker and nothing else moves; else None."""
     token = event.token
     procedure = token.procedure
-    record = state.procs.get(procedure)
-    worker_table = state.worker_table
+    record = state.residents.procs.get(procedure)
+    worker_table = state.workers.table
     worker = worker_table.in_hand.get(procedure)
     if record is None or worker is None or not _is_quiet(state) or not is_plain(record):
         return None
     if outcome.after or outcome.acquire or outcome.yield_ or outcome.no_return or outcome.poisons is not None:
         return None
-    tree = state.trees[record.root]
+    tree = state.residents.trees[record.root]
     if outcome.placed or tree.still or (record.parent is not None and tree.held):
         return None
-    if (record.locks and record.lock_scope == "step") or record.type_name not in state.types:
+    if (record.locks and record.lock_scope == "step") or record.type_name not in state.types.metas:
         return None
-    if record.deadline is not None and record.deadline <= state.now:
+    if record.deadline is not None and record.deadline <= state.decision.now:
         return None
     if token.mode is not _EXECUTE or (record.attempt > 1 and may_have_gone_on(outcome)):
         return None
@@ -48,22 +48,22 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
     known = known_limits_of(state, record)
     if item.forced is not None or item.token != token or not known.is_plain:
         return None
-    if not worker_table.keep(worker, item, state.now, outcome.elapsed):
+    if not worker_table.keep(worker, item, state.decision.now, outcome.elapsed):
         return None
-    warm = state.warm
+    warm = state.workers.warm
     warm[procedure] = worker.id
     commit_step(state, record, item, outcome, "executing", None, 1)
-    record.epoch = state.epoch
+    record.epoch = state.counters.epoch
     if record.unit is None:
         record.last_unit = None
     elif record.unit != record.last_unit:
         push_unit(state, record, record.unit)
-    now, ready = state.now, state.run_queue
+    now, ready = state.decision.now, state.queues.run_queue
     if now != ready.told:
         ready.clock(now)
-    item.token = StepToken(state.epoch, worker.id, procedure, record.step, 1, _EXECUTE)
+    item.token = StepToken(state.counters.epoch, worker.id, procedure, record.step, 1, _EXECUTE)
     limits = known.limits
-    state.commands.append(
+    state.decision.commands.append(
         RunStep(
             item.token,
             record.type_name,
@@ -90,15 +90,15 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
 def _is_quiet(state: EngineState) -> bool:
     """No procedure waits for a worker, a slot, or to be asked; all workers are for all, and steps are handed out."""
     return not (
-        state.worker_shares is not None
-        or state.run_queue.live
-        or state.cold_queue
-        or state.key_limits.waiting
-        or state.admission.capacity is not None
-        or state.asking
-        or state.hired
-        or state.suspects
-        or state.stalled
-        or state.shedding
-        or not state.hands_out
+        state.workers.shares is not None
+        or state.queues.run_queue.live
+        or state.queues.cold_queue
+        or state.queues.key_limits.waiting
+        or state.queues.admission.capacity is not None
+        or state.follow_ups.asking
+        or state.workers.hired
+        or state.workers.suspects
+        or state.follow_ups.stalled
+        or state.ended.shedding
+        or not state.switches.hands_out
     )

@@ -63,18 +63,18 @@ def on_ended(state: EngineState, event: StepEnded) -> None:
     """Take a worker's answer; one whose token is not current is dropped and counted."""
     token, outcome = event.token, event.outcome
     kind = type(outcome)
-    found = state.worker_table.answer(token, state.now, outcome.elapsed)
+    found = state.workers.table.answer(token, state.decision.now, outcome.elapsed)
     if found is None:
-        state.stale_results += 1
+        state.counters.count_stale()
         return
     worker, item = found
-    record = state.procs.get(token.procedure)
+    record = state.residents.procs.get(token.procedure)
     if record is None:
         look_after(state, worker)  # it ended, and left memory, while it was asked `abort`
         return
-    state.trees[record.root].running.discard(record.id)
-    if state.suspects:
-        state.suspects.discard(record.id)
+    state.residents.trees[record.root].running.discard(record.id)
+    if state.workers.suspects:
+        state.workers.suspects.discard(record.id)
     look_after(state, worker)
     if token.mode is _ASK_ABORT and not record.aborting:
         ask_again(state, record)
@@ -84,7 +84,7 @@ def on_ended(state: EngineState, event: StepEnded) -> None:
         settle_bypass(state, record)
         return
     if kind is not Refused and kind is not Answered and not (kind is Advanced and outcome.placed):  # type: ignore[union-attr]
-        record.epoch = state.epoch
+        record.epoch = state.counters.epoch
     if kind is Refused:
         put_off_or_park(state, record, token.mode, outcome)  # type: ignore[arg-type]
     elif token.mode is _ROLLBACK:
@@ -110,9 +110,9 @@ def _look_at_deadline(state: EngineState, record: ProcedureRecord, item: InHand)
 def _note_object(state: EngineState, token: StepToken, outcome: Outcome) -> None:
     """Note the worker that holds the live object now: it lets go of one that is to wait, or is not as it was stored."""
     if type(outcome) is Advanced or (type(outcome) is Finished and token.mode is _ROLLBACK):
-        state.warm[token.procedure] = token.worker
+        state.workers.warm[token.procedure] = token.worker
     else:
-        state.warm.pop(token.procedure, None)
+        state.workers.warm.pop(token.procedure, None)
 
 
 def look_after(state: EngineState, worker: Worker) -> None:
@@ -125,26 +125,26 @@ def look_after(state: EngineState, worker: Worker) -> None:
 
 def on_returned(state: EngineState, event: StepReturned) -> None:
     """A prefetched step came back unbegun: it may go to another worker, under the same attempt."""
-    item = state.worker_table.current(event.token)
+    item = state.workers.table.current(event.token)
     if item is None:
-        state.stale_results += 1
+        state.counters.count_stale()
         return
-    record = state.procs.get(event.token.procedure)
-    state.worker_table.take(event.token.procedure, state.now)
+    record = state.residents.procs.get(event.token.procedure)
+    state.workers.table.take(event.token.procedure, state.decision.now)
     say_goodbye(state, event.token.worker)
     if record is None:
         return  # it ended, and left memory, while it was to be asked `abort`
-    state.tree_of(record).running.discard(record.id)
+    state.residents.tree_of(record).running.discard(record.id)
     if record.bypassing:
         settle_bypass(state, record)
         return
     # Its live object is with the worker it was taken from: to prefer that one would bring it straight back.
-    state.warm.pop(record.id, None)
+    state.workers.warm.pop(record.id, None)
     if event.token.mode is _ASK_ABORT:
         ask_again(state, record)
     else:
         head.take_back_attempt(record)
-        state.touch(record)
+        state.decision.touch(record)
         if item.forced is not None and item.forced != KILLED:
             end_forced(state, record, item)
         elif item.told and may_abort(state, record):
@@ -161,14 +161,16 @@ def on_delayed(state: EngineState, event: StepDelayed) -> None:
     It is sent again by a command, behind those that were decided before. Sent at once it would come to the worker
     before them. By their order the worker knows the steps that run and are to be killed, and those to be taken back.
     """
-    found = state.worker_table.delay(event.token, state.now)
+    found = state.workers.table.delay(event.token, state.decision.now)
     if found is None:
-        state.stale_results += 1
+        state.counters.count_stale()
         return
     worker, item = found
     item.recalled = item.killed = False  # a request that came meanwhile has found nothing
-    record = state.procs.get(event.token.procedure)
-    state.command(SendAgain(event.token, item.told or (record is not None and state.shows_abort(record))))
+    record = state.residents.procs.get(event.token.procedure)
+    state.decision.command(
+        SendAgain(event.token, item.told or (record is not None and state.residents.shows_abort(record)))
+    )
     if item.forced is not None:
         stop_forced(state, worker, item)
     stop_next(state, worker)
@@ -209,13 +211,13 @@ def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, 
 
 def _place(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Advanced) -> None:
     """No step ran: the code has changed, and another one comes next, which sees what this one would have seen."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     units = tree.units_of.get(record.id)
     if units and (units[-1].step, units[-1].attempt) == (record.step, record.attempt):
         # The undo of the step that was to come: that one was never begun.
         unit = units[-1]
         tree.pop(unit)
-        state.write(DeleteUndo(unit.root, unit.seq))
+        state.decision.write(DeleteUndo(unit.root, unit.seq))
         record.last_unit = None
     awaiting, payload = record.awaiting, record.payload
     commit_step(state, record, item, outcome, "placed", None)
@@ -228,7 +230,7 @@ def _place(state: EngineState, record: ProcedureRecord, item: InHand, outcome: A
 
 
 def _end_poisoned(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:
-    if not record.rolling and state.has_no_return(record):
+    if not record.rolling and state.residents.has_no_return(record):
         # No way back, and no end without one: others are refused its keys, and the step runs again until it works.
         for path in outcome.keys:
             poison(state, path, record, outcome.error.message)
@@ -272,7 +274,7 @@ def _add_locks(record: ProcedureRecord, keys: tuple[LockKey, ...]) -> None:
 
 
 def _sleep(state: EngineState, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
-    due_at = state.now + seconds
+    due_at = state.decision.now + seconds
     head.wait_until(record, due_at)
     state.timers.add(due_at, record.id)
     move(record, trigger)
@@ -287,7 +289,7 @@ def _wait(state: EngineState, record: ProcedureRecord, outcome: Waited) -> None:
         wake(state, record)
         return
     record.event = outcome.event
-    state.subscribers.add(outcome.event, record.id)
+    state.signals.subscribers.add(outcome.event, record.id)
     if outcome.timeout is None:
         move(record, Trigger.WAITED)
         if record.pending:
@@ -313,7 +315,7 @@ def _finish(state: EngineState, record: ProcedureRecord, item: InHand, outcome: 
     close_step(state, record, item, outcome)
     acquire.end_of_step(state, record)
     if record.pending and record.on_parent_end == "abort":
-        state.orphaned[record.id] = None
+        state.follow_ups.orphaned[record.id] = None
     end(state, record, _FINISHED)
 
 
@@ -349,17 +351,17 @@ def on_step_error(
     """A forward step failed: try it again by the policy of its submit or class, or fail the procedure."""
     policy = backoff_of(state, record)
     error = _named(record, error)
-    first_error_at = head.count_error(record, state.now)
+    first_error_at = head.count_error(record, state.decision.now)
     if not record.rolling or record.error is None:
         head.fail_with(record, error)
-    state.touch(record)
+    state.decision.touch(record)
     if record.rolling:
         stop_late(state, record)
         return
     acquire.end_of_step(state, record)
-    is_spent = backoff.is_exhausted(policy, errors=record.errors, first_error_at=first_error_at, now=state.now)
-    has_way_back = not state.has_no_return(record)
-    if record.aborting and has_way_back and (record.forced or not state.types[record.type_name].asks_abort):
+    is_spent = backoff.is_exhausted(policy, errors=record.errors, first_error_at=first_error_at, now=state.decision.now)
+    has_way_back = not state.residents.has_no_return(record)
+    if record.aborting and has_way_back and (record.forced or not state.types.metas[record.type_name].asks_abort):
         fail(state, record, aborted_error(record))
     elif retryable and not is_spent:
         _retry(state, record, policy, after)
@@ -384,10 +386,10 @@ def _named(record: ProcedureRecord, error: ErrorInfo) -> ErrorInfo:
 def _retry(state: EngineState, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:
     if after is None:
         after = backoff.delay(policy, procedure=record.id, step=record.step, errors=record.errors)
-    head.wait_until(record, state.now + after)
+    head.wait_until(record, state.decision.now + after)
     wake(state, record)
     if record.aborting:
-        state.asking[record.id] = None
+        state.follow_ups.asking[record.id] = None
 
 
 def _wait_on(state: EngineState, record: ProcedureRecord, event: str, pause: float) -> None:
@@ -397,7 +399,7 @@ def _wait_on(state: EngineState, record: ProcedureRecord, event: str, pause: flo
         record.event, record.payload = None, payload
         wake(state, record)
         return
-    state.subscribers.add(event, record.id)
+    state.signals.subscribers.add(event, record.id)
     _sleep(state, record, pause, Trigger.WAITED_LIMITED)
 
 
@@ -406,7 +408,7 @@ def _after_asking(state: EngineState, record: ProcedureRecord, outcome: Outcome)
     if record.rolling or record.state in TERMINAL:
         return
     is_refused = isinstance(outcome, Answered) and not outcome.allowed
-    if (is_refused and not record.forced) or state.has_no_return(record):
+    if (is_refused and not record.forced) or state.residents.has_no_return(record):
         wake(state, record)
     else:
         fail(state, record, aborted_error(record))

@@ -11,7 +11,7 @@ from actorproc.core.results.abort import on_refused
 from actorproc.core.scheduler.schedule import note_unbegun, wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
-from actorproc.core.state.parts import PostponedStep
+from actorproc.core.state.parts.queues import PostponedStep
 from actorproc.model.ids import Mode
 from actorproc.model.messages.outcomes import Refused
 from actorproc.model.names import READ_LATER
@@ -30,7 +30,7 @@ def put_off_or_park(state: EngineState, record: ProcedureRecord, mode: Mode, out
     with a time limit has another use for its due time.
     """
     step = record.step, record.records
-    known = state.postponed.pop(record.id, None)
+    known = state.queues.postponed.pop(record.id, None)
     tried = known.tried if known is not None and known.step == step else 0
     is_step = mode is Mode.EXECUTE and not record.rolling and record.event is None and not record.aborting
     is_undo = mode is Mode.ROLLBACK and bool(record.undoing)
@@ -39,15 +39,15 @@ def put_off_or_park(state: EngineState, record: ProcedureRecord, mode: Mode, out
         return
     if is_step:
         note_unbegun(state, record)
-    state.postponed[record.id] = PostponedStep(step, tried + 1, outcome.reason)
-    head.wait_until(record, state.now + _PAUSES[tried])
-    state.touch(record)
+    state.queues.postponed[record.id] = PostponedStep(step, tried + 1, outcome.reason)
+    head.wait_until(record, state.decision.now + _PAUSES[tried])
+    state.decision.touch(record)
     wake(state, record)
 
 
 def why_put_off(state: EngineState, record: ProcedureRecord) -> str | None:
     """Reason why a step that waits for its next attempt was put off; None when it was not."""
-    known = state.postponed.get(record.id)
+    known = state.queues.postponed.get(record.id)
     if known is None or record.due_at is None or known.step != (record.step, record.records):
         return None
     return f"{READ_LATER}: {known.reason}"

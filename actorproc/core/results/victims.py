@@ -14,12 +14,12 @@ __all__ = ["fail_next", "search_stalled"]
 
 def fail_next(state: EngineState) -> None:
     """Fail those of one kind that the decision has named."""
-    if state.refused:
+    if state.follow_ups.refused:
         _fail_refused(state)
-    elif state.orphaned:
+    elif state.follow_ups.orphaned:
         _abort_orphans(state)
-    elif state.outlived:
-        press_abort(state, state.procs[state.outlived.popitem()[0]])
+    elif state.follow_ups.outlived:
+        press_abort(state, state.residents.procs[state.follow_ups.outlived.popitem()[0]])
     else:
         _fail_victims(state)
 
@@ -29,16 +29,16 @@ def _abort_orphans(state: EngineState) -> None:
 
     While the root cannot turn back they cannot either: the abort is recorded, and carried out when the root has ended.
     """
-    while state.orphaned:
-        parent = state.orphaned.popitem()[0]
-        tree = state.tree_of(state.procs[parent])
+    while state.follow_ups.orphaned:
+        parent = state.follow_ups.orphaned.popitem()[0]
+        tree = state.residents.tree_of(state.residents.procs[parent])
         for name in tree.children.get(parent, ()):
-            child = state.procs[name]
+            child = state.residents.procs[name]
             if child.state in TERMINAL or child.rolling:
                 continue
-            if state.has_no_return(child):
+            if state.residents.has_no_return(child):
                 child.aborting = True
-                state.touch(child)
+                state.decision.touch(child)
             else:
                 message = f"its parent {parent} has ended without it"
                 fail(
@@ -61,35 +61,35 @@ def _fail_victims(state: EngineState) -> None:
     Where all undo already, each may need again for a step the locks that another one keeps. Then the keeper fails if it
     still goes forward, else the youngest undo gives up: to go on without its locks could be silently wrong.
     """
-    while state.victims:
-        root, cycle = state.victims.popitem()
+    while state.follow_ups.victims:
+        root, cycle = state.follow_ups.victims.popitem()
         if deadlocks.is_closed(state, cycle) and not deadlocks.let_pass(state, cycle):
             _break(state, root, cycle)
         # Those that are left may wait for each other in a shorter circle, or in another one that was not looked at.
-        for name in dict.fromkeys(state.procs[other].root for other in cycle):
-            deadlocks.look_for_cycles(state, state.trees[name])
+        for name in dict.fromkeys(state.residents.procs[other].root for other in cycle):
+            deadlocks.look_for_cycles(state, state.residents.trees[name])
 
 
 def search_stalled(state: EngineState) -> None:
     """All scopes of these trees were looked at; some stalled or were bypassed: is the undo that waits in a cycle?"""
-    for tree in [state.trees[root] for root in state.searches if root in state.trees]:
-        if tree.undoing is not None and state.locks.is_waiting(tree.undoing):
-            deadlocks.look_for_cycle(state, state.procs[tree.undoing])
-    state.searches.clear()
+    for tree in [state.residents.trees[root] for root in state.follow_ups.searches if root in state.residents.trees]:
+        if tree.undoing is not None and state.locks.table.is_waiting(tree.undoing):
+            deadlocks.look_for_cycle(state, state.residents.procs[tree.undoing])
+    state.follow_ups.searches.clear()
 
 
 def _break(state: EngineState, root: str, cycle: list[str]) -> None:
     """Fail the member of a cycle that belongs to the chosen tree."""
-    ours = [name for name in cycle if state.procs[name].root == root]
+    ours = [name for name in cycle if state.residents.procs[name].root == root]
     # A member that is being undone cannot fail once more; another one of the cycle gives way, or the one in its way.
-    member = next((record for name in ours if deadlocks.goes_forward(record := state.procs[name])), None)
+    member = next((record for name in ours if deadlocks.goes_forward(record := state.residents.procs[name])), None)
     member = member or deadlocks.keeper_in(state, cycle)
     if member is not None:
         fail(state, member, _deadlock(member, root, cycle))
         return
-    undone = state.procs[next((name for name in ours if state.locks.is_waiting(name)), ours[0])]
+    undone = state.residents.procs[next((name for name in ours if state.locks.table.is_waiting(name)), ours[0])]
     give_up(state, undone, _deadlock(undone, root, cycle))
-    state.scopes_to_advance.update(state.tree_of(undone).scopes)
+    state.follow_ups.scopes_to_advance.update(state.residents.tree_of(undone).scopes)
 
 
 def _deadlock(member: ProcedureRecord, root: str, cycle: list[str]) -> ErrorInfo:
@@ -102,15 +102,15 @@ def _deadlock(member: ProcedureRecord, root: str, cycle: list[str]) -> ErrorInfo
 
 def _fail_refused(state: EngineState) -> None:
     """Fail the procedures that need a poisoned key and go forward still."""
-    while state.refused:
-        name, path = state.refused.popitem()
-        record = state.procs[name]
+    while state.follow_ups.refused:
+        name, path = state.follow_ups.refused.popitem()
+        record = state.residents.procs[name]
         if record.rolling or record.state in TERMINAL:
             continue
-        if state.has_no_return(record):
+        if state.residents.has_no_return(record):
             # A relative was handed the step in the same moment as the key was poisoned: it waits on, and gets it.
             continue
-        message = f"it needs a poisoned key: {state.poison_notice(path)}"
+        message = f"it needs a poisoned key: {state.locks.poison_notice(path)}"
         fail(
             state,
             record,

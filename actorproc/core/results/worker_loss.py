@@ -45,22 +45,22 @@ def on_ready(state: EngineState, event: WorkerReady) -> None:
 
 def on_lost(state: EngineState, event: WorkerLost) -> None:
     """A worker is dead: charge the step it died in, hand everything it had to others."""
-    worker = state.worker_table.find(event.worker)
+    worker = state.workers.table.find(event.worker)
     if worker is None:
         return
     # A procedure that ended while it was asked `abort` may have left memory.
-    items = [item for item in state.worker_table.lose(worker) if item.token.procedure in state.procs]
+    items = [item for item in state.workers.table.lose(worker) if item.token.procedure in state.residents.procs]
     was_lost(state, worker)
     left(state, worker)
-    if state.outdated:
+    if state.workers.outdated:
         gone(state, worker)
     for item in items:
-        state.tree_of(state.procs[item.token.procedure]).running.discard(item.token.procedure)
+        state.residents.tree_of(state.residents.procs[item.token.procedure]).running.discard(item.token.procedure)
     guilty = _guilty(state, items, event)
     # What a dead worker had in hand goes first again, in its old order.
     for item in reversed(items):
-        record = state.procs[item.token.procedure]
-        state.warm.pop(record.id, None)
+        record = state.residents.procs[item.token.procedure]
+        state.workers.warm.pop(record.id, None)
         if record.bypassing:
             settle_bypass(state, record)
         elif record.state in TERMINAL and not record.undoing:
@@ -79,7 +79,7 @@ def _guilty(state: EngineState, items: list[InHand], event: WorkerLost) -> InHan
         return None
     if len(items) > 1 and items[0].threads > 1:
         # Any of them may have done it. Each runs alone next, and then there is no doubt.
-        state.suspects.update(item.token.procedure for item in items)
+        state.workers.suspects.update(item.token.procedure for item in items)
         return None
     return next((item for item in items if item.token == event.first), items[0])
 
@@ -108,7 +108,7 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
         return  # it ended while it was asked
     if item.token.mode is Mode.ASK_ABORT and not record.aborting:
         ask_again(state, record)
-    elif item.token.mode is Mode.ASK_ABORT and not state.has_no_return(record):
+    elif item.token.mode is Mode.ASK_ABORT and not state.residents.has_no_return(record):
         # A procedure that dies over the question is not asked twice.
         fail(state, record, aborted_error(record))
     elif _is_killed(item, report):
@@ -150,7 +150,7 @@ def _is_killed(item: InHand, report: CrashReport) -> bool:
 
 def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
     head.count_crash(record)
-    state.touch(record)
+    state.decision.touch(record)
     limit = limits_of(state, record).crashes
     in_words = (
         f"its worker crashed: {report.message}, for the {_ordinal(record.crashes)} time in "

@@ -44,14 +44,14 @@ def fail(state: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
 
     Within a scope that is failing already only the member's own error is noted, and that it is not to be undone.
     """
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     if record.error is None or not record.rolling or error.kind == "poisoned":
         head.fail_with(record, error)
-    state.touch(record)
+    state.decision.touch(record)
     top = _top_of(state, tree, record)
     if not top.failing:
         _begin(state, tree, top, record, error)
-    state.scopes_to_advance[top.id] = None
+    state.follow_ups.scopes_to_advance[top.id] = None
 
 
 def aborted_error(record: ProcedureRecord) -> ErrorInfo:
@@ -71,7 +71,7 @@ def _top_of(state: EngineState, tree: Tree, record: ProcedureRecord) -> Procedur
         return tree.members[scope]  # also where an ancestor in between is to be bypassed, or left this one behind
     top = record
     while top.parent is not None:
-        parent = state.procs[top.parent]
+        parent = state.residents.procs[top.parent]
         takes_it = parent.bypassing or (parent.on_child_failure == "resume" and not parent.rolling)
         if takes_it or parent.state in TERMINAL:
             return top
@@ -85,16 +85,16 @@ def _begin(state: EngineState, tree: Tree, top: ProcedureRecord, culprit: Proced
         message = f"{culprit.id} ({culprit.type_name}) failed in {error.step_in_words}: {error.message}"
         # All but kind and words stay: its class, its crash report and the exception itself are told at the root, too.
         head.fail_with(top, replace(error, kind="child", message=message))
-    state.touch(top)
+    state.decision.touch(top)
     members = tree.below(top.id)
     inside = {member.id for member in members}
     for inner in sorted(tree.scopes.keys() & inside):
         # A wider failure takes over the undoing that went on below it.
         del tree.scopes[inner]
-        top.reverted = top.reverted or state.procs[inner].reverted
-        state.procs[inner].failing = False
-        state.touch(state.procs[inner])
-        state.scopes_to_advance.pop(inner, None)
+        top.reverted = top.reverted or state.residents.procs[inner].reverted
+        state.residents.procs[inner].failing = False
+        state.decision.touch(state.residents.procs[inner])
+        state.follow_ups.scopes_to_advance.pop(inner, None)
     tree.scopes[top.id] = None
     for member in members:
         if member.state not in TERMINAL:
@@ -119,8 +119,8 @@ def _stop(state: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: 
         head.interrupt(member, _interrupted(member))
     member.rolling = True
     tree.held.pop(member.id, None)
-    if member.state is ProcedureState.RUNNABLE and state.worker_table.runs_a_step(member.id):
-        state.touch(member)
+    if member.state is ProcedureState.RUNNABLE and state.workers.table.runs_a_step(member.id):
+        state.decision.touch(member)
         cancel_step(state, member)
         return
     # What waits stops at once, even while a worker is asking its `abort`.
@@ -146,16 +146,16 @@ def _interrupted(member: ProcedureRecord) -> Interrupted | None:
 def _set_aside(state: EngineState, member: ProcedureRecord) -> None:
     """Take a member out of every queue; its undoing, if it was begun, is taken up again in its turn."""
     head.wait_no_longer(member)
-    _end_undoing(state, state.tree_of(member), member)
-    state.run_queue.discard(member.id)
-    state.asking.pop(member.id, None)
+    _end_undoing(state, state.residents.tree_of(member), member)
+    state.queues.run_queue.discard(member.id)
+    state.follow_ups.asking.pop(member.id, None)
     acquire.withdraw(state, member)
     if not member.locked and member.lock_scope == "procedure":
         # It undoes with the keys it holds; those it was still waiting for are needed by a retry at most.
         kept = member.interrupted or Interrupted(ProcedureState.RUNNABLE)
         head.interrupt(member, replace(kept, keys=member.locks))
         acquire.keep_granted(state, member)
-    state.touch(member)
+    state.decision.touch(member)
 
 
 def _give_back(state: EngineState, member: ProcedureRecord) -> None:
@@ -164,28 +164,28 @@ def _give_back(state: EngineState, member: ProcedureRecord) -> None:
         place = member.ticket
         acquire.end_of_step(state, member)
         member.ticket = place  # it may be new, and no number is given twice
-    elif member.step == 1 and member.id not in state.tree_of(member).units_of:
+    elif member.step == 1 and member.id not in state.residents.tree_of(member).units_of:
         acquire.release(state, member)
         member.locked = False
 
 
 def look_again(state: EngineState, record: ProcedureRecord) -> None:
     """Something happened to a member: its failing scope, if it is in one, may go on."""
-    top = state.tree_of(record).scope_of(record.id)
+    top = state.residents.tree_of(record).scope_of(record.id)
     if top is not None:
-        state.scopes_to_advance[top] = None
+        state.follow_ups.scopes_to_advance[top] = None
 
 
 def advance(state: EngineState, top_id: str) -> None:
     """Take the next thing to do of a failing scope: wait for running steps, undo a unit, or finish it."""
-    top = state.procs.get(top_id)
+    top = state.residents.procs.get(top_id)
     if top is None or not top.failing:
         return
-    tree = state.tree_of(top)
+    tree = state.residents.tree_of(top)
     if tree.runs_below(top_id):
         return
     if tree.undoing is not None and not tree.is_below(tree.undoing, top_id):
-        _ask_again(state, tree, state.procs[tree.undoing])
+        _ask_again(state, tree, state.residents.procs[tree.undoing])
         _look_at_stalled(state, tree, top_id)
         if not _takes_the_turn(state, tree, top_id):
             return
@@ -194,7 +194,7 @@ def advance(state: EngineState, top_id: str) -> None:
     # The units of poisoned members of a root stay: should it be retried, a later failure undoes them.
     is_skipped = is_poisoned if top_id == tree.root else None
     while (unit := tree.newest_unit(top_id, is_skipped)) is not None:
-        member = state.procs[unit.procedure]
+        member = state.residents.procs[unit.procedure]
         if not is_left_alone(state, member, top_id):
             if not acquire.has_retaken(state, tree):
                 return
@@ -203,11 +203,11 @@ def advance(state: EngineState, top_id: str) -> None:
                 return
             if tree.undoing is not None and tree.undoing != member.id:
                 # It was being undone when a wider failure took over, and would go on: newer units are first now.
-                _set_aside(state, state.procs[tree.undoing])
+                _set_aside(state, state.residents.procs[tree.undoing])
             _undo(state, member, unit)
             if member.id in tree.waiting:
                 # What it waits for may hang on another failing scope.
-                state.scopes_to_advance.update(dict.fromkeys(name for name in tree.scopes if name != top_id))
+                state.follow_ups.scopes_to_advance.update(dict.fromkeys(name for name in tree.scopes if name != top_id))
             return
         drop_unit(state, tree, unit)
     _finish(state, tree, top)
@@ -223,26 +223,26 @@ def _ask_again(state: EngineState, tree: Tree, member: ProcedureRecord) -> None:
 def _pass_on_the_turn(state: EngineState, tree: Tree, top_id: str) -> None:
     """Its next undo is paused: scopes that failed after it may go on meanwhile."""
     scopes = list(tree.scopes)
-    state.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
+    state.follow_ups.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
 
 
 def _look_at_stalled(state: EngineState, tree: Tree, top_id: str) -> None:
     """This scope stands still; those that stalled while it ran a step may have their locks now."""
-    if not state.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
+    if not state.follow_ups.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
         return
-    for name in [name for name in tree.scopes if top_id not in state.stalled.get(name, (top_id,))]:
-        del state.stalled[name]
-        state.scopes_to_advance[name] = None
+    for name in [name for name in tree.scopes if top_id not in state.follow_ups.stalled.get(name, (top_id,))]:
+        del state.follow_ups.stalled[name]
+        state.follow_ups.scopes_to_advance[name] = None
 
 
 def next_scope(state: EngineState) -> str | None:
     """A failing scope to look at, None when none may have something to do."""
-    if state.stalled and state.locks.has_released:
+    if state.follow_ups.stalled and state.locks.table.has_released:
         # Locks were given up: perhaps they are those that a scope needs to take its turn.
-        state.locks.has_released = False
-        state.scopes_to_advance.update(dict.fromkeys(state.stalled))
-        state.stalled.clear()
-    return state.scopes_to_advance.popitem()[0] if state.scopes_to_advance else None
+        state.locks.table.has_released = False
+        state.follow_ups.scopes_to_advance.update(dict.fromkeys(state.follow_ups.stalled))
+        state.follow_ups.stalled.clear()
+    return state.follow_ups.scopes_to_advance.popitem()[0] if state.follow_ups.scopes_to_advance else None
 
 
 def _takes_the_turn(state: EngineState, tree: Tree, top_id: str) -> bool:
@@ -251,21 +251,21 @@ def _takes_the_turn(state: EngineState, tree: Tree, top_id: str) -> bool:
     The locks waited for may be held above this very scope, by one that goes on only when it has been undone.
     """
     assert tree.undoing is not None
-    waiting = state.procs[tree.undoing]
+    waiting = state.residents.procs[tree.undoing]
     if waiting.id not in tree.waiting:
         return False
     unit = next_to_undo(state, tree, top_id)
     if unit is not None:
         if tree.is_still(unit.procedure):
             return False
-        if not could_undo_now(state, state.procs[unit.procedure]):
-            state.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
-            state.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
+        if not could_undo_now(state, state.residents.procs[unit.procedure]):
+            state.follow_ups.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
+            state.follow_ups.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
             return False
     acquire.withdraw(state, waiting)
     waiting.undoing = 0
     tree.undoing = None
-    state.touch(waiting)
+    state.decision.touch(waiting)
     return True
 
 
@@ -275,32 +275,32 @@ def _end_undoing(state: EngineState, tree: Tree, member: ProcedureRecord) -> Non
     if tree.undoing == member.id:
         tree.undoing = None
         if (top := tree.next_scope()) is not None:
-            state.scopes_to_advance[top] = None
+            state.follow_ups.scopes_to_advance[top] = None
 
 
 def _undo(state: EngineState, member: ProcedureRecord, unit: UndoRecord) -> None:
     if member.undoing != unit.seq:
         member.undoing = unit.seq
         member.undo_name = unit.label
-        state.tree_of(member).undoing = member.id
+        state.residents.tree_of(member).undoing = member.id
         head.begin_unit(member, unit.seq)
         if member.lock_scope == "step" and member.locks:
             # Ahead of newcomers: the ticket is as old as the procedure.
             # What it keeps for its finished children is not enough.
-            held = state.locks.keys_of(member.id)
+            held = state.locks.table.keys_of(member.id)
             member.locked = all(held.get(key.path, 0) >= key.mode for key in member.locks)
-        state.touch(member)
+        state.decision.touch(member)
     wake(state, member)
 
 
 def drop_unit(state: EngineState, tree: Tree, unit: UndoRecord) -> None:
     """A unit is undone, or was not to be: remove it; a finished member without units left becomes ROLLEDBACK."""
-    state.write(DeleteUndo(unit.root, unit.seq))
-    member = state.procs[unit.procedure]
+    state.decision.write(DeleteUndo(unit.root, unit.seq))
+    member = state.residents.procs[unit.procedure]
     was_undone = member.undoing == unit.seq
     if was_undone:
         _end_undoing(state, tree, member)
-        state.touch(member)
+        state.decision.touch(member)
     if tree.pop(unit) and was_undone and member.state is ProcedureState.SUCCESS:
         close_unsuccessfully(state, member, Trigger.UNDONE)
 
@@ -327,16 +327,16 @@ def _verdict(member: ProcedureRecord) -> Trigger:
 
 def give_up(state: EngineState, member: ProcedureRecord, error: ErrorInfo) -> None:
     """A supported rollback is exhausted: the scope ends FAILED and its write locks become poison keys."""
-    tree = state.tree_of(member)
+    tree = state.residents.tree_of(member)
     top_id = tree.scope_of(member.id)
     assert top_id is not None, member.id
     head.fail_with(member, _with_cause(error, member.error))
     member.undo_error = None
     for inside in reversed(tree.below(top_id)):
-        for path, mode in list(state.locks.keys_of(inside.id).items()):
+        for path, mode in list(state.locks.table.keys_of(inside.id).items()):
             if mode.poisons:
                 poison(state, path, member, f"rollback of {member.id} gave up: {error.message}")
-    run = state.procs[top_id].run if top_id == tree.root else 0
+    run = state.residents.procs[top_id].run if top_id == tree.root else 0
     if member.state is ProcedureState.SUCCESS:
         _count_as_failed(state, member)
         member.ended_in = run
@@ -360,8 +360,8 @@ def _with_cause(error: ErrorInfo, cause: ErrorInfo | None) -> ErrorInfo:
 
 def _count_as_failed(state: EngineState, child: ProcedureRecord) -> None:
     """A finished child turns out a failure."""
-    parent = state.procs[child.parent] if child.parent is not None else None
+    parent = state.residents.procs[child.parent] if child.parent is not None else None
     if parent is not None and child.ended_as:  # else it outlived its parent, which has not counted it
         parent.succeeded -= 1
         parent.failed += 1
-        state.touch(parent)
+        state.decision.touch(parent)

@@ -22,7 +22,7 @@ __all__ = ["after_rollback", "on_rollback_error"]
 
 def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
     """Take a worker's answer to a rollback step; the unit is given up only with the record of its undo."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     if isinstance(outcome, Finished | Advanced):
         unit = tree.units[record.undoing]
         record.undone += 1
@@ -32,8 +32,8 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
             record,
             "undone" if isinstance(outcome, Finished) else "undoing",
             state=outcome.state,
-            codec=outcome.codec or state.types[record.type_name].codec,
-            version=outcome.version or state.types[record.type_name].version,
+            codec=outcome.codec or state.types.metas[record.type_name].codec,
+            version=outcome.version or state.types.metas[record.type_name].version,
             label=unit.label,
             attempts=record.attempt,
             slot=item.token.worker.slot,
@@ -43,12 +43,12 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
             crash=_death_on_the_way(record),
         )
         head.begin_undo_step(record)
-        state.touch(record)
+        state.decision.touch(record)
         acquire.end_of_step(state, record)
         if isinstance(outcome, Finished):
             drop_unit(state, tree, unit)
         else:
-            head.wait_until(record, state.now + outcome.after if outcome.after > 0 else None)
+            head.wait_until(record, state.decision.now + outcome.after if outcome.after > 0 else None)
             wake(state, record)
     else:
         error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
@@ -64,14 +64,14 @@ def _death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
 
 def _note_reverted(state: EngineState, top: str | None) -> None:
     """Something of this failure scope is undone: from here on there is no way forward for it."""
-    if top is not None and not state.procs[top].reverted:
-        state.procs[top].reverted = True
-        state.touch(state.procs[top])
+    if top is not None and not state.residents.procs[top].reverted:
+        state.residents.procs[top].reverted = True
+        state.decision.touch(state.residents.procs[top])
 
 
 def _others_run(state: EngineState, record: ProcedureRecord) -> bool:
     """True if a wider failure took this undo over while steps of its own still run: it ends only after them."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     top = tree.scope_of(record.id)
     return top is not None and tree.runs_below(top)
 
@@ -79,35 +79,35 @@ def _others_run(state: EngineState, record: ProcedureRecord) -> bool:
 def on_rollback_error(state: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
     """A rollback step failed: again with backoff, or give the whole scope up."""
     error = replace(error, step_name=error.step_name or record.undo_name or "")
-    policy = state.types[record.type_name].rollback_retry
-    first_error_at = head.count_error(record, state.now)
-    state.touch(record)
+    policy = state.types.metas[record.type_name].rollback_retry
+    first_error_at = head.count_error(record, state.decision.now)
+    state.decision.touch(record)
     is_spent = not retryable or backoff.is_exhausted(
-        policy, errors=record.errors, first_error_at=first_error_at, now=state.now
+        policy, errors=record.errors, first_error_at=first_error_at, now=state.decision.now
     )
     if is_spent and not _others_run(state, record):
-        if state.types[record.type_name].best_effort:
+        if state.types.metas[record.type_name].best_effort:
             _skip(state, record, error)
         else:
             give_up(state, record, error)
         return
     record.undo_error = error
     pause = backoff.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
-    head.wait_until(record, state.now + pause)
+    head.wait_until(record, state.decision.now + pause)
     wake(state, record)
 
 
 def _skip(state: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
     """A best-effort rollback goes on with the unit before this one, and says what it left behind."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     unit = tree.units[record.undoing]
     top = tree.scope_of(record.id)
     assert top is not None, record.id
     _note_reverted(state, top)
-    skip(state, record, unit, error, state.procs[top])
+    skip(state, record, unit, error, state.residents.procs[top])
     acquire.end_of_step(state, record)
     drop_unit(state, tree, unit)
-    state.scopes_to_advance[top] = None
+    state.follow_ups.scopes_to_advance[top] = None
 
 
 def _not_an_undo(record: ProcedureRecord, outcome: Outcome) -> ErrorInfo:

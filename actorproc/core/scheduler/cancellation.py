@@ -44,13 +44,13 @@ _REASONS = {
 # ---------------------------------------------------------------------- one step
 def take_back(state: EngineState, record: ProcedureRecord) -> None:
     """Ask for a step that a worker has in hand and has not begun."""
-    worker = state.worker_table.in_hand.get(record.id)
+    worker = state.workers.table.in_hand.get(record.id)
     if worker is None:
         return
     item = worker.queue[record.id]
-    if not item.recalled and not state.worker_table.has_begun(worker, item):
+    if not item.recalled and not state.workers.table.has_begun(worker, item):
         item.recalled = True
-        state.command(TakeBack(worker.id, (item.token,)))
+        state.decision.command(TakeBack(worker.id, (item.token,)))
 
 
 def stop_forced(state: EngineState, worker: Worker, item: InHand) -> None:
@@ -58,14 +58,14 @@ def stop_forced(state: EngineState, worker: Worker, item: InHand) -> None:
 
     Killing for a step that only waits behind another would hit an innocent one.
     """
-    if state.worker_table.has_begun(worker, item):
+    if state.workers.table.has_begun(worker, item):
         if not item.killed:
             item.killed = True
             why = item.forced or "aborted"
-            state.command(KillWorker(worker.id, item.token, _REASONS[why], KILLED if why == KILLED else ""))
+            state.decision.command(KillWorker(worker.id, item.token, _REASONS[why], KILLED if why == KILLED else ""))
     elif not item.recalled:
         item.recalled = True
-        state.command(TakeBack(worker.id, (item.token,)))
+        state.decision.command(TakeBack(worker.id, (item.token,)))
 
 
 def stop_next(state: EngineState, worker: Worker) -> None:
@@ -78,23 +78,23 @@ def stop_next(state: EngineState, worker: Worker) -> None:
 # ---------------------------------------------------------------------- a step whose undo is decided
 def cancel_step(state: EngineState, record: ProcedureRecord) -> None:
     """Tell the forward step in hand, if there is one, that its undo is decided. Telling it again changes nothing."""
-    worker = state.worker_table.in_hand.get(record.id)
+    worker = state.workers.table.in_hand.get(record.id)
     if worker is None:
         return
     item = worker.queue[record.id]
     if item.told or not _may_stop(state, record, item):
         return
-    record.cancelled_at = state.now
-    state.touch(record)
+    record.cancelled_at = state.decision.now
+    state.decision.touch(record)
     item.told = True
-    state.command(AskAbort(item.token))
+    state.decision.command(AskAbort(item.token))
     take_back(state, record)
     _allow(state, record, item)
 
 
 def kill_step(state: EngineState, record: ProcedureRecord, why: str = "aborted") -> None:
     """Kill the forward step in hand, if there is one and it may be stopped."""
-    worker = state.worker_table.in_hand.get(record.id)
+    worker = state.workers.table.in_hand.get(record.id)
     if worker is None:
         return
     item = worker.queue[record.id]
@@ -107,7 +107,7 @@ def kill_step(state: EngineState, record: ProcedureRecord, why: str = "aborted")
 
 def kill_cancelled(state: EngineState, top: ProcedureRecord) -> None:
     """Kill the forward steps of a procedure and its descendants whose undo is decided."""
-    tree = state.tree_of(top)
+    tree = state.residents.tree_of(top)
     for name in tuple(tree.running):
         if tree.members[name].rolling and tree.is_below(name, top.id):
             kill_step(state, tree.members[name])
@@ -115,11 +115,11 @@ def kill_cancelled(state: EngineState, top: ProcedureRecord) -> None:
 
 def kill_outstaying(state: EngineState, record: ProcedureRecord) -> None:
     """A timer of the procedure went off: its step may have had the time it was given."""
-    worker = state.worker_table.in_hand.get(record.id)
+    worker = state.workers.table.in_hand.get(record.id)
     if worker is None:
         return
     kill_at = worker.queue[record.id].kill_at
-    if kill_at is not None and kill_at <= state.now:
+    if kill_at is not None and kill_at <= state.decision.now:
         kill_step(state, record, "abort-grace")
 
 
@@ -127,7 +127,7 @@ def resume_cancelling(state: EngineState, tree: Tree) -> None:
     """Restore the notices and kills of running steps, whose workers lived on while memory was read again."""
     for name in tuple(tree.running):
         record = tree.members[name]
-        item = state.worker_table.in_hand[name].queue[name]
+        item = state.workers.table.in_hand[name].queue[name]
         is_decided = record.rolling or (record.aborting and record.cancelled_at is not None)
         if not is_decided or not _may_stop(state, record, item):
             continue
@@ -145,20 +145,20 @@ def _may_stop(state: EngineState, record: ProcedureRecord, item: InHand) -> bool
         return False
     if record.unit_no_return and mode is Mode.EXECUTE:
         return False
-    return record.rolling or not state.has_no_return(record)
+    return record.rolling or not state.residents.has_no_return(record)
 
 
 def _allow(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """Let the step go on for the abort grace of its limits."""
     grace = None
-    if record.limits is not None or record.type_name in state.types:
+    if record.limits is not None or record.type_name in state.types.metas:
         grace = limits_of(state, record).abort_grace
     if grace is None:
-        grace = state.scheduling.abort_grace
+        grace = state.settings.scheduling.abort_grace
     if grace is None or grace == inf:
         return
-    item.kill_at = (state.now if record.cancelled_at is None else record.cancelled_at) + grace
-    if item.kill_at <= state.now:
+    item.kill_at = (state.decision.now if record.cancelled_at is None else record.cancelled_at) + grace
+    if item.kill_at <= state.decision.now:
         kill_step(state, record, "abort-grace")
     else:
         state.timers.add(item.kill_at, record.id)

@@ -24,26 +24,28 @@ def join(state: EngineState, event: WorkerReady) -> ProcedureRecord | None:
 
     A worker for a procedure that has ended meanwhile is stopped again.
     """
-    worker = state.worker_table.add(event.worker, state.now, event.pid, reserved=event.reserved, leaving=event.leaving)
+    worker = state.workers.table.add(
+        event.worker, state.decision.now, event.pid, reserved=event.reserved, leaving=event.leaving
+    )
     procedure = event.reserved
     if procedure is None:
         return None
-    record = state.procs.get(procedure)
-    if procedure not in state.hired or record is None:
-        state.hired.pop(procedure, None)
+    record = state.residents.procs.get(procedure)
+    if procedure not in state.workers.hired or record is None:
+        state.workers.hired.pop(procedure, None)
         _dismiss(state, worker)
         return None
-    state.hired[procedure] = worker.id
-    if procedure not in state.awaiting_worker:
+    state.workers.hired[procedure] = worker.id
+    if procedure not in state.queues.awaiting_worker:
         return None
-    state.awaiting_worker.discard(procedure)
+    state.queues.awaiting_worker.discard(procedure)
     return record
 
 
 def own_worker(state: EngineState, record: ProcedureRecord) -> Worker | None:
     """The dedicated worker of a procedure, if it is there and may get a step; else one is asked for."""
-    hired = state.hired.get(record.id)
-    worker = state.worker_table.find(hired) if hired is not None else None
+    hired = state.workers.hired.get(record.id)
+    worker = state.workers.table.find(hired) if hired is not None else None
     if worker is not None:
         return worker if not worker.leaving and not worker.queue else None
     hire_for(state, record.id)
@@ -52,16 +54,16 @@ def own_worker(state: EngineState, record: ProcedureRecord) -> Worker | None:
 
 def hire_for(state: EngineState, procedure: str) -> None:
     """Ask for a worker for this procedure, unless there is one, one is coming, or there are too many."""
-    if procedure not in state.hired and len(state.hired) < state.quotas.dedicated:
-        state.hired[procedure] = None
-        state.command(StartWorker(procedure))
+    if procedure not in state.workers.hired and len(state.workers.hired) < state.settings.quotas.dedicated:
+        state.workers.hired[procedure] = None
+        state.decision.command(StartWorker(procedure))
 
 
 def let_finished_go(state: EngineState) -> None:
     """A procedure that has ended needs its worker no more."""
-    for procedure in [name for name in state.hired if _has_ended(state, name)]:
-        hired = state.hired.pop(procedure)
-        worker = state.worker_table.find(hired) if hired is not None else None
+    for procedure in [name for name in state.workers.hired if _has_ended(state, name)]:
+        hired = state.workers.hired.pop(procedure)
+        worker = state.workers.table.find(hired) if hired is not None else None
         if worker is not None:
             _dismiss(state, worker)
         _hire_next(state)
@@ -69,40 +71,40 @@ def let_finished_go(state: EngineState) -> None:
 
 def _has_ended(state: EngineState, procedure: str) -> bool:
     # A tree that left memory is finished, or cold: then its worker waits with it.
-    record = state.procs.get(procedure)
+    record = state.residents.procs.get(procedure)
     return record is not None and record.state in TERMINAL and not record.undoing
 
 
 def was_lost(state: EngineState, worker: Worker) -> None:
     """A dedicated worker died: its procedure gets another one when it has something to do."""
-    if worker.reserved in state.hired and state.hired[worker.reserved] is None:
+    if worker.reserved in state.workers.hired and state.workers.hired[worker.reserved] is None:
         # It was told to stop when its procedure asked for one, and while it lived nothing came of asking.
-        state.command(StartWorker(worker.reserved))
-    if worker.reserved is None or state.hired.get(worker.reserved) != worker.id:
+        state.decision.command(StartWorker(worker.reserved))
+    if worker.reserved is None or state.workers.hired.get(worker.reserved) != worker.id:
         return
-    del state.hired[worker.reserved]
-    if worker.reserved in state.awaiting_worker:
+    del state.workers.hired[worker.reserved]
+    if worker.reserved in state.queues.awaiting_worker:
         hire_for(state, worker.reserved)
     _hire_next(state)
 
 
 def on_leaving(state: EngineState, event: WorkerLeaving) -> None:
     """A worker asked to be replaced: it ends what it has begun, gives back the rest, and is stopped."""
-    worker = state.worker_table.find(event.worker)
+    worker = state.workers.table.find(event.worker)
     if worker is None or worker.leaving:
         return
     worker.leaving = True
-    behind = state.worker_table.waiting_behind(worker)
+    behind = state.workers.table.waiting_behind(worker)
     for item in behind:
         item.recalled = True
     if behind:
-        state.command(TakeBack(worker.id, tuple(item.token for item in behind)))
+        state.decision.command(TakeBack(worker.id, tuple(item.token for item in behind)))
     _stop_when_empty(state, worker)
 
 
 def say_goodbye(state: EngineState, name: WorkerId) -> None:
     """A step left a worker's hands: one that is leaving and has nothing more is stopped."""
-    worker = state.worker_table.find(name)
+    worker = state.workers.table.find(name)
     if worker is not None and worker.leaving:
         _stop_when_empty(state, worker)
 
@@ -110,7 +112,7 @@ def say_goodbye(state: EngineState, name: WorkerId) -> None:
 def _stop_when_empty(state: EngineState, worker: Worker) -> None:
     if not worker.queue and not worker.stopped:
         worker.stopped = True
-        state.command(StopWorker(worker.id))
+        state.decision.command(StopWorker(worker.id))
 
 
 def _dismiss(state: EngineState, worker: Worker) -> None:
@@ -119,5 +121,5 @@ def _dismiss(state: EngineState, worker: Worker) -> None:
 
 
 def _hire_next(state: EngineState) -> None:
-    for procedure in state.awaiting_worker.names():
+    for procedure in state.queues.awaiting_worker.names():
         hire_for(state, procedure)

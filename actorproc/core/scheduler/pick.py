@@ -33,43 +33,43 @@ __all__ = [
 
 def work_class_of(state: EngineState, record: ProcedureRecord) -> str:
     """The class of work of a procedure's steps; without shares all are one, but for workers of one's own."""
-    if state.knows_dedicated and known_limits_of(state, record).limits.dedicated:
+    if state.types.knows_dedicated and known_limits_of(state, record).limits.dedicated:
         return OWN_CLASS
-    return DEFAULT_CLASS if state.worker_shares is None else state.types[record.type_name].work_class
+    return DEFAULT_CLASS if state.workers.shares is None else state.types.metas[record.type_name].work_class
 
 
 def next_up(state: EngineState, barred: set[str]) -> str | None:
     """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits."""
-    if state.worker_shares is None and not state.knows_dedicated:
+    if state.workers.shares is None and not state.types.knows_dedicated:
         if barred:
             return None
-        best = state.run_queue.peek()
-        if state.cold_queue:
+        best = state.queues.run_queue.peek()
+        if state.queues.cold_queue:
             best = _or_cold(state, best)
-        if len(state.key_limits):
-            best = _earlier(best, state.key_limits.peek(DEFAULT_CLASS, state.now))
+        if len(state.queues.key_limits):
+            best = _earlier(best, state.queues.key_limits.peek(DEFAULT_CLASS, state.decision.now))
     else:
         best = None
         for work_class in {*_wanting(state), OWN_CLASS} - barred:
-            best = _earlier(best, state.run_queue.peek(work_class))
-            best = _earlier(best, state.key_limits.peek(work_class, state.now))
-        if state.cold_queue and DEFAULT_CLASS not in barred:
+            best = _earlier(best, state.queues.run_queue.peek(work_class))
+            best = _earlier(best, state.queues.key_limits.peek(work_class, state.decision.now))
+        if state.queues.cold_queue and DEFAULT_CLASS not in barred:
             best = _or_cold(state, best)
     return None if best is None else best[1]
 
 
 def _or_cold(state: EngineState, best: tuple[float, str] | None) -> tuple[float, str]:
     """The first of the cold run queue if its turn comes before that of `best`: then it is resident."""
-    order, record = state.cold_queue.first()
+    order, record = state.queues.cold_queue.first()
     if best is not None and (best[0], _place_of(state, best[1])) < (order, record.seq):
         return best
-    state.make_resident(record)
+    state.residents.make_resident(record)
     return order, record.id
 
 
 def _place_of(state: EngineState, procedure: str) -> int:
     """The number of its tree in submit order: who was queued at the start, and not left, waits since the same time."""
-    return state.procs[state.procs[procedure].root].seq
+    return state.residents.procs[state.residents.procs[procedure].root].seq
 
 
 def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> tuple[float, str] | None:
@@ -80,27 +80,27 @@ def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> 
 
 def _wanting(state: EngineState) -> set[str]:
     """Classes of work that may want a worker of those that are for all."""
-    return {*state.run_queue.classes(), *state.key_limits.classes()} - {OWN_CLASS}
+    return {*state.queues.run_queue.classes(), *state.queues.key_limits.classes()} - {OWN_CLASS}
 
 
 def open_workers(state: EngineState, shares: WorkerShares, record: ProcedureRecord) -> list[Worker]:
     """Workers that may get a step of this procedure's class of work."""
-    return shares.open_to(state.worker_table, work_class_of(state, record), _wanting(state))
+    return shares.open_to(state.workers.table, work_class_of(state, record), _wanting(state))
 
 
 def wants_another_worker(state: EngineState) -> bool:
     """True if a step waits that one worker more than there are might get."""
-    shares = state.worker_shares
+    shares = state.workers.shares
     wanting: set[str] = set() if shares is None else _wanting(state)
-    for worker in state.worker_table.workers.values():
+    for worker in state.workers.table.workers.values():
         if len(worker.queue) < 2 or worker.threaded:  # they run beside each other, so none waits
             continue
-        if shares is None or shares.would_use_another(state.worker_table, worker.work_class, wanting):
+        if shares is None or shares.would_use_another(state.workers.table, worker.work_class, wanting):
             return True
     kept_out = {
         work_class
         for work_class in wanting
-        if shares is not None and not shares.would_use_another(state.worker_table, work_class, wanting)
+        if shares is not None and not shares.would_use_another(state.workers.table, work_class, wanting)
     }
     # Who waits for slots that are free waits for a worker only.
     return next_up(state, kept_out) is not None
@@ -108,28 +108,28 @@ def wants_another_worker(state: EngineState) -> bool:
 
 def take_turn(state: EngineState, record: ProcedureRecord) -> None:
     """It is handed out now: it leaves the queue, with its slots if it waited for any."""
-    if record.id in state.cold_queue:
-        state.cold_queue.discard(record.id)
-    elif not state.run_queue.take(record.id, state.now) and record.id in state.key_limits:
-        for start in state.key_limits.grant(record, state.now):
-            state.write(PutStart(start))
-        state.touch(record)
+    if record.id in state.queues.cold_queue:
+        state.queues.cold_queue.discard(record.id)
+    elif not state.queues.run_queue.take(record.id, state.decision.now) and record.id in state.queues.key_limits:
+        for start in state.queues.key_limits.grant(record, state.decision.now):
+            state.decision.write(PutStart(start))
+        state.decision.touch(record)
 
 
 def leave_queue(state: EngineState, record: ProcedureRecord) -> None:
     """It waits for something else now, and holds no slots meanwhile."""
-    if not state.run_queue.take(record.id, state.now):
-        state.key_limits.discard(record.id)
-        state.cold_queue.discard(record.id)
+    if not state.queues.run_queue.take(record.id, state.decision.now):
+        state.queues.key_limits.discard(record.id)
+        state.queues.cold_queue.discard(record.id)
 
 
 def lend_slots(state: EngineState, record: ProcedureRecord) -> None:
     """It begins to wait for slots or locks: ancestors that wait for it lend theirs until they go on."""
-    if not state.key_limits.holders:
+    if not state.queues.key_limits.holders:
         return
     if record.admitted in WITH_SLOT:
         _give_back(state, record)
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     if record.undoing:
         # The undo of the tree waits: neither those that wait to be undone, nor those above that wait for the end of
         # that, may hold up whom it waits for.
@@ -140,7 +140,7 @@ def lend_slots(state: EngineState, record: ProcedureRecord) -> None:
         above = [tree.members[name] for name in tree.lineage(record.id)[1:]]
         lenders = [member for member in above if member.pending or member.rolling]
     for lender in lenders:
-        if lender.admitted in WITH_SLOT and _waits(lender) and not state.worker_table.runs_a_step(lender.id):
+        if lender.admitted in WITH_SLOT and _waits(lender) and not state.workers.table.runs_a_step(lender.id):
             _give_back(state, lender)
 
 
@@ -148,7 +148,11 @@ def on_suspended(state: EngineState, record: ProcedureRecord) -> None:
     """A parent of unfinished children waits now; it keeps its slots unless its tree waits for some, or for locks."""
     if record.admitted not in WITH_SLOT:
         return
-    if state.key_limits.waits_in(record.root) or state.tree_of(record).waiting or _waits_aside(state, record.root):
+    if (
+        state.queues.key_limits.waits_in(record.root)
+        or state.residents.tree_of(record).waiting
+        or _waits_aside(state, record.root)
+    ):
         _give_back(state, record)
 
 
@@ -160,18 +164,18 @@ def keep_nothing(state: EngineState, record: ProcedureRecord) -> None:
 
 def _waits_aside(state: EngineState, root: str) -> bool:
     """True if a member of the tree asks for slots once it has a worker of its own."""
-    found = (state.procs[name] for name in state.awaiting_worker.names())
+    found = (state.residents.procs[name] for name in state.queues.awaiting_worker.names())
     return any(record.root == root and record.limit_keys for record in found)
 
 
 def leave_limits(state: EngineState, record: ProcedureRecord) -> None:
     """It has ended: its slots, and its place among the running, are for others."""
     if record.admitted in WITH_SLOT:
-        state.key_limits.release(record)
+        state.queues.key_limits.release(record)
     if record.admitted in WITH_RUNNING:
-        state.admission.release(record)
+        state.queues.admission.release(record)
     record.admitted = 0
-    state.touch(record)
+    state.decision.touch(record)
 
 
 def _waits(record: ProcedureRecord) -> bool:
@@ -179,32 +183,36 @@ def _waits(record: ProcedureRecord) -> bool:
 
 
 def _give_back(state: EngineState, record: ProcedureRecord) -> None:
-    state.key_limits.release(record)
-    state.touch(record)
+    state.queues.key_limits.release(record)
+    state.decision.touch(record)
 
 
 def may_steal(state: EngineState) -> bool:
     """True if prefetched steps may be asked back: not while others are queued, unless shares keep those waiting."""
-    return state.hands_out and (state.worker_shares is not None or not (state.run_queue or state.cold_queue))
+    return state.switches.hands_out and (
+        state.workers.shares is not None or not (state.queues.run_queue or state.queues.cold_queue)
+    )
 
 
 def stuck_behind(state: EngineState, now: float) -> list[tuple[Worker, list[InHand]]]:
     """Prefetched steps behind silent workers' running ones that an idle worker may have."""
-    found = state.worker_table.stuck_behind(now)
-    if state.worker_shares is None:
+    found = state.workers.table.stuck_behind(now)
+    if state.workers.shares is None:
         return found
     wanting = _wanting(state)
     return [
         (worker, behind)
         for worker, behind in found
-        if any(not other.queue for other in state.worker_shares.open_to(state.worker_table, worker.work_class, wanting))
+        if any(
+            not other.queue for other in state.workers.shares.open_to(state.workers.table, worker.work_class, wanting)
+        )
     ]
 
 
 def steal_at(state: EngineState) -> float | None:
     """Time at which prefetched steps should be asked back, None when there is no worker that may have them."""
-    at = state.worker_table.steal_at()
-    if at is None or state.worker_shares is None:
+    at = state.workers.table.steal_at()
+    if at is None or state.workers.shares is None:
         return at
     times = [worker.active_at for worker, _ in stuck_behind(state, math.inf)]
     return min(times) + STEAL_AFTER if times else None
@@ -212,6 +220,6 @@ def steal_at(state: EngineState) -> float | None:
 
 def why_queued(state: EngineState, record: ProcedureRecord) -> str | None:
     """The limit that keeps a procedure waiting; None when it only waits for a worker."""
-    if record.id in state.admission:
-        return f"for one of the {state.admission.holders} that run to end (Config.max_running)"
-    return state.key_limits.why(record.id, state.now)
+    if record.id in state.queues.admission:
+        return f"for one of the {state.queues.admission.holders} that run to end (Config.max_running)"
+    return state.queues.key_limits.why(record.id, state.decision.now)

@@ -19,27 +19,25 @@ __all__ = ["begin", "gone", "open_to", "take_over"]
 
 def begin(state: EngineState, event: ReloadBegan) -> None:
     """All workers that are there now have old code; or that matters no more."""
-    state.outdated = set() if event.is_over else {worker.id for worker in state.worker_table.workers.values()}
-    state.renewed.clear()
-    state.command(Reply(event.reply, value=True))
+    state.workers.begin_reload(() if event.is_over else (one.id for one in state.workers.table.workers.values()))
+    state.decision.command(Reply(event.reply, value=True))
 
 
 def gone(state: EngineState, worker: Worker) -> None:
     """A worker is gone; with the last one of old code no procedure needs to be kept from any."""
-    state.outdated.discard(worker.id)
-    if not state.outdated:
-        state.renewed.clear()
+    state.workers.outdated.discard(worker.id)
+    if not state.workers.outdated:
+        state.workers.renewed.clear()
 
 
 def take_over(state: EngineState, before: EngineState) -> None:
     """Take over which workers have old code, and which procedures new code was handed, from the memory before."""
-    state.outdated |= before.outdated
-    state.renewed |= before.renewed
+    state.workers.begin_reload(before.workers.outdated, before.workers.renewed)
 
 
 def open_to(state: EngineState, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
     """Of these workers (None: all) those that may get a step of this procedure."""
-    if procedure not in state.renewed:
+    if procedure not in state.workers.renewed:
         return among
-    workers = state.worker_table.workers.values() if among is None else among
-    return [worker for worker in workers if worker.id not in state.outdated]
+    workers = state.workers.table.workers.values() if among is None else among
+    return [worker for worker in workers if worker.id not in state.workers.outdated]

@@ -21,13 +21,13 @@ __all__ = ["joined", "left", "look_after", "next_look", "resize"]
 
 def joined(state: EngineState, event: WorkerReady) -> None:
     """A worker is ready: an extra one that was ordered, or the next one of a slot that is known."""
-    slot_plan = state.slot_plan
+    slot_plan = state.workers.slot_plan
     if event.reserved is not None:
         return
     if event.worker.slot not in slot_plan.slots:
         slot_plan.slots.add(event.worker.slot)
         slot_plan.ordered = max(0, slot_plan.ordered - 1)
-    worker = state.worker_table.find(event.worker)
+    worker = state.workers.table.find(event.worker)
     if worker is None or worker.leaving:
         return
     if event.worker.slot in slot_plan.vacated:
@@ -40,14 +40,14 @@ def joined(state: EngineState, event: WorkerReady) -> None:
 
 def left(state: EngineState, worker: Worker) -> None:
     """A worker is gone; the slot of one that was retired goes with it."""
-    if worker.id in state.slot_plan.retired:
-        state.slot_plan.retired.discard(worker.id)
-        state.slot_plan.slots.discard(worker.id.slot)
+    if worker.id in state.workers.slot_plan.retired:
+        state.workers.slot_plan.retired.discard(worker.id)
+        state.workers.slot_plan.slots.discard(worker.id.slot)
 
 
 def next_look(state: EngineState) -> float | None:
     """Time of the next look whether a worker is to be added or retired; kept until then, so that it moves no alarm."""
-    limits, slot_plan = state.scheduling, state.slot_plan
+    limits, slot_plan = state.settings.scheduling, state.workers.slot_plan
     if not limits.workers:
         return None
     if slot_plan.look_at is None and _is_short(state):
@@ -62,83 +62,84 @@ def next_look(state: EngineState) -> float | None:
 
 def look_after(state: EngineState) -> None:
     """Time passed: add a worker when all are stuck, retire those that are not needed any more."""
-    slot_plan = state.slot_plan
+    slot_plan = state.workers.slot_plan
     due = next_look(state)
-    if due is None or due > state.now:
+    if due is None or due > state.decision.now:
         return
-    if slot_plan.look_at is not None and slot_plan.look_at <= state.now:
+    if slot_plan.look_at is not None and slot_plan.look_at <= state.decision.now:
         slot_plan.look_at = None
         if _is_short(state):
             stuck_at = _stuck_at(state)
-            if stuck_at <= state.now and all(worker.queue for worker in state.worker_table.for_all()):
+            if stuck_at <= state.decision.now and all(worker.queue for worker in state.workers.table.for_all()):
                 _add(state)
-                slot_plan.look_at = state.now + state.scheduling.stuck_after
+                slot_plan.look_at = state.decision.now + state.settings.scheduling.stuck_after
             else:
-                slot_plan.look_at = max(stuck_at, state.now + state.scheduling.stuck_after / 8)
+                slot_plan.look_at = max(stuck_at, state.decision.now + state.settings.scheduling.stuck_after / 8)
     for worker in _idle(state):
-        if _has_spare(state) and worker.active_at + state.scheduling.extra_worker_idle <= state.now:
+        if _has_spare(state) and worker.active_at + state.settings.scheduling.extra_worker_idle <= state.decision.now:
             _retire(state, worker)
 
 
 def resize(state: EngineState, event: Resized) -> None:
     """An operator wants another number of workers. Steps that run are finished where they run."""
-    maximum = event.max_workers if event.max_workers is not None else state.scheduling.max_workers
-    state.scheduling = replace(state.scheduling, workers=event.workers, max_workers=max(maximum, event.workers))
-    slot_plan = state.slot_plan
+    limits = state.settings.scheduling
+    maximum = event.max_workers if event.max_workers is not None else limits.max_workers
+    state.settings.reschedule(replace(limits, workers=event.workers, max_workers=max(maximum, event.workers)))
+    slot_plan = state.workers.slot_plan
     slot_plan.vacated.clear()
     for _ in range(event.workers - len(slot_plan.slots) - slot_plan.ordered + len(slot_plan.retired)):
         _add(state)
     # Who is not there goes first: a slot that cannot boot any more must not be kept in the place of one that works.
     too_many = max(0, _surplus(state) + slot_plan.ordered)
-    there = {worker.id.slot for worker in state.worker_table.workers.values()}
+    there = {worker.id.slot for worker in state.workers.table.workers.values()}
     slot_plan.vacated.update(sorted(slot_plan.slots - there, reverse=True)[:too_many])
     too_many -= len(slot_plan.vacated)
     # Of those that are there idle ones do; the others end the step they are in and give back what they have not begun.
-    leave_first = sorted(state.worker_table.for_all(), key=lambda worker: (bool(worker.queue), -worker.id.slot))
+    leave_first = sorted(state.workers.table.for_all(), key=lambda worker: (bool(worker.queue), -worker.id.slot))
     going = leave_first[: max(0, too_many - slot_plan.ordered)]
     for worker in going:
         _retire(state, worker)
     # Those that are still to come are too many as well.
     slot_plan.unwanted = too_many - len(going)
-    state.command(Reply(event.reply, value=True))
+    state.decision.command(Reply(event.reply, value=True))
 
 
 def _stuck_at(state: EngineState) -> float:
     """Time at which the last of the workers will have been silent for too long."""
-    last = max((worker.active_at for worker in state.worker_table.for_all()), default=state.now)
-    return last + state.scheduling.stuck_after
+    last = max((worker.active_at for worker in state.workers.table.for_all()), default=state.decision.now)
+    return last + state.settings.scheduling.stuck_after
 
 
 def _idle(state: EngineState) -> list[Worker]:
     return sorted(
-        (worker for worker in state.worker_table.for_all() if not worker.queue), key=lambda worker: -worker.id.slot
+        (worker for worker in state.workers.table.for_all() if not worker.queue), key=lambda worker: -worker.id.slot
     )
 
 
 def _surplus(state: EngineState) -> int:
-    slot_plan = state.slot_plan
-    return len(slot_plan.slots) - len(slot_plan.vacated) - len(slot_plan.retired) - state.scheduling.workers
+    slot_plan = state.workers.slot_plan
+    return len(slot_plan.slots) - len(slot_plan.vacated) - len(slot_plan.retired) - state.settings.scheduling.workers
 
 
 def _has_spare(state: EngineState) -> bool:
     """True if an idle worker may go: as many as there should be are ready without it."""
-    return _surplus(state) > 0 and len(state.worker_table.for_all()) > state.scheduling.workers
+    return _surplus(state) > 0 and len(state.workers.table.for_all()) > state.settings.scheduling.workers
 
 
 def _is_short(state: EngineState) -> bool:
     """One more worker may be added, and would have something to do."""
-    slot_plan = state.slot_plan
-    may_add = len(slot_plan.slots) - len(slot_plan.vacated) + slot_plan.ordered < state.scheduling.max_workers
-    return may_add and state.hands_out and wants_another_worker(state)
+    slot_plan = state.workers.slot_plan
+    may_add = len(slot_plan.slots) - len(slot_plan.vacated) + slot_plan.ordered < state.settings.scheduling.max_workers
+    return may_add and state.switches.hands_out and wants_another_worker(state)
 
 
 def _add(state: EngineState) -> None:
-    state.slot_plan.ordered += 1
-    state.command(AddWorker())
+    state.workers.slot_plan.ordered += 1
+    state.decision.command(AddWorker())
 
 
 def _retire(state: EngineState, worker: Worker) -> None:
     worker.leaving = True
     worker.stopped = True
-    state.slot_plan.retired.add(worker.id)
-    state.command(RetireWorker(worker.id))
+    state.workers.slot_plan.retired.add(worker.id)
+    state.decision.command(RetireWorker(worker.id))

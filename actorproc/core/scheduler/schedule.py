@@ -27,7 +27,7 @@ from actorproc.core.scheduler.pick import (
 from actorproc.core.scheduler.reload import open_to
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
-from actorproc.core.state.parts import KnownLimits
+from actorproc.core.state.parts.types import KnownLimits
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode, StepToken
@@ -48,66 +48,66 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
 
     Safe to call at any time: a procedure that cannot run, or runs already, is left alone.
     """
-    if record.id in state.worker_table.in_hand:
+    if record.id in state.workers.table.in_hand:
         return
     if not record.undoing and (record.rolling or record.state is not _RUNNABLE):
         return
-    if record.parked is not None or record.type_name not in state.types:
+    if record.parked is not None or record.type_name not in state.types.metas:
         park(state, record)
         return
     if record.due_at is not None:
-        if record.due_at > state.now:
+        if record.due_at > state.decision.now:
             state.timers.add(record.due_at, record.id)
             return
         head.wait_no_longer(record)
-        state.touch(record)
+        state.decision.touch(record)
     if record.bypassing or (record.parent is not None and _is_held_back(state, record, record.parent)):
         return
-    tree = state.trees[record.root]
+    tree = state.residents.trees[record.root]
     if tree.still and tree.is_still(record.id):
         return
     is_new = to_the_back or is_new_root(record)
-    if state.admission.capacity is not None and not _is_let_in(state, record):
+    if state.queues.admission.capacity is not None and not _is_let_in(state, record):
         return
     if not record.locked and not _has_locks(state, record):
         lend_slots(state, record)
         return
-    if record.limit_keys and state.key_limits.concerns(record):
-        order = state.run_queue.virtual_deadline(record.priority, state.now, is_new_root=is_new)
-        state.key_limits.wait(record, order, work_class_of(state, record))
+    if record.limit_keys and state.queues.key_limits.concerns(record):
+        order = state.queues.run_queue.virtual_deadline(record.priority, state.decision.now, is_new_root=is_new)
+        state.queues.key_limits.wait(record, order, work_class_of(state, record))
         lend_slots(state, record)
         return
-    if record.id in state.cold_queue:
+    if record.id in state.queues.cold_queue:
         return
     put = (
-        partial(state.run_queue.put_back, since=state.cold_queue.ahead_of(record))
+        partial(state.queues.run_queue.put_back, since=state.queues.cold_queue.ahead_of(record))
         if to_the_front
-        else state.run_queue.push
+        else state.queues.run_queue.push
     )
     put(
         record.id,
         root=record.root,
         priority=record.priority,
         is_new_root=is_new,
-        now=state.now,
+        now=state.decision.now,
         work_class=DEFAULT_CLASS
-        if state.worker_shares is None and not state.knows_dedicated
+        if state.workers.shares is None and not state.types.knows_dedicated
         else work_class_of(state, record),
     )
 
 
 def queue_again(state: EngineState, type_name: str) -> None:
     """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
-    left_alone = [record for record in state.cold_queue.values() if record.type_name == type_name]
+    left_alone = [record for record in state.queues.cold_queue.values() if record.type_name == type_name]
     for record in left_alone:
-        state.make_resident(record)
-    names = (*state.run_queue.names(), *state.key_limits.names(), *state.awaiting_worker.names())
-    waiting = [record for name in names if (record := state.procs[name]).type_name == type_name]
+        state.residents.make_resident(record)
+    names = (*state.queues.run_queue.names(), *state.queues.key_limits.names(), *state.queues.awaiting_worker.names())
+    waiting = [record for name in names if (record := state.residents.procs[name]).type_name == type_name]
     if left_alone:  # one of them may stand in the queue, behind newcomers
-        waiting += [state.procs[record.id] for record in left_alone]
+        waiting += [state.residents.procs[record.id] for record in left_alone]
         waiting.sort(key=attrgetter("seq"))
     for record in waiting:
-        state.run_queue.discard(record.id)
+        state.queues.run_queue.discard(record.id)
         wake(state, record)
 
 
@@ -117,22 +117,22 @@ def _is_let_in(state: EngineState, record: ProcedureRecord) -> bool:
         return True
     if record.step > 1 or record.attempt or record.run > 1:
         # It began before there was a limit, or is retried: it may hold what those inside wait for.
-        state.admission.admit(record)
-        state.touch(record)
+        state.queues.admission.admit(record)
+        state.decision.touch(record)
         return True
-    order = state.run_queue.virtual_deadline(record.priority, state.now, is_new_root=True)
-    if not state.admission.ask(record, order):
+    order = state.queues.run_queue.virtual_deadline(record.priority, state.decision.now, is_new_root=True)
+    if not state.queues.admission.ask(record, order):
         return False
-    state.touch(record)
+    state.decision.touch(record)
     return True
 
 
 def let_in(state: EngineState) -> None:
     """A running root has ended: the next one comes in and asks for what else it needs."""
-    while (name := state.admission.next()) is not None:
-        record = state.procs[name]
-        state.admission.admit(record)
-        state.touch(record)
+    while (name := state.queues.admission.next()) is not None:
+        record = state.residents.procs[name]
+        state.queues.admission.admit(record)
+        state.decision.touch(record)
         wake(state, record)
 
 
@@ -141,49 +141,49 @@ def go_on(state: EngineState, tree: Tree, top: str) -> None:
     # In the old order of the queue for locks, as after a restart.
     for record in sorted(tree.below(top), key=lambda record: (not record.ticket, record.ticket)):
         wake(state, record)
-    state.scopes_to_advance.update(tree.scopes)
+    state.follow_ups.scopes_to_advance.update(tree.scopes)
 
 
 def _has_locks(state: EngineState, record: ProcedureRecord) -> bool:
     """Ask for the locks of a step. A key that was poisoned since the procedure was accepted is refused now."""
-    if state.poisons and not record.undoing and not state.locks.is_waiting(record.id):
+    if state.locks.poisons and not record.undoing and not state.locks.table.is_waiting(record.id):
         path = acquire.poisoned_key(state, record)
         if path is not None:
-            state.refused[record.id] = path
+            state.follow_ups.refused[record.id] = path
             return False
     return acquire.ask(state, record)
 
 
 def park(state: EngineState, record: ProcedureRecord, needs: str = "") -> None:
     """Set a procedure aside until its type is registered, or the other one that it ``needs``."""
-    parked = state.parked.setdefault(record.type_name, {})
+    parked = state.types.parked.setdefault(record.type_name, {})
     if record.id not in parked:  # else a signal found it where it was
         parked[record.id] = None
-        state.parkings += 1
+        state.types.count_parking()
     keep_nothing(state, record)  # also where an earlier run under this id was parked
     if needs and needs != record.type_name:
-        state.parked.setdefault(needs, {})[record.id] = None
+        state.types.parked.setdefault(needs, {})[record.id] = None
 
 
 def _is_held_back(state: EngineState, record: ProcedureRecord, parent: str) -> bool:
     """True if `max_parallel` of the parent keeps this child back."""
-    held = state.tree_of(record).held.get(parent)
+    held = state.residents.tree_of(record).held.get(parent)
     return held is not None and record.id in held
 
 
 def fill(state: EngineState) -> None:
     """Hand out steps while workers have room."""
-    if not state.hands_out:
+    if not state.switches.hands_out:
         return
-    if state.asking:
-        for asked in list(state.asking):
+    if state.follow_ups.asking:
+        for asked in list(state.follow_ups.asking):
             _ask_abort(state, asked)
     barred: set[str] = set()
     while (procedure := next_up(state, barred)) is not None:
-        record = state.procs[procedure]
+        record = state.residents.procs[procedure]
         if record.deadline is not None and state.is_late(record):
-            state.run_queue.discard(procedure)
-            state.overdue[procedure] = None
+            state.queues.run_queue.discard(procedure)
+            state.follow_ups.overdue[procedure] = None
             continue
         known = known_limits_of(state, record)
         worker = _worker_for(state, record, known)
@@ -192,60 +192,60 @@ def fill(state: EngineState) -> None:
             _hand_out(state, worker, record, known)
             if barred:
                 barred.clear()
-            elif state.worker_table.is_full and not state.knows_dedicated:
+            elif state.workers.table.is_full and not state.types.knows_dedicated:
                 return
         elif known.limits.dedicated:
-            state.awaiting_worker.put(procedure)
+            state.queues.awaiting_worker.put(procedure)
             leave_queue(state, record)
-            if procedure not in state.hired:
+            if procedure not in state.workers.hired:
                 # Others have all the workers there may be of that kind, and keep them while they wait for slots.
                 keep_nothing(state, record)
-        elif state.worker_shares is None and not state.knows_dedicated:
+        elif state.workers.shares is None and not state.types.knows_dedicated:
             return
         else:
             barred.add(work_class_of(state, record))
 
 
 def _ask_abort(state: EngineState, procedure: str) -> None:
-    record = state.procs.get(procedure)
+    record = state.residents.procs.get(procedure)
     if record is None or record.state in TERMINAL or record.rolling:
-        del state.asking[procedure]
+        del state.follow_ups.asking[procedure]
         return
-    if state.has_no_return(record):
+    if state.residents.has_no_return(record):
         # Its tree went beyond the point of no return meanwhile: the wish has no effect any more.
-        del state.asking[procedure]
+        del state.follow_ups.asking[procedure]
         wake(state, record)
         return
-    if procedure in state.worker_table.in_hand or record.type_name not in state.types:
+    if procedure in state.workers.table.in_hand or record.type_name not in state.types.metas:
         return
-    if state.tree_of(record).is_still(procedure):
+    if state.residents.tree_of(record).is_still(procedure):
         return
     known = known_limits_of(state, record)
     worker = _worker_for(state, record, known)
     if worker is not None:
-        del state.asking[procedure]
-        state.run_queue.discard(procedure)
+        del state.follow_ups.asking[procedure]
+        state.queues.run_queue.discard(procedure)
         _send(state, worker, record, known, Mode.ASK_ABORT, record.step, None)
 
 
 def _worker_for(state: EngineState, record: ProcedureRecord, known: KnownLimits) -> Worker | None:
     """The worker that gets the next step; None when there is none, and the procedure waits."""
-    if known.is_plain and state.worker_shares is None and not state.outdated:
-        return state.worker_table.choose(record.type_name, state.warm.get(record.id))
+    if known.is_plain and state.workers.shares is None and not state.workers.outdated:
+        return state.workers.table.choose(record.type_name, state.workers.warm.get(record.id))
     limits = known.limits
     if limits.dedicated:
         return own_worker(state, record)
-    threads = 1 if record.id in state.suspects else limits.threads
-    among = None if state.worker_shares is None else open_workers(state, state.worker_shares, record)
-    if state.outdated:
+    threads = 1 if record.id in state.workers.suspects else limits.threads
+    among = None if state.workers.shares is None else open_workers(state, state.workers.shares, record)
+    if state.workers.outdated:
         among = open_to(state, record.id, among)
-    return state.worker_table.choose(record.type_name, state.warm.get(record.id), threads, among)
+    return state.workers.table.choose(record.type_name, state.workers.warm.get(record.id), threads, among)
 
 
 def _hand_out(state: EngineState, worker: Worker, record: ProcedureRecord, known: KnownLimits) -> None:
     head.count_attempt(record)
     if record.undoing:
-        unit = state.tree_of(record).units[record.undoing]
+        unit = state.residents.tree_of(record).units[record.undoing]
         _send(state, worker, record, known, Mode.ROLLBACK, record.undo_step or record.records + 1, unit.label)
         return
     if record.poisons and record.step == 1 and record.attempt == 1:
@@ -254,10 +254,10 @@ def _hand_out(state: EngineState, worker: Worker, record: ProcedureRecord, known
     is_step = record.event is None  # else on_timeout is called: the step itself, and its unit, are still to come
     if is_step and record.unit is not None and record.unit != record.last_unit:
         push_unit(state, record, record.unit)
-    if is_step and record.unit_no_return and not (root := state.procs[record.root]).no_return:
+    if is_step and record.unit_no_return and not (root := state.residents.procs[record.root]).no_return:
         # The mark is durable before the step runs: from here on failures only retry forward.
         root.no_return = True
-        state.touch(root)
+        state.decision.touch(root)
     if record.unit is None:
         # What it does next is no repetition of the unit before: coming back to that one is a new unit.
         record.last_unit = None
@@ -267,23 +267,23 @@ def _hand_out(state: EngineState, worker: Worker, record: ProcedureRecord, known
 
 def push_unit(state: EngineState, record: ProcedureRecord, label: str) -> None:
     """The step that begins now is to be undone when its tree fails."""
-    root = state.procs[record.root]
+    root = state.residents.procs[record.root]
     unit = UndoRecord(record.root, root.undo_next, record.id, label, record.step)
     root.undo_next += 1
     record.last_unit = label
-    state.tree_of(record).push(unit)
-    state.write(PutUndo(unit))
-    state.touch(root)
+    state.residents.tree_of(record).push(unit)
+    state.decision.write(PutUndo(unit))
+    state.decision.touch(root)
 
 
 def note_unbegun(state: EngineState, record: ProcedureRecord) -> None:
     """The attempt that was handed out last has not begun its step: if none before has, the next one is the first."""
-    tree = state.tree_of(record)
+    tree = state.residents.tree_of(record)
     units = tree.units_of.get(record.id)
     if units and (units[-1].step, units[-1].attempt) == (record.step, record.attempt):
         unit = msgspec.structs.replace(units[-1], attempt=record.attempt + 1)
         tree.exchange_newest(unit)
-        state.write(PutUndo(unit))
+        state.decision.write(PutUndo(unit))
 
 
 def _send(
@@ -295,26 +295,26 @@ def _send(
     step: int,
     unit: str | None,
 ) -> None:
-    state.touch(record)
+    state.decision.touch(record)
     procedure, type_name, attempt = record.id, record.type_name, record.attempt
-    token = StepToken(state.epoch, worker.id, procedure, step, attempt, mode)
-    if state.outdated and worker.id not in state.outdated:
-        state.renewed.add(procedure)
+    token = StepToken(state.counters.epoch, worker.id, procedure, step, attempt, mode)
+    if state.workers.outdated and worker.id not in state.workers.outdated:
+        state.workers.renewed.add(procedure)
     limits = known.limits
-    threads = 1 if known.is_plain or procedure in state.suspects else limits.threads
-    if not worker.queue and state.worker_shares is not None:
+    threads = 1 if known.is_plain or procedure in state.workers.suspects else limits.threads
+    if not worker.queue and state.workers.shares is not None:
         worker.work_class = work_class_of(state, record)
-    state.worker_table.give(worker, InHand(token, type_name, threads=threads), state.now)
-    state.trees[record.root].running.add(procedure)
-    state.commands.append(
+    state.workers.table.give(worker, InHand(token, type_name, threads=threads), state.decision.now)
+    state.residents.trees[record.root].running.add(procedure)
+    state.decision.commands.append(
         RunStep(
             token,
             type_name,
-            attempt == 1 and state.warm.get(procedure) == worker.id,
+            attempt == 1 and state.workers.warm.get(procedure) == worker.id,
             record.root,
             record.parent,
             attempt > 1,
-            record.aborting and state.shows_abort(record),
+            record.aborting and state.residents.shows_abort(record),
             record.deadline,
             record.awaiting,
             unit,
@@ -323,7 +323,7 @@ def _send(
             limits.wall_time,
             limits.grace,
             limits=None if known.is_plain else _special(limits, threads),
-            recovered=record.epoch != state.epoch,
+            recovered=record.epoch != state.counters.epoch,
             generation=record.generation,
             begun=record.begun,
             step_name=record.current_name,
@@ -342,9 +342,9 @@ def steal(state: EngineState) -> None:
     """Ask back what waits behind a silent worker's running step while another worker is idle."""
     if not may_steal(state):
         return
-    for worker, behind in stuck_behind(state, state.now):
+    for worker, behind in stuck_behind(state, state.decision.now):
         # Leave half: the running step may end any moment, and the idle worker needs only a share.
         share = behind[len(behind) // 2 :]
         for item in share:
             item.recalled = True
-        state.command(TakeBack(worker.id, tuple(item.token for item in share)))
+        state.decision.command(TakeBack(worker.id, tuple(item.token for item in share)))

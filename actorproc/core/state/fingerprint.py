@@ -25,8 +25,16 @@ def facts_of(state: EngineState) -> dict[str, Any]:
     """The same to be compared at once and not to be changed: much of it is the state's own, not a copy."""
     # A question about an abort is not asked again of one that has ended: what only waits for its answer knows no more
     # than a tree that has left memory.
-    hot = {root: tree for root, tree in state.trees.items() if not (tree.is_finished or tree.is_cold_when_answered)}
-    hot.update((name, Tree(name, record)) for name, record in state.cold_queue.items() if name not in state.procs)
+    hot = {
+        root: tree
+        for root, tree in state.residents.trees.items()
+        if not (tree.is_finished or tree.is_cold_when_answered)
+    }
+    hot.update(
+        (name, Tree(name, record))
+        for name, record in state.queues.cold_queue.items()
+        if name not in state.residents.procs
+    )
     heads, units, scopes, held, still = {}, {}, {}, {}, {}
     for root, tree in hot.items():
         for name, record in tree.members.items():
@@ -37,7 +45,7 @@ def facts_of(state: EngineState) -> dict[str, Any]:
         units[root] = () if is_bare else tuple(tree.units)
         scopes[root] = frozenset(() if is_bare else tree.scopes)
         held[root] = {} if is_bare or not tree.held else {name: tuple(row) for name, row in tree.held.items()}
-    locks, timers = state.locks, state.timers.entries()
+    locks, timers = state.locks.table, state.timers.entries()
     return {
         "heads": heads,
         "units": units,
@@ -47,46 +55,48 @@ def facts_of(state: EngineState) -> dict[str, Any]:
         "locks": locks.holders(),
         "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
         "due": {(at, name) for at, name in timers if name in heads and _is_due_at(state, name, at)},
-        "inherited": state.inherited,
-        "poisons": state.poisons,
-        "acknowledged": state.acknowledged,
-        "removals": set(state.removals),
-        "buffered": {target: tuple(rows) for target, rows in state.buffered.items() if rows},
-        "taken": state.taken,
-        "switches": (state.paused, state.audits),
+        "inherited": state.locks.inherited,
+        "poisons": state.locks.poisons,
+        "acknowledged": state.ended.acknowledged,
+        "removals": set(state.ended.removals),
+        "buffered": {target: tuple(rows) for target, rows in state.signals.buffered.items() if rows},
+        "taken": state.signals.taken,
+        "switches": (state.switches.paused, state.counters.audits),
         "still": still,
-        "numbers": (state.next_seq, state.next_ticket),
+        "numbers": (state.counters.next_seq, state.counters.next_ticket),
     }
 
 
 def _is_due_at(state: EngineState, name: str, at: float) -> bool:
     """True if a timer belongs to the present wait; one that a removed procedure of this id left behind does not."""
-    record = state.procs.get(name)
+    record = state.residents.procs.get(name)
     return record is not None and record.due_at == at
 
 
 def _at_work(state: EngineState) -> set[str]:
     """Procedures that wait for anything but the outside, or are in a worker's hands."""
-    queued = state.run_queue.members()
+    queued = state.queues.run_queue.members()
     queued.update(
-        state.cold_queue,
-        state.worker_table.in_hand,
-        state.awaiting_worker.names(),
-        state.key_limits.names(),
-        state.admission.names(),
+        state.queues.cold_queue,
+        state.workers.table.in_hand,
+        state.queues.awaiting_worker.names(),
+        state.queues.key_limits.names(),
+        state.queues.admission.names(),
     )
-    if state.asking:
-        queued.difference_update(state.asking)
+    if state.follow_ups.asking:
+        queued.difference_update(state.follow_ups.asking)
     # One that ended while it was asked about its abort may have left memory before the answer.
     return {
-        name for name in queued if name in state.cold_queue or (name in state.procs and not _stands_still(state, name))
+        name
+        for name in queued
+        if name in state.queues.cold_queue or (name in state.residents.procs and not _stands_still(state, name))
     }
 
 
 def _stands_still(state: EngineState, name: str) -> bool:
     """It has a step in a worker's hands, but no other will follow by itself: paused, or to be bypassed."""
-    record = state.procs[name]
+    record = state.residents.procs[name]
     if record.bypassing:
         return True
-    tree = state.trees[record.root]
+    tree = state.residents.trees[record.root]
     return bool(tree.still) and tree.is_still(name)

@@ -30,7 +30,7 @@ def exclude_damaged(state: EngineState, damage: list[Damage], families: Iterable
     flaws: dict[str, str] = {}
     for found in damage:
         if found.table == "procedures":
-            state.damaged[found.key] = f"its record is damaged: {found.reason}"
+            state.damage.procedures[found.key] = f"its record is damaged: {found.reason}"
         elif found.table == "undo":
             flaws[found.key.rpartition("/")[0]] = f"undo unit {found.key} is damaged: {found.reason}"
         elif found.table == "locks":
@@ -38,40 +38,40 @@ def exclude_damaged(state: EngineState, damage: list[Damage], families: Iterable
         elif found.table == "poison":
             _keep_poison(state, found)
         else:
-            state.flaws.append(f"{found.table} {found.key} is damaged: {found.reason}")
+            state.damage.flaws.append(f"{found.table} {found.key} is damaged: {found.reason}")
     for root in dict.fromkeys((*families, *flaws)):
-        tree = state.trees.get(root)
+        tree = state.residents.trees.get(root)
         if tree is not None:
             exclude(state, tree, flaws.get(root))
 
 
 def _keep_lock(state: EngineState, found: Damage, flaws: dict[str, str]) -> None:
     path, _, name = found.key.rpartition(_HELD_BY)
-    state.locks.hold(name, path, LockMode.WRITE)
+    state.locks.table.hold(name, path, LockMode.WRITE)
     what = f"the lock of {path!r} held by {name} is damaged"
-    state.flaws.append(f"{what} and kept for writing: {found.reason}")
-    holder = state.procs.get(name)
+    state.damage.flaws.append(f"{what} and kept for writing: {found.reason}")
+    holder = state.residents.procs.get(name)
     if holder is not None:
         flaws[holder.root] = f"{what}: {found.reason}"
 
 
 def _keep_poison(state: EngineState, found: Damage) -> None:
     reason = f"its poison record is damaged: {found.reason}"
-    state.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", UNKNOWN_ROOT, 0.0, reason)
-    state.flaws.append(f"the poison record of {found.key!r} is damaged, so it stays poisoned: {found.reason}")
+    state.locks.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", UNKNOWN_ROOT, 0.0, reason)
+    state.damage.flaws.append(f"the poison record of {found.key!r} is damaged, so it stays poisoned: {found.reason}")
 
 
 def exclude(state: EngineState, tree: Tree, reason: str | None = None) -> None:
     """Take a tree out of memory when a record of it is missing, or for the reason given."""
     reason = reason or _flaw_of(tree)
     if reason is not None:
-        state.damaged.update(dict.fromkeys(tree.members, f"its tree is incomplete: {reason}"))
+        state.damage.procedures.update(dict.fromkeys(tree.members, f"its tree is incomplete: {reason}"))
         state.dismiss(tree)
 
 
 def error_of(state: EngineState, procedure: str) -> StoreDamaged | None:
     """Error that forbids every action on a procedure; None when it is sound, or unknown."""
-    reason = state.damaged.get(procedure)
+    reason = state.damage.procedures.get(procedure)
     if reason is None:
         return None
     return StoreDamaged(

@@ -25,4 +25,6 @@ def write_rollback(state: EngineState, record: ProcedureRecord, outcome: str, /,
     record.state_at = 0 if "version" in fields else record.state_at or record.records
     record.records += 1
     fields.setdefault("version", record.version)
-    state.write(PutStep(StepRecord(record.id, record.records, StepKind.ROLLBACK, state.now, outcome=outcome, **fields)))
+    state.decision.write(
+        PutStep(StepRecord(record.id, record.records, StepKind.ROLLBACK, state.decision.now, outcome=outcome, **fields))
+    )

@@ -39,67 +39,67 @@ def is_repeated(state: EngineState, target: str, dedup: str | None) -> bool:
     """True if a signal with this id is kept for the target or was taken."""
     if dedup is None:
         return False
-    if dedup in state.taken.get(target, ()):
+    if dedup in state.signals.taken.get(target, ()):
         return True
-    return any(known.dedup == dedup for known in state.buffered.get(target, ()))
+    return any(known.dedup == dedup for known in state.signals.buffered.get(target, ()))
 
 
 def next_number(state: EngineState, target: str) -> int:
     """The number of the next row of a target: above those kept and those remembered."""
-    kept = state.buffered.get(target)
-    taken = state.taken.get(target)
+    kept = state.signals.buffered.get(target)
+    taken = state.signals.taken.get(target)
     return max(kept[-1].seq if kept else 0, next(reversed(taken.values())) if taken else 0) + 1
 
 
 def keep(state: EngineState, row: EventRecord) -> None:
     """A signal waits from now on for a procedure to take it."""
-    state.buffered.setdefault(row.target, []).append(row)
-    state.write(PutEvent(row))
+    state.signals.buffered.setdefault(row.target, []).append(row)
+    state.decision.write(PutEvent(row))
     _count(state, row.target, 1)
 
 
 def discard(state: EngineState, row: EventRecord, *, is_stored: bool = False) -> None:
     """A kept signal waits no more; `is_stored`: its row is for the caller to remove, or to change."""
-    kept = state.buffered[row.target]
+    kept = state.signals.buffered[row.target]
     kept.remove(row)
     if not kept:
-        del state.buffered[row.target]
+        del state.signals.buffered[row.target]
     _count(state, row.target, -1)
     if not is_stored:
-        state.write(DeleteEvent(row.target, row.seq))
+        state.decision.write(DeleteEvent(row.target, row.seq))
 
 
 def _count(state: EngineState, target: str, change: int) -> None:
     if name_of_event(target) is not None:
-        state.published += change
+        state.signals.count_published(change)
 
 
 def remember(state: EngineState, row: EventRecord) -> None:
     """A signal was taken: its row goes, or stays as a note of its id."""
     if row.dedup is None:
-        state.write(DeleteEvent(row.target, row.seq))
+        state.decision.write(DeleteEvent(row.target, row.seq))
         return
-    state.write(PutEvent(EventRecord(row.target, row.seq, b"", row.dedup, state.now, taken=True)))
+    state.decision.write(PutEvent(EventRecord(row.target, row.seq, b"", row.dedup, state.decision.now, taken=True)))
     _note(state, row.target, row.dedup, row.seq)
-    known = state.taken[row.target]
+    known = state.signals.taken[row.target]
     if len(known) > MAX_REMEMBERED:
         _drop(state, row.target, next(iter(known)))
-    if len(state.taken_order) > MAX_REMEMBERED_IN_ALL:
-        _drop(state, *next(iter(state.taken_order)))
+    if len(state.signals.taken_order) > MAX_REMEMBERED_IN_ALL:
+        _drop(state, *next(iter(state.signals.taken_order)))
 
 
 def forget(state: EngineState, procedure: str) -> None:
     """A procedure takes no signal any more: those kept for it go, and the ids of those it took. Idempotent."""
-    for row in state.buffered.pop(procedure, ()):
-        state.write(DeleteEvent(procedure, row.seq))
-    for dedup in list(state.taken.get(procedure, ())):
+    for row in state.signals.buffered.pop(procedure, ()):
+        state.decision.write(DeleteEvent(procedure, row.seq))
+    for dedup in list(state.signals.taken.get(procedure, ())):
         _drop(state, procedure, dedup)
 
 
 def drop(state: EngineState, target: str) -> None:
     """The same for a procedure that is removed: its rows go with it. Idempotent."""
-    for dedup in state.taken.pop(target, ()):
-        state.taken_order.pop((target, dedup), None)
+    for dedup in state.signals.taken.pop(target, ()):
+        state.signals.taken_order.pop((target, dedup), None)
 
 
 def recall(state: EngineState, events: Iterable[EventRecord]) -> None:
@@ -109,24 +109,24 @@ def recall(state: EngineState, events: Iterable[EventRecord]) -> None:
         if row.taken:
             rows.append(row)
         else:
-            state.buffered.setdefault(row.target, []).append(row)
+            state.signals.buffered.setdefault(row.target, []).append(row)
             _count(state, row.target, 1)
     for row in sorted(rows, key=lambda row: (row.at, row.target, row.seq)):
         if row.dedup is not None:
             _note(state, row.target, row.dedup, row.seq)
     # The clock may have been set back in between: of one target the numbers tell the order.
-    for target, known in state.taken.items():
-        state.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
+    for target, known in state.signals.taken.items():
+        state.signals.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
 
 
 def _note(state: EngineState, target: str, dedup: str, seq: int) -> None:
-    state.taken.setdefault(target, {})[dedup] = seq
-    state.taken_order[target, dedup] = None
+    state.signals.taken.setdefault(target, {})[dedup] = seq
+    state.signals.taken_order[target, dedup] = None
 
 
 def _drop(state: EngineState, target: str, dedup: str) -> None:
-    known = state.taken[target]
-    state.write(DeleteEvent(target, known.pop(dedup)))
+    known = state.signals.taken[target]
+    state.decision.write(DeleteEvent(target, known.pop(dedup)))
     if not known:
-        del state.taken[target]
-    state.taken_order.pop((target, dedup), None)
+        del state.signals.taken[target]
+    state.signals.taken_order.pop((target, dedup), None)

@@ -41,4 +41,4 @@ def _add(state: EngineState, record: ProcedureRecord, top: ProcedureRecord, left
     for listing in {record.id: record, top.id: top}.values():
         if len(listing.leftovers) < MAX_LEFTOVERS:
             listing.leftovers += (left,)
-        state.touch(listing)
+        state.decision.touch(listing)

@@ -34,19 +34,19 @@ class Parked(NamedTuple):
 
 def parked_residents(state: EngineState) -> Iterator[Parked]:
     """Procedures in memory that are parked."""
-    for name in {name: None for names in state.parked.values() for name in names}:  # some stand under two types
-        record = state.procs.get(name)
-        found = _parked(record, state.types) if record is not None else None
+    for name in {name: None for names in state.types.parked.values() for name in names}:  # some stand under two types
+        record = state.residents.procs.get(name)
+        found = _parked(record, state.types.metas) if record is not None else None
         if found is not None:
             yield found
 
 
 def obstacle_of(state: EngineState, procedure: str) -> Parked | None:
     """The parked procedure that keeps a resident one from ending; None when nothing of its tree does."""
-    record = state.procs.get(procedure)
+    record = state.residents.procs.get(procedure)
     if record is None:
         return None
-    return _Search(state.trees[record.root], state.types, state.locks).of(record)
+    return _Search(state.residents.trees[record.root], state.types.metas, state.locks.table).of(record)
 
 
 def obstacle_of_stored(state: EngineState, procedure: str, members: Iterable[ProcedureRecord]) -> Parked | None:
@@ -57,7 +57,7 @@ def obstacle_of_stored(state: EngineState, procedure: str, members: Iterable[Pro
     tree = Tree(found[procedure].root)
     for record in found.values():
         tree.add(record)
-    return _Search(tree, state.types, None).of(found[procedure])
+    return _Search(tree, state.types.metas, None).of(found[procedure])
 
 
 def _parked(record: ProcedureRecord, types: Collection[str]) -> Parked | None:

@@ -35,7 +35,7 @@ def is_left_alone(
         return True
     place = member
     while place.id != top_id and place.parent is not None:
-        parent = state.procs[place.parent]
+        parent = state.residents.procs[place.parent]
         if place.state is ProcedureState.SUCCESS and not parent.undo_children:
             return True
         place = parent

@@ -195,7 +195,7 @@ class Callers:
 
     def _hard_on(self, live: list[ProcedureRecord]) -> ClientAction:
         """Those are chosen first whose steps share a worker with others, where a kill may go astray."""
-        in_hand = self.host.pipeline.core._state.worker_table.in_hand
+        in_hand = self.host.pipeline.core._state.workers.table.in_hand
         shared = {name for name, worker in in_hand.items() if len(worker.queue) > 1}
         chosen = next(
             found

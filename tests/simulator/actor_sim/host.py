@@ -130,7 +130,9 @@ class SimulatedHost:
     def is_busy(self) -> bool:
         """Something in memory has something to do now."""
         state = self.pipeline.core._state
-        return bool(state.cold_queue) or any(not (tree.is_finished or tree.is_cold) for tree in state.trees.values())
+        return bool(state.queues.cold_queue) or any(
+            not (tree.is_finished or tree.is_cold) for tree in state.residents.trees.values()
+        )
 
     def moves(self) -> list[Callable[[], None]]:
         """Moves that may come next; often there, often drawn."""
@@ -225,7 +227,7 @@ class SimulatedHost:
         core = self.pipeline.core
         if core is not self._core:
             self._core = core
-            core._state.worker_table._expected.update(dict.fromkeys(self._metas, _SHORT))
+            core._state.workers.table._expected.update(dict.fromkeys(self._metas, _SHORT))
 
     def _definition(self, type_name: str) -> Definition:
         return Definition(meta=self._metas[type_name], module="played", qualname=type_name)

@@ -92,7 +92,7 @@ def memory_differs(pipeline: CommitPipeline, store: ProcedureStore) -> str | Non
     state = pipeline.core._state
     image = Image(store.load())
     # Numbers that were given to what came and went in one batch are in no row; a restart may give them once more.
-    image.next_seq, image.next_ticket = state.next_seq, state.next_ticket
+    image.next_seq, image.next_ticket = state.counters.next_seq, state.counters.next_ticket
     return compare_with_restored(pipeline.core, image)
 
 
@@ -103,7 +103,7 @@ def told_in_vain(pipeline: CommitPipeline, store: ProcedureStore, name: str, mem
     if (
         is_relative
         and head is not None
-        and (head.parked is not None or head.type_name not in pipeline.core._state.types)
+        and (head.parked is not None or head.type_name not in pipeline.core._state.types.metas)
     ):
         return None
     return f"a caller of {name} was told that {member} is parked, and it is not: {head}"

@@ -137,9 +137,9 @@ class FakeShell:
     @property
     def is_busy(self) -> bool:
         """A caller waits, or something in memory has something to do now."""
-        if self.callers or self.core._state.cold_queue:
+        if self.callers or self.core._state.queues.cold_queue:
             return True
-        return any(not (tree.is_finished or tree.is_cold) for tree in self.core._state.trees.values())
+        return any(not (tree.is_finished or tree.is_cold) for tree in self.core._state.residents.trees.values())
 
     # ------------------------------------------------------------ moves the loop makes
     def tell(self, event: Call) -> None:
@@ -300,7 +300,7 @@ class FakeShell:
         )
         if self.world.scenario.is_prefetching:
             # As if the core had seen many answers of these types, all of them quick.
-            self.core._state.worker_table._expected.update(dict.fromkeys(self.world.scenario.programs, 0.001))
+            self.core._state.workers.table._expected.update(dict.fromkeys(self.world.scenario.programs, 0.001))
         self._add(decision)
 
     def _add(self, decision: Decision) -> None:

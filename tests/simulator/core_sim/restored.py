@@ -18,8 +18,8 @@ __all__ = ["compare_loads", "compare_with_restored"]
 def compare_with_restored(core: Coordinator, image: Image) -> str | None:
     """None when memory equals `restore(store + pending writes)`, else both fingerprints."""
     # Classes are registered again right after a restart; a core without them would park everything.
-    state, busy = recovery.rebuild(image.snapshot(), core._state.now, (), core._state.scheduling)
-    state.types = core._state.types
+    state, busy = recovery.rebuild(image.snapshot(), core._state.decision.now, (), core._state.settings.scheduling)
+    state.types.metas = core._state.types.metas
     recovery.resume(state, busy)
     restored = Coordinator(state)
     live, again = _comparable(core), _comparable(restored)
@@ -46,11 +46,11 @@ def _known(core: Coordinator) -> dict[str, object]:
     return {
         "durable": core.fingerprint(),
         "timers": state.timers.entries(),
-        "listeners": state.subscribers.entries(),
-        "open roots": state.open_roots,
-        "running roots": state.admission.holders,
-        "slots": state.key_limits.holders,
-        "resident": set(state.procs),
+        "listeners": state.signals.subscribers.entries(),
+        "open roots": state.residents.open_roots,
+        "running roots": state.queues.admission.holders,
+        "slots": state.queues.key_limits.holders,
+        "resident": set(state.residents.procs),
     }
 
 
@@ -58,7 +58,7 @@ def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
     """An undo is locked out by another failing scope whose step still runs: a restart finds that scope at rest."""
     return any(
         tree.undoing is not None and tree.undoing in tree.waiting and any(tree.runs_below(top) for top in tree.scopes)
-        for tree in core._state.trees.values()
+        for tree in core._state.residents.trees.values()
     )
 
 
@@ -69,13 +69,13 @@ def _is_asked_before_it_waits(core: Coordinator) -> bool:
     """
     state = core._state
     asked = {
-        name for name, worker in state.worker_table.in_hand.items() if worker.queue[name].token.mode is Mode.ASK_ABORT
+        name for name, worker in state.workers.table.in_hand.items() if worker.queue[name].token.mode is Mode.ASK_ABORT
     }
-    asked |= state.asking.keys()  # the question came back unanswered, and no worker is there to ask it again
-    records = [state.procs[name] for name in asked if name in state.procs]
+    asked |= state.follow_ups.asking.keys()  # the question came back unanswered, and no worker is there to ask it again
+    records = [state.residents.procs[name] for name in asked if name in state.residents.procs]
     return any(
-        not (record.locked or record.rolling or state.locks.is_waiting(record.id))
-        or (state.key_limits.concerns(record) and record.id not in state.key_limits)
+        not (record.locked or record.rolling or state.locks.table.is_waiting(record.id))
+        or (state.queues.key_limits.concerns(record) and record.id not in state.queues.key_limits)
         for record in records
     )
 
@@ -86,7 +86,7 @@ def _comparable(core: Coordinator) -> dict[str, Any]:
     Left out: who is asked about an abort (asked anew), steps of a failing scope that are still running (their
     answers are lost), steps of classes that are not registered again yet.
     """
-    procs, types = core._state.procs, core._state.types
+    procs, types = core._state.residents.procs, core._state.types.metas
     found = facts_of(core._state)
     at_work = set()
     for name in found["at work"]:

@@ -1,0 +1,61 @@
+"""Types: the traits of registered classes, their limits, and the procedures that wait for a class."""
+
+from __future__ import annotations
+
+import msgspec
+
+from actorproc.model.policies import StepLimits, TypeMeta
+from actorproc.model.rows.records import ProcedureRecord
+
+__all__ = ["KnownLimits", "KnownTypes"]
+
+
+class KnownLimits(msgspec.Struct, frozen=True, gc=False):
+    """Limits with what is asked of them for every step, answered once."""
+
+    limits: StepLimits
+    is_plain: bool
+    """Any worker will do, the step runs alone in it, and nothing but its time is limited."""
+    meta: TypeMeta | None = None
+    """The class that says so; None: the submit does."""
+
+
+class KnownTypes:
+    """Part of the `EngineState`: what is known of types."""
+
+    def __init__(self) -> None:
+        self.metas: dict[str, TypeMeta] = {}
+        """Traits of the registered classes."""
+        self.blanks: dict[str, ProcedureRecord] = {}
+        """Heads of no procedure by type. New ones are copies of them: half of what it takes to make them by name."""
+        self.limits: dict[str, KnownLimits] = {}
+        """Limits of a step's resources by registered class."""
+        self.parked: dict[str, dict[str, None]] = {}
+        """Resident procedures by type that cannot run until the type is registered."""
+        self.parkings = 0
+        """Number of times that a procedure was parked: a change of it says that there is something new."""
+        self.knows_dedicated = False
+        """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""
+
+    def know(self, meta: TypeMeta) -> None:
+        """This type is registered: its procedures need not be parked."""
+        self.metas[meta.type_name] = meta
+        self.blanks.pop(meta.type_name, None)
+        self.knows_dedicated = self.knows_dedicated or meta.dedicated
+
+    def note_dedicated(self) -> None:
+        """A procedure has been met whose steps run in a worker of its own."""
+        self.knows_dedicated = True
+
+    def of(self, record: ProcedureRecord) -> TypeMeta | None:
+        """Traits of the procedure's class, None while it is not registered."""
+        return self.metas.get(record.type_name)
+
+    def count_parking(self) -> None:
+        """A procedure was parked."""
+        self.parkings += 1
+
+    def forget(self, procedure: str) -> None:
+        """A procedure leaves memory."""
+        for parked in self.parked.values():  # as many as types that have had a parked procedure
+            parked.pop(procedure, None)
