@@ -400,6 +400,7 @@ class Queries(StoredQueries):
             named_steps=found.named_steps,
             replayed=found.replayed,
             stale_results=found.stale_results,
+            lost_commits=found.lost_commits,
             commits=found.commits,
             queued=found.queued,
             in_hand=found.in_hand,

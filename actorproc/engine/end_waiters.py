@@ -174,6 +174,10 @@ class EndWaiters:
             if patience <= least:
                 fail_future(waiter, error)
 
+    def take(self, id: str) -> list[tuple[Patience, EndWaiter]]:
+        """Those that wait for this procedure; they are forgotten here, untold."""
+        return self._by_id.pop(id, [])
+
     def resolve(self, ending: Ending) -> None:
         """Tell all that wait for this procedure."""
         for _, waiter in self._by_id.pop(ending.record.id, ()):

@@ -213,7 +213,7 @@ class ManagerActor(QuickActor):
 
     # ------------------------------------------------------------ storage trouble
     def _commit_failed(self, message: CommitFailed) -> None:
-        self._outage.begin(message)
+        self._outage.begin(message.error)
         self._pipeline.failed(message.batch)
 
     def _reopen_failed(self, message: ReopenFailed) -> None:
@@ -221,10 +221,10 @@ class ManagerActor(QuickActor):
             raise message.error
 
     def _reopened(self, message: Reopened) -> None:
-        deferred = self._outage.doubt()
+        self._outage.doubt()
         self._dispatcher.forget()
         self._pipeline.reopened(message.snapshot)
-        for late in deferred:
+        for late in self._outage.take_deferred():
             self._routes[type(late)](late)
 
 

@@ -40,6 +40,7 @@ from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
+from actorproc.engine.pipeline.watched_reads import watched
 from actorproc.engine.reply_router import Promise
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE
@@ -49,17 +50,24 @@ from actorproc.engine.workers.timer_service import TimerService
 from actorproc.engine.workers.usage_sampler import UsageSampler
 from actorproc.engine.workers.worker_events import WorkerEvents
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
+from actorproc.errors import StorageUnavailable
 from actorproc.model.messages.events import (
+    Acknowledged,
+    DeleteRequested,
     Event,
     ReloadBegan,
     Resized,
+    ResultsTaken,
     WorkerLost,
     WorkerReady,
 )
 from actorproc.model.policies import Quotas
+from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 
 __all__ = ["AssembledManager"]
+
+logger = engine_logger("actorproc")
 
 
 class AssembledManager:
@@ -80,10 +88,13 @@ class AssembledManager:
         on_alarm: Callable[[], None],
         sweep_in: Callable[[float], None],
     ) -> None:
+        self._pool = parts.pool
+        self._replies = parts.replies
         self.outage = StoreOutage(parts.clock)
         self.in_flight = InFlightTable()
         self.types = TypeTable(parts.definitions)
         self.counters = Counters()
+        store = watched(parts.store, self._read_failed)
         events = EventHooks(parts.on_event, parts.callback_thread.post)
         self.news = WorkerEvents(events, parts.clock)
         self.change_feed = ChangeFeed(
@@ -100,17 +111,18 @@ class AssembledManager:
             worker_table=parts.to_supervisor,
             hire=self.dedicated.want,
             pool=parts.pool,
-            store=parts.store,
+            store=store,
             in_flight=self.in_flight,
             types=self.types,
             replies=parts.replies,
             keep_promise=self._keep_promise,
+            watch_later=self._watch_later,
             newest=parts.newest,
             clock=parts.clock,
         )
         self.pipeline = CommitPipeline(
             snapshot=parts.snapshot,
-            store=parts.store,
+            store=store,
             store_port=parts.store_port,
             in_flight=self.in_flight,
             types=self.types,
@@ -127,11 +139,12 @@ class AssembledManager:
             act=self.dispatcher.act,
             mark=mark,
             stored=self._stored,
+            on_lost=self._commits_lost,
             gated=parts.gated,
         )
         parts.snapshot.release()
         self.sweeper = RetentionSweeper(
-            store=parts.store,
+            store=store,
             pipeline=self.pipeline,
             replies=parts.replies,
             clock=parts.clock,
@@ -141,14 +154,14 @@ class AssembledManager:
         )
         self.parked_waits = ParkedWaits(
             pipeline=self.pipeline,
-            store=parts.store,
+            store=store,
             waiters=parts.replies.ends,
             clock=parts.clock,
             grace=parts.config.parked_grace,
             warn=self.change_feed.parked,
         )
         self.requests = RequestHandler(
-            store=parts.store,
+            store=store,
             pipeline=self.pipeline,
             in_flight=self.in_flight,
             waiters=parts.replies.ends,
@@ -168,7 +181,7 @@ class AssembledManager:
             news=self.news,
             dispatcher=self.dispatcher,
             dedicated=self.dedicated,
-            step_queries=StepQueries(parts.store, self.requests.info, room=parts.config.max_frame // 4),
+            step_queries=StepQueries(store, self.requests.info, room=parts.config.max_frame // 4),
             outage=self.outage,
             clock=parts.clock,
             post=parts.callback_thread.post,
@@ -228,6 +241,33 @@ class AssembledManager:
             Drain: self.stopping.drain,
             Halt: self.stopping.halt,
         }
+
+    def _watch_later(self, id: str) -> None:
+        self.requests.watch_later(id)
+
+    def _read_failed(self, error: StorageUnavailable) -> None:
+        """The store could not be read: an outage, which ends when it was opened again."""
+        if not self.pipeline.trouble:
+            self.outage.begin(error, "the store could not be read")
+            self.pipeline.suspend()
+
+    def _commits_lost(self, first: int, last: int, dropped: list[Event]) -> None:
+        """The store went back behind what was durable: go on from what is there."""
+        logger.critical(
+            "the store lost the commits %d to %d, which it had acknowledged; what was decided in them has not "
+            "happened any more, and actorproc goes on from what is stored",
+            first,
+            last,
+        )
+        self.counters.lost_commits += last - first + 1
+        reason = "the store has lost the commit that handed out its step"
+        for entry in self.in_flight.disown():
+            self._pool.kill(entry.ready.worker, grace=0.0, blamed=None, reason=reason)
+        for name in self._replies.ends.names():
+            self.requests.watch_later(name)
+        for event in dropped:
+            if isinstance(event, Acknowledged | DeleteRequested | ResultsTaken):
+                self._replies.fail(event.reply, StorageUnavailable("the store has lost commits meanwhile; ask again"))
 
     def _keep_promise(self, ids: Sequence[str], promise: Promise) -> None:
         self.requests.keep_promise(ids, promise)

@@ -188,6 +188,7 @@ class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     histograms: dict[str, Histogram]
     replayed: int
     stale_results: int
+    lost_commits: int
     commits: int
     queued: int
     in_hand: int

@@ -50,7 +50,7 @@ class ShortMessages:
 
 
 def dispatcher_of(**given: Any) -> CommandExecutor:
-    names = ("pool", "store", "keep_promise", "hire", "worker_table")
+    names = ("pool", "store", "keep_promise", "watch_later", "hire", "worker_table")
     own = {
         "replies": ReplyRouter(),
         "in_flight": InFlightTable(),

@@ -68,7 +68,8 @@ class Site:
         self.worker_messages.messages(WorkerMessages(WORKER, list(messages)))
 
     def is_over(self) -> None:
-        for late in self.outage.doubt():
+        self.outage.doubt()
+        for late in self.outage.take_deferred():
             if isinstance(late, WorkerMessages):
                 self.worker_messages.messages(late)
             else:

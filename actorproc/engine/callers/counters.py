@@ -89,6 +89,8 @@ class Counters:
         """Since when procedures wait for locks; epoch seconds."""
         self.replayed = 0
         """Steps handed out again because a worker or the host was gone before the answer."""
+        self.lost_commits = 0
+        """Commits that were durable, and that the store had no more when it was opened again."""
 
     def step_ended(self, command: RunStep, outcome: Outcome) -> None:
         """A worker answered a step it had in hand."""

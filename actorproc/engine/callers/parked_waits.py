@@ -18,7 +18,7 @@ from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, ProcedureParked, ProcedureQuarantined, StoreDamaged
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.store.base import ProcedureStore
+from actorproc.store.base import RecordStore
 from actorproc.support.engine_log import engine_logger
 
 __all__ = ["ParkedWaits", "quarantined"]
@@ -55,7 +55,7 @@ class ParkedWaits:
         self,
         *,
         pipeline: CommitPipeline,
-        store: ProcedureStore,
+        store: RecordStore,
         waiters: EndWaiters,
         clock: Clock,
         grace: float,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -34,12 +34,12 @@ from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.reply_router import Promise
 from actorproc.engine.runtime.clock import Clock
-from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure, UsageError
+from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
 from actorproc.report.info import ProcedureInfo, RetentionHealth, info_of
 from actorproc.report.listing import children_by_state
-from actorproc.store.base import ProcedureStore
+from actorproc.store.base import RecordStore
 
 __all__ = ["RequestHandler"]
 
@@ -54,7 +54,7 @@ class RequestHandler:
     def __init__(
         self,
         *,
-        store: ProcedureStore,
+        store: RecordStore,
         pipeline: CommitPipeline,
         in_flight: InFlightTable,
         waiters: EndWaiters,
@@ -81,10 +81,7 @@ class RequestHandler:
 
     def watch(self, message: WatchEnds) -> None:
         """Tell each waiter the end of its procedure now, or when it comes; while the store cannot be asked, later."""
-        if self._outage.lasts:
-            self._outage.defer(message)
-        else:
-            self.watch_each(message.ends, message.patience)
+        self.watch_each(message.ends, message.patience)
 
     def keep_promise(self, ids: Sequence[str], promise: Promise) -> None:
         """Begin the waits for the ends of what was submitted, and is durable now."""
@@ -92,13 +89,25 @@ class RequestHandler:
         self._waiters.keep(ends, promise.patience)
         self.watch_each(ends, promise.patience)
 
-    def watch_each(self, ends: Iterable[tuple[str, EndWaiter]], patience: Patience) -> None:
-        """As `watch`, while the store can be asked."""
-        for id, waiter in ends:
+    def watch_each(self, ends: Sequence[tuple[str, EndWaiter]], patience: Patience) -> None:
+        """As `watch`."""
+        for place, (id, waiter) in enumerate(ends):
             try:
-                self._watch(id, waiter, patience)
+                if not self._outage.lasts:
+                    self._watch(id, waiter, patience)
+                    continue
             except StoreDamaged as error:
                 fail_future(waiter, error)
+                continue
+            except StorageUnavailable:
+                pass
+            self._outage.defer(WatchEnds(ends[place:], patience))
+            return
+
+    def watch_later(self, id: str) -> None:
+        """Ask for the end of a procedure once more when the store can be asked."""
+        for patience, waiter in self._waiters.take(id):
+            self._outage.defer(WatchEnds([(id, waiter)], patience))
 
     def _watch(self, id: str, waiter: EndWaiter, patience: Patience) -> None:
         live = self._pipeline.core.view(id)
@@ -171,6 +180,7 @@ class RequestHandler:
             histograms=counters.histograms(),
             replayed=counters.replayed,
             stale_results=core.stale_results,
+            lost_commits=counters.lost_commits,
             commits=self._pipeline.commits,
             queued=core.queued,
             in_hand=core.in_hand,

@@ -6,9 +6,12 @@ Roots that a whole pass has left alone stay for a reason of their own and are no
 
 from __future__ import annotations
 
+import contextlib
+
+from actorproc.errors import EngineError
 from actorproc.model.policies import Retention
 from actorproc.report.info import RetentionHealth
-from actorproc.store.base import ProcedureStore
+from actorproc.store.base import RecordStore
 from actorproc.support.engine_log import engine_logger
 
 __all__ = ["RetentionLag"]
@@ -29,7 +32,7 @@ class RetentionLag:
     `unit` is how many seconds a root is late when all goes well; times are wall times.
     """
 
-    def __init__(self, store: ProcedureStore, retention: Retention, unit: float) -> None:
+    def __init__(self, store: RecordStore, retention: Retention, unit: float) -> None:
         self._store = store
         self._retention = retention
         self._unit = unit
@@ -98,5 +101,6 @@ class RetentionLag:
         """The same for callers."""
         count = self._count
         if self._retention.count is not None and self._began is not None:
-            count = max(count, self._store.size().finished - self._retention.count)
+            with contextlib.suppress(EngineError):  # the store cannot be asked: as far as is known
+                count = max(count, self._store.size().finished - self._retention.count)
         return RetentionHealth(backlog=count, lag=self._lag, is_behind=self.is_behind)

@@ -37,7 +37,7 @@ from actorproc.model.policies import Retention
 from actorproc.model.rows.cold_trees import is_alone
 from actorproc.model.rows.snapshot import FinishedTree
 from actorproc.report.info import RetentionHealth
-from actorproc.store.base import ProcedureStore
+from actorproc.store.base import RecordStore
 from actorproc.support.engine_log import engine_logger
 
 __all__ = ["RetentionSweeper"]
@@ -81,7 +81,7 @@ class RetentionSweeper:
     def __init__(
         self,
         *,
-        store: ProcedureStore,
+        store: RecordStore,
         pipeline: CommitPipeline,
         replies: ReplyRouter,
         clock: Clock,

@@ -16,7 +16,7 @@ from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
 from actorproc.engine.reply_router import Promise, ReplyRouter
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.type_table import TypeTable
-from actorproc.errors import StoreDamaged
+from actorproc.errors import StorageUnavailable, StoreDamaged
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import (
     AddWorker,
@@ -33,11 +33,11 @@ from actorproc.model.messages.commands import (
     StopWorker,
     TakeBack,
 )
-from actorproc.model.messages.events import Event, StepEnded, StepReturned
+from actorproc.model.messages.events import Event, StepDelayed, StepEnded, StepReturned
 from actorproc.model.messages.outcomes import Refused
 from actorproc.model.rows.records import StepRecord
 from actorproc.model.states import TERMINAL
-from actorproc.store.base import ProcedureStore
+from actorproc.store.base import RecordStore
 from actorproc.support.engine_log import engine_logger
 from actorproc.support.staged_files import LONG as IN_FILES
 from actorproc.workers.base import WorkerPool
@@ -68,13 +68,14 @@ class CommandExecutor:
         self,
         *,
         pool: WorkerPool,
-        store: ProcedureStore,
+        store: RecordStore,
         in_flight: InFlightTable,
         types: TypeTable,
         replies: ReplyRouter,
         newest: CommitCache,
         clock: Clock,
         keep_promise: Callable[[Sequence[str], Promise], None],
+        watch_later: Callable[[str], None],
         hire: Callable[[str], None],
         worker_table: Callable[[AddSlot | RetireSlot], None],
     ) -> None:
@@ -88,6 +89,8 @@ class CommandExecutor:
         self._waiters = replies.ends
         self._keep_promise = keep_promise
         """Begins the waits for the ends of what was submitted."""
+        self._watch_later = watch_later
+        """Puts off the waits for an end that cannot be read."""
         self._clock = clock
         self.hands_out = True
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
@@ -99,6 +102,8 @@ class CommandExecutor:
         """Commands of the batch at which it is."""
         self._read: dict[tuple[str, int], StepRecord] = {}
         """States of steps of this batch that were read with that of an earlier one."""
+        self._is_cut_off = False
+        """The store could not be read for this batch: no further state is asked for."""
         self._verbs: dict[type[Command], Callable[[Command, CommitBatch], None]] = {
             RunStep: self._run_step,  # type: ignore[dict-item]
             SendAgain: self._send_again,  # type: ignore[dict-item]
@@ -121,6 +126,7 @@ class CommandExecutor:
         while workers still wait for their steps.
         """
         self._events = []
+        self._is_cut_off = False
         self._commands = batch.commands
         told: list[Command] = []
         verbs = self._verbs
@@ -224,6 +230,9 @@ class CommandExecutor:
         except StoreDamaged as error:  # an output that cannot be read is not an output of None
             self._waiters.fail(command.id, error)
             return
+        except StorageUnavailable:
+            self._watch_later(command.id)
+            return
         self._waiters.resolve(ending)
 
     def _note_end(self, command: Resolve, batch: CommitBatch) -> None:
@@ -323,20 +332,30 @@ class CommandExecutor:
         )
 
     def _read_state(self, command: RunStep, batch: CommitBatch | None) -> StepRecord | None:
-        """The record a cold step starts from; None when it is lost, then the procedure is parked for it."""
+        """The record a cold step starts from; None when the step cannot be sent.
+
+        The procedure is parked for a record that is lost. A step whose record cannot be read now is sent again later.
+        """
         procedure = command.token.procedure
         record = self._newest.take_state(procedure, command.record)
         if record is None and batch is not None:
             record = batch.step(procedure, command.record)
         if record is not None:
             return record
-        record = self._read.pop((procedure, command.record), None) or self._read_with_others(command, batch)
+        record = self._read.pop((procedure, command.record), None)
         if record is not None:
             return record
+        if self._is_cut_off:
+            self._delay(command.token)
+            return None
         try:
-            record = self._store.step(procedure, command.record)
+            record = self._read_with_others(command, batch) or self._store.step(procedure, command.record)
         except StoreDamaged as error:
             self._refuse(command.token, str(error))
+            return None
+        except StorageUnavailable:
+            self._is_cut_off = True
+            self._delay(command.token)
             return None
         if record is None:
             self._refuse(command.token, f"step record {command.record} of {procedure} is missing from the store")
@@ -358,6 +377,11 @@ class CommandExecutor:
             return None
         self._read = self._store.states(wanted)
         return self._read.pop(wanted[0], None)
+
+    def _delay(self, token: StepToken) -> None:
+        """Take a step from its worker's queue until its state can be read."""
+        self._in_flight.lacks(token, self._clock.monotonic())
+        self._events.append(StepDelayed(token))
 
     def _refuse(self, token: StepToken, reason: str) -> None:
         logger.error("step %d of %s cannot run: %s", token.step, token.procedure, reason)

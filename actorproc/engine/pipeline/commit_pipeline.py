@@ -5,7 +5,7 @@ which lands behind everything already waiting; that is the batch. When nothing w
 While a commit is under way the next batch fills. After a failed commit it is not known what is on disk. Memory is
 thrown away, and the store is opened and read again under the same epoch. The number of the last batch in it says what
 happened. A batch that is there counts as committed and is acted on; the events of one that is not are handled once
-more.
+more. A read that fails leads to the same: what a decision needs is not known.
 """
 
 from __future__ import annotations
@@ -21,16 +21,24 @@ from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.gc_pause import collector_paused
 from actorproc.engine.runtime.type_table import TypeTable
-from actorproc.errors import StoreDamaged
+from actorproc.errors import StorageUnavailable, StoreDamaged
 from actorproc.model.ids import StepToken
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
+    Acknowledged,
+    DeleteRequested,
     Event,
+    NoteMade,
     RemovalContinued,
     Resized,
+    ResultsTaken,
+    SignalsExpired,
+    StepDelayed,
     StepEnded,
+    StepReturned,
     Submitted,
     Tick,
+    TreesExpired,
     TypeRegistered,
     WorkerReady,
 )
@@ -39,9 +47,23 @@ from actorproc.model.policies import Quotas, Retention, Scheduling
 from actorproc.model.rows.records import LockRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import DeleteLock, PutLock
-from actorproc.store.base import ProcedureStore
+from actorproc.store.base import RecordStore
 
 __all__ = ["CommitPipeline"]
+
+_OF_STORED_STATE = (
+    Acknowledged,
+    DeleteRequested,
+    NoteMade,
+    RemovalContinued,
+    ResultsTaken,
+    SignalsExpired,
+    StepDelayed,
+    StepEnded,
+    StepReturned,
+    TreesExpired,
+)
+"""Events that speak of what is stored: without meaning when that has gone back."""
 
 
 class CommitPipeline:
@@ -51,7 +73,7 @@ class CommitPipeline:
         self,
         *,
         snapshot: RecoverySnapshot,
-        store: ProcedureStore,
+        store: RecordStore,
         store_port: StorePort,
         in_flight: InFlightTable,
         types: TypeTable,
@@ -62,6 +84,7 @@ class CommitPipeline:
         act: Callable[[CommitBatch], list[Event]],
         mark: Callable[[], None],
         stored: Callable[[CommitBatch, float | None], None],
+        on_lost: Callable[[int, int, list[Event]], None] | None = None,
         gated: bool = False,
         unattended: bool = False,
     ) -> None:
@@ -77,6 +100,8 @@ class CommitPipeline:
         self._mark = mark
         self._stored = stored
         """Told of each batch that is durable, after it was acted on, with the seconds its commit took."""
+        self._on_lost = on_lost
+        """Told of the first and the last of the commits that the store has lost, and of the events dropped for it."""
         self._errands: list[Callable[[], None]] = []
         self._open = CommitBatch()
         self._committing: CommitBatch | None = None
@@ -85,12 +110,14 @@ class CommitPipeline:
         self._failed: CommitBatch | None = None
         """The batch whose commit failed: its outcome is unknown until the store was read again."""
         self._numbered = 0
+        self._durable = 0
+        """Number of the last commit that is known to be durable."""
         self._undecided = False
         """Answers were taken whose decision is open."""
         self._gated = gated
         self._dispatching = True
         self.trouble = False
-        """A commit failed and the store has not been reopened yet: nothing is decided."""
+        """A commit or a read failed and the store has not been reopened yet: nothing is decided."""
         self._asked = 0.0
         self.commits = 0
         self.last_commit = 0.0
@@ -133,9 +160,9 @@ class CommitPipeline:
             batch.is_routine = False
             if type(event) is Resized:
                 self._resize(event)
-            missing = core.missing(event, now)
-            while missing and self._load(missing):
-                missing = core.missing(event, now)  # who waited for a signal cannot be read: the next is to be there
+            if not self._has_what_is_needed(event, now):
+                self._kept.append(event)
+                return
         batch.events.append(event)
         self._undecided = False
         self._add(core.handle(event, now))
@@ -180,6 +207,19 @@ class CommitPipeline:
         batch.started = True
         if self._committing is None:
             self._mark()
+
+    def _has_what_is_needed(self, event: Event, now: float) -> bool:
+        """Bring into memory what a decision on this event needs; False when the store cannot be read now."""
+        core = self.core
+        try:
+            missing = core.missing(event, now)
+            while missing and self._load(missing):
+                missing = core.missing(event, now)  # the waiter for a signal cannot be read: the next is needed
+        except StorageUnavailable:
+            if not self.trouble:  # `suspend` was not called, as nothing opens this store again
+                raise
+            return False
+        return True
 
     def _load(self, ids: tuple[str, ...]) -> bool:
         """Bring these procedures into memory; whether some turned out to be damaged."""
@@ -227,6 +267,7 @@ class CommitPipeline:
         if batch is None or batch.number != number:
             return
         self._committing = None
+        self._durable = number
         self.commits += 1
         self.last_commit = self._clock.monotonic() - self._asked
         self.slowest_commit = max(self.slowest_commit, self.last_commit)
@@ -239,7 +280,8 @@ class CommitPipeline:
         self._in_flight.committed(batch.events)
         happened = self._act(batch)
         self._stored(batch, seconds)
-        self._run_errands()
+        if not self.trouble:
+            self._run_errands()
         for event in happened:
             self.handle(event)
 
@@ -268,12 +310,20 @@ class CommitPipeline:
     def failed(self, number: int) -> None:
         """The commit under way failed: keep its events and those that followed, decide nothing until `reopened`."""
         batch = self._committing
-        if batch is None or batch.number != number:
+        if batch is not None and batch.number == number:
+            self.suspend()
+
+    def suspend(self) -> None:
+        """Decide nothing until `reopened`: keep what is not known to be durable, and have the store opened again.
+
+        A read failed, or a commit. The outcome of a commit that is under way is found out when the store was opened
+        again, behind it.
+        """
+        if self.trouble:
             return
-        self._committing = None
-        self._failed = batch
-        self._kept = self._open.events
-        self._open = CommitBatch()
+        self._failed, self._committing = self._committing, None
+        self._kept, self._open = self._open.events, CommitBatch()
+        self._undecided = False
         self.trouble = True
         self._store_port.reopen()
 
@@ -283,12 +333,19 @@ class CommitPipeline:
         kept, self._kept = self._kept, []
         self.trouble = False
         if failed is not None and failed.number == snapshot.batch:
+            self._durable = failed.number
             self._scheduling = failed.scheduling or self._scheduling
             self._in_flight.committed(failed.events)
             kept = self._act(failed) + kept
             self._stored(failed, None)
         elif failed is not None:
             kept = failed.events + kept
+        if self.trouble:  # a state could not be read
+            self._kept = kept
+            return
+        if snapshot.batch < self._durable:
+            self._lost(snapshot.batch, [event for event in kept if isinstance(event, _OF_STORED_STATE)])
+            kept = [event for event in kept if not isinstance(event, _OF_STORED_STATE)]
         self.core, decision = self._restored(snapshot, self._in_flight.handed_out(), self.core)
         self._take(decision)
         self.core.dispatching = self._dispatching
@@ -296,7 +353,14 @@ class CommitPipeline:
             self.handle(TypeRegistered(meta))
         for event in kept:
             self.handle(event)
-        self._run_errands()
+        if not self.trouble:
+            self._run_errands()
+
+    def _lost(self, last: int, dropped: list[Event]) -> None:
+        """The store ends with this commit, and a later one was durable."""
+        first, until, self._durable = last + 1, self._durable, last
+        if self._on_lost is not None:
+            self._on_lost(first, until, dropped)
 
     def unanswered(self) -> tuple[list[int], list[int]]:
         """Reply numbers of submits that are kept: those of the failed commit, and those that came after it."""

@@ -160,6 +160,22 @@ class InFlightTable:
             entry.held[token] = entry.held.pop(token)
         return command
 
+    def disown(self) -> list[WorkerEntry]:
+        """Give up all steps that were handed out; returns their workers, which are to be killed.
+
+        None of the steps is charged for that: each worker is killed for a step that is in no queue.
+        """
+        found = []
+        for entry in self.entries.values():
+            token = next(iter((*entry.queue, *entry.lacking, *entry.held)), None)
+            if token is not None and not entry.dead:
+                entry.held.clear()
+                entry.lacking.clear()
+                entry.ready = replace(entry.ready, leaving=True)
+                entry.killed = replace(token, step=0)
+                found.append(entry)
+        return found
+
     def die(self, worker: WorkerId) -> WorkerEntry | None:
         """A worker is dead: nothing is sent to it any more. Its entry stays until that is committed."""
         entry = self.entries.get(worker)

@@ -1,8 +1,8 @@
-"""The time in which the store refuses writes: why, since when, and what has to wait for its end."""
+"""The time in which the store cannot be used: why, since when, and what has to wait for its end."""
 
 from __future__ import annotations
 
-from actorproc.engine.messages import CommitFailed, StorageTrouble, WatchEnds
+from actorproc.engine.messages import StorageTrouble, WatchEnds
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.messages.events import ReloadBegan, Resized, WorkerLost, WorkerReady
@@ -18,7 +18,7 @@ Late = WatchEnds | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadB
 
 
 class StoreOutage:
-    """Outage of the store: begins with a failed commit, and ends with the first one that works.
+    """Outage of the store: begins with a failed commit or read, and ends with the first commit that works.
 
     Needs the manager's turn (`CombiningInbox`).
 
@@ -36,24 +36,24 @@ class StoreOutage:
         self.error: Exception | None = None
         """Last error of the store."""
         self.since = 0.0
-        """Monotonic seconds of the first commit that failed."""
+        """Monotonic seconds of the first commit or read that failed."""
 
     @property
     def refuses(self) -> bool:
         """New work is not taken."""
         return self.lasts or self.is_in_doubt
 
-    def begin(self, message: CommitFailed) -> None:
-        """A commit failed. Raises its error when retrying cannot help."""
-        _raise_if_final(message.error)
-        if self.is_in_doubt:
-            logger.warning("the store could be opened again, and still takes no commits: %s", message.error)
+    def begin(self, error: Exception, what: str = "a commit failed") -> None:
+        """A commit failed, or what `what` says. Raises the error when retrying cannot help."""
+        _raise_if_final(error)
+        if self.refuses:
+            logger.warning("the store could be opened again, and still cannot be used: %s", error)
         else:
-            logger.error("a commit failed; actorproc hands out no steps and retries: %s", message.error)
+            logger.error("%s; actorproc hands out no steps and retries: %s", what, error)
             self.since = self._clock.monotonic()
         self.lasts = True
         self.is_in_doubt = False
-        self.error = message.error
+        self.error = error
 
     def go_on(self, message: StorageTrouble) -> None:
         """Note that the store could not be opened again yet."""
@@ -65,10 +65,15 @@ class StoreOutage:
         """True if the outage lasts, and has lasted for this number of seconds."""
         return self.refuses and self._clock.monotonic() - self.since >= seconds
 
-    def doubt(self) -> list[Late]:
-        """Note that the store could be opened and read again; return the messages that waited for that, in order."""
+    def doubt(self) -> None:
+        """Note that the store could be opened and read again."""
         self.lasts = False
         self.is_in_doubt = True
+
+    def take_deferred(self) -> list[Late]:
+        """The messages that waited for the store, in order, unless it cannot be used; they are forgotten here."""
+        if self.lasts:
+            return []
         deferred, self._deferred = self._deferred, []
         return deferred
 
@@ -84,7 +89,7 @@ class StoreOutage:
 
     def refusal(self) -> StorageUnavailable:
         """Error for callers during the outage."""
-        msg = f"the store refuses writes at the moment and is retried: {self.error}"
+        msg = f"the store cannot be used at the moment and is retried: {self.error}"
         return StorageUnavailable(msg)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from actorproc.errors import ActorprocError
+from actorproc.errors import ActorprocError, StorageUnavailable
 from actorproc.model.rows.records import ProcedureRecord, StepRecord
 from actorproc.model.states import ProcedureState
 from actorproc.report.info import ProcedureInfo
-from actorproc.store.base import ProcedureStore
+from actorproc.store.base import RecordStore
 from actorproc.workers.protocol.frames import Ask, OutcomeRow, StepAnswer
 
 __all__ = ["StepQueries"]
@@ -35,9 +35,7 @@ class StepQueries:
     `room` is how many bytes of outputs and tracebacks are sent along with the outcomes of all children together.
     """
 
-    def __init__(
-        self, store: ProcedureStore, describe: Callable[[ProcedureRecord], ProcedureInfo], *, room: int
-    ) -> None:
+    def __init__(self, store: RecordStore, describe: Callable[[ProcedureRecord], ProcedureInfo], *, room: int) -> None:
         self._store = store
         self._room = room
         self._describe = describe
@@ -49,12 +47,17 @@ class StepQueries:
         }
 
     def answer(self, ask: Ask) -> StepAnswer:
-        """The answer; a refusal or a damaged record is told to the step, never raised here."""
+        """The answer; a refusal or a damaged record is told to the step, never raised here.
+
+        Raises `StorageUnavailable` when the store cannot be read now.
+        """
         reader = self._readers.get(ask.kind)
         if reader is None:
             return StepAnswer(ask.request, error=f"this manager does not know requests of kind {ask.kind!r}")
         try:
             return StepAnswer(ask.request, reader(ask))
+        except StorageUnavailable:
+            raise
         except ActorprocError as error:
             return StepAnswer(ask.request, error=f"{type(error).__name__}: {error}")
 

@@ -25,7 +25,7 @@ from actorproc.engine.workers.crash_verdict import judge
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers, is_dedicated
 from actorproc.engine.workers.step_queries import StepQueries
 from actorproc.engine.workers.worker_events import WorkerEvents
-from actorproc.errors import InternalError
+from actorproc.errors import InternalError, StorageUnavailable
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
     NoteMade,
@@ -221,8 +221,14 @@ class WorkerMessageHandler:
     def _ask(self, message: Ask) -> None:
         if message.kind == "remember":
             self._pipeline.handle(NoteMade(message.token, message.key, message.value, message.request, message.step))
+            return
+        worker = message.token.worker
+        try:
+            answer = self._step_queries.answer(message)
+        except StorageUnavailable:
+            self._outage.defer(WorkerMessages(worker, [message]))
         else:
-            self._dispatcher.post(message.token.worker, self._step_queries.answer(message))
+            self._dispatcher.post(worker, answer)
 
     def _need_state(self, message: NeedState) -> None:
         self._in_flight.lacks(message.token, self._clock.monotonic())

@@ -259,7 +259,7 @@ def translated(error: lmdb.Error, doing: str) -> ActorprocError:
     if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.IncompatibleError):
         return StoreFormat(f"{text}; this is no store of actorproc, or one of another engine")
     if isinstance(error, lmdb.ReadersFullError):
-        return EngineError(f"{text}; {MAX_READERS} threads and processes read it at once, let some of them end")
+        return StorageUnavailable(f"{text}; {MAX_READERS} threads and processes read it at once, let some of them end")
     if "already open in this process" in str(error):
         return EngineError(
             f"{text}; ask the manager that has it open instead of opening it a second time. A forked copy of a process "

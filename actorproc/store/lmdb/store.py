@@ -320,7 +320,7 @@ class LmdbStore(OpenStore):
     def _not_open(self) -> EngineError:
         if self._lock is None:
             return EngineError(f"the store {self.path} is not open: own() it first")
-        return StorageUnavailable(f"the store {self.path} is being opened again after a failed commit; try again")
+        return StorageUnavailable(f"the store {self.path} is being opened again after a failure; try again")
 
     def _claim(self, txn: Txn) -> tuple[int, str]:
         """Check that this is our store and of our format, or make it; return the new epoch and the store's id."""

@@ -204,7 +204,7 @@ def _with_content(table: Table, key: bytes, value: bytes) -> Any:
     record = _decoded(table, key, value[_OUTSIDE_SIZE:])
     content = value.read(reference) if isinstance(value, Outside) else None
     if content is None:
-        reason = f"the file blobs/{reference.name}, which holds its {reference.field}, is missing or cut short"
+        reason = f"the file blobs/{reference.name}, which holds its {reference.field}, is missing or unreadable"
         raise damaged(table, key, reason)
     if _crc32(content) != reference.checksum:
         reason = f"the file blobs/{reference.name}, which holds its {reference.field}, was changed"

@@ -26,6 +26,7 @@ class ActorGoal(StrEnum):
     TAKEN_BACK = "a step that had not begun was given back"
     COMMIT_LOST = "a commit failed and was not applied"
     COMMIT_APPLIED = "a commit failed and was applied all the same"
+    READ_FAILED = "a read of the store failed"
     REFUSED_SUBMIT = "a submit was refused while the store was in trouble"
     MORE_WORKERS = "the pool was made larger"
     FEWER_WORKERS = "the pool was made smaller"
@@ -85,6 +86,7 @@ _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "sent-again": _sent_again,
     "returned": _always(ActorGoal.TAKEN_BACK),
     "commit-failed": _commit_failed,
+    "read-failed": _always(ActorGoal.READ_FAILED),
     "refused": _refused,
     "resized": _resized,
     "vacated": _always(ActorGoal.VACATED),

@@ -1,29 +1,34 @@
-"""The store's thread, played: what it is asked for happens when the history says so, well or not."""
+"""The store's thread, played: what it is asked for happens when the history says so, well or not. And failing reads."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any, cast
 
 from actorproc.engine.messages import CommitFailed, Committed, Reopened, StorageTrouble
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.errors import StorageUnavailable
 from actorproc.model.rows.writes import Write
+from actorproc.store.base import ProcedureStore
 from actorproc.store.committer import coalesce
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import HostCrash, World
 
-__all__ = ["HeldStorePort"]
+__all__ = ["READS_FROM", "HeldStorePort", "unreliable"]
 
 _FULL_FOR = 20
 """Attempts to open the store again that fail after a failed commit: fewer than this."""
+READS_FROM = 70_000_000
+"""The first seed of a history in which reads of the store fail as well."""
 _IN_DOUBT = 6.0
 """Factor by which the next commit is likelier to fail when the store was opened again and has taken none since."""
 
 
 class HeldStorePort(StorePort):
-    """A store port without its thread. At most one thing is asked of it at a time, as the commit pipeline promises."""
+    """A store port without its thread. At most a commit, and an opening behind it, are asked of it at a time."""
 
     def __init__(self, world: World, hazards: Hazards, epoch: int, tell: Callable[[object], None]) -> None:
         # Its parent's constructor would make a store thread.
@@ -31,30 +36,33 @@ class HeldStorePort(StorePort):
         self._hazards = hazards
         self._epoch = epoch
         self._tell = tell
-        self._asked: Callable[[], None] | None = None
+        self._asked: deque[Callable[[], None]] = deque()
         self._full_for = 0
         self._is_in_doubt = False
 
     @property
     def is_asked(self) -> bool:
         """It has something to do."""
-        return self._asked is not None
+        return bool(self._asked)
 
     def commit(self, batch: int, writes: list[Write]) -> None:
         """Commit later; ends in `Committed` or `CommitFailed`."""
-        assert self._asked is None, "a second commit was asked for while one is under way"
-        self._asked = partial(self._commit, batch, list(writes))
+        assert not self._asked, "a second commit was asked for while one is under way"
+        self._asked.append(partial(self._commit, batch, list(writes)))
 
     def reopen(self) -> None:
         """Open the store again, later."""
-        assert self._asked is None, "the store is to be opened again while something is under way"
-        self._asked = self._reopen
+        assert self._reopen not in self._asked, "the store is to be opened again while that is under way"
+        self._asked.append(self._reopen)
 
     def go_on(self) -> None:
         """Do what is asked for. Raises `HostCrash` when the host dies meanwhile."""
-        asked, self._asked = self._asked, None
-        assert asked is not None
-        asked()
+        self._asked.popleft()()
+
+    def read_failed(self) -> None:
+        """A read has failed: it may be a while until the store can be opened again."""
+        self._world.journal.append(("read-failed",))
+        self._full_for = self._world.pick(_FULL_FOR)
 
     # ------------------------------------------------------------ commits
     def _commit(self, batch: int, writes: list[Write]) -> None:
@@ -83,10 +91,33 @@ class HeldStorePort(StorePort):
         world = self._world
         if self._full_for > 0:
             self._full_for -= 1
-            self._asked = self._reopen
+            self._asked.append(self._reopen)
             if world.random() < 0.2:
                 self._tell(StorageTrouble(StorageUnavailable("the disk is still full")))
             return
         world.store.reopen()
         self._is_in_doubt = True
         self._tell(Reopened(world.store.load(whole=False)))
+
+
+def unreliable(store: ProcedureStore, hazards: Hazards, failed: Callable[[], None]) -> ProcedureStore:
+    """A store each of whose reads may fail; `failed` is told."""
+    return cast("ProcedureStore", _Unreliable(store, hazards, failed))
+
+
+class _Unreliable:
+    def __init__(self, store: ProcedureStore, hazards: Hazards, failed: Callable[[], None]) -> None:
+        self._store, self._hazards, self._failed = store, hazards, failed
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if not callable(method):
+            return method
+
+        def read(*arguments: Any, **options: Any) -> Any:
+            if self._hazards.fires(FaultKind.READ_FAILED):
+                self._failed()
+                raise StorageUnavailable("the disk does not answer")
+            return method(*arguments, **options)
+
+        return read

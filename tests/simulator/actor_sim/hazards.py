@@ -24,10 +24,11 @@ CHANCES = {
     FaultKind.REFUSED: 0.01,
     FaultKind.PLACED: 0.1,
     FaultKind.UNBEGUN: 0.03,
+    FaultKind.READ_FAILED: 0.1,
 }
 """Chance of each fault where it may strike, while the history has faults left."""
-_NEW_CODE = {FaultKind.PLACED, FaultKind.UNBEGUN}
-"""Strike only where the world says that there is new code."""
+_LATER = {FaultKind.PLACED, FaultKind.UNBEGUN, FaultKind.READ_FAILED}
+"""Strike only in histories that have them: the draws of all others stay as they were."""
 _FEWEST, _SPREAD = 4, 8
 
 
@@ -48,13 +49,13 @@ class Hazards(FaultPlan):
         """Nothing goes wrong any more, so that the history comes to its end."""
 
     def arm(self, kind: FaultKind, opportunity: int) -> None:
-        """Let new code strike as well, whenever chance says so."""
+        """Let this fault strike as well, whenever chance says so."""
         del opportunity
         self._armed.add(kind)
 
     def fires(self, kind: FaultKind, times: float = 1.0) -> bool:
         """True if the fault strikes here; `times` as likely as it usually does."""
-        if kind in _NEW_CODE - self._armed or not self.strikes(CHANCES[kind] * times):
+        if kind in _LATER - self._armed or not self.strikes(CHANCES[kind] * times):
             return False
         if self.is_work_in_flight():
             self.effective[kind] += 1

@@ -12,6 +12,7 @@ from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.callers import Callers
 from tests.simulator.actor_sim.clockwork import SimulatedClock
 from tests.simulator.actor_sim.crowding import crowded
+from tests.simulator.actor_sim.disk import READS_FROM
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.host import SimulatedHost
 from tests.simulator.core_sim.faults import FaultKind
@@ -42,6 +43,8 @@ class ActorSimulation(Player):
         # From the first of these seeds on everything was drawn that could be; from the second on all that can be now.
         first = FIRST_SEED if seed < NEW_CODE_FROM else editions.FIRST_SEED
         super().__init__(seed, World(first + seed, plan=self.hazards))
+        if seed >= READS_FROM:
+            self.hazards.arm(FaultKind.READ_FAILED, 0)
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))
         self.clock = SimulatedClock(self.world)
         self.callers = Callers(seed, self.world)

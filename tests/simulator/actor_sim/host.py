@@ -27,7 +27,7 @@ from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.protocol.frames import FromWorker
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.clockwork import HeldAlarm, SimulatedClock
-from tests.simulator.actor_sim.disk import HeldStorePort
+from tests.simulator.actor_sim.disk import HeldStorePort, unreliable
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.pool import SimulatedPool
 from tests.simulator.core_sim.world import World
@@ -57,6 +57,7 @@ class SimulatedHost:
         self.broken: InternalError | None = None
         """A bug stopped an actor: this is what it raised."""
         self._clock = clock
+        self._hazards = hazards
         self._metas: dict[str, TypeMeta] = {name: program.meta for name, program in scenario.programs.items()}
         self._late = [name for name in self._metas if not first and world.random() < _LATE]
         """Classes that are not registered in this life."""
@@ -80,7 +81,7 @@ class SimulatedHost:
             config=config,
             clock=self._clock,
             alarm=self.alarm,
-            store=self.world.store,
+            store=unreliable(self.world.store, self._hazards, self.disk.read_failed),
             store_port=self.disk,
             pool=self.pool,
             replies=self.replies,

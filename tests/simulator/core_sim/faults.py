@@ -37,9 +37,17 @@ class FaultKind(StrEnum):
     REFUSED = "worker refuses a state once"
     PLACED = "new code places a saga before another step"
     UNBEGUN = "new code finds no place for a saga"
+    READ_FAILED = "a read of the store fails"
 
 
-_ARMED = {FaultKind.TAKE_BACK_RACE, FaultKind.ANSWER_LATE, FaultKind.ANSWER_OLD, FaultKind.PLACED, FaultKind.UNBEGUN}
+_ARMED = {
+    FaultKind.TAKE_BACK_RACE,
+    FaultKind.ANSWER_LATE,
+    FaultKind.ANSWER_OLD,
+    FaultKind.PLACED,
+    FaultKind.UNBEGUN,
+    FaultKind.READ_FAILED,
+}
 _ALWAYS = tuple(kind for kind in FaultKind if kind not in _ARMED)
 
 

@@ -74,7 +74,7 @@ __all__ = ["Entry", "StoreDump", "Violation", "check"]
 
 
 _NO_LIMITS = Scheduling()
-_DISTURBANCES = frozenset({"host-died", "commit-failed", "worker-died", "worker-left"})
+_DISTURBANCES = frozenset({"host-died", "commit-failed", "read-failed", "worker-died", "worker-left"})
 
 
 def check(

@@ -14,6 +14,7 @@ One record has one blob at most; the other long field of the same record stays i
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -44,6 +45,10 @@ _NUMBER = 8
 _LONGEST_KEY = 511
 """Bytes that LMDB takes."""
 _MAGIC = b"ap-blob1"
+_PASSING = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT}
+)
+"""Errors of the moment."""
 
 RawGet = Callable[[bytes], bytes | None]
 """Reads the value under a key of the step log, as it is stored."""
@@ -295,10 +300,14 @@ def _key_in(file: Path) -> bytes | None:
 
 
 def open_blob(file: Path) -> int | None:
-    """A file of ours, open for reading; None when there is none, or something else was put there."""
+    """A file of ours, open for reading; None when there is none, or something else was put there.
+
+    Raises `StorageUnavailable` for want of a descriptor or of memory.
+    """
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        _raise_if_passing(error, file)
         return None
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
@@ -314,7 +323,18 @@ def _read(file: Path, size: int) -> bytes | None:
     with os.fdopen(fd, "rb", buffering=0) as opened:
         if os.fstat(fd).st_size < size:
             return None
-        content = opened.read(size) or b""
-        while len(content) < size and (more := opened.read(size - len(content))):
-            content += more
+        try:
+            content = opened.read(size) or b""
+            while len(content) < size and (more := opened.read(size - len(content))):
+                content += more
+        except (OSError, MemoryError) as error:
+            _raise_if_passing(error, file)
+            return None  # the disk cannot read it: it is lost as if it were missing, and nothing else is
         return content if len(content) == size else None
+
+
+def _raise_if_passing(error: OSError | MemoryError, file: Path) -> None:
+    """Raise `StorageUnavailable` for an error that says nothing about the file."""
+    if isinstance(error, MemoryError) or error.errno in _PASSING:
+        said = "there is no memory" if isinstance(error, MemoryError) else error.strerror
+        raise StorageUnavailable(f"reading {file}: {said}; nothing acknowledged is lost") from error
