@@ -360,7 +360,7 @@ class ProcedureQuarantined(ProcedureParked, StoreDamaged):
 
 
 class StorageUnavailable(EngineError):
-    """The store refuses writes at the moment (disk full, I/O error); nothing acknowledged is lost."""
+    """The store cannot be written or read at the moment (disk full, I/O error); nothing acknowledged is lost."""
 
 
 class OutcomeUnknown(EngineError):

@@ -29,6 +29,7 @@ from actorproc.model.messages.events import StepDelayed, Submitted, WorkerReady
 from tests.simulator.actor_sim.callers import RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
+from tests.simulator.actor_sim.disk import READS_FROM
 from tests.simulator.actor_sim.hazards import CHANCES
 from tests.simulator.actor_sim.history import NEW_CODE_FROM, perform
 from tests.simulator.core_sim.faults import FaultKind
@@ -54,6 +55,7 @@ def _story(seed: int) -> str:
         *range(1, HISTORIES * 5 // 8 + 1, PIECE),
         *range(NEW_CODE_FROM, NEW_CODE_FROM + HISTORIES // 4, PIECE),
         *range(RESTARTS_FROM, RESTARTS_FROM + HISTORIES // 8, PIECE),
+        *range(READS_FROM, READS_FROM + HISTORIES // 4, PIECE),
     ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
@@ -118,7 +120,8 @@ def test_the_command_counts_histories_faults_and_what_was_seen(capsys: pytest.Ca
 def test_everything_worth_seeing_happens_in_the_actor_simulation() -> None:
     seen: Counter[ActorGoal] = Counter()
     faults: Counter[FaultKind] = Counter()
-    for seed in (*range(1, 401), *range(NEW_CODE_FROM, NEW_CODE_FROM + 100)):
+    new_code, reads = range(NEW_CODE_FROM, NEW_CODE_FROM + 100), range(READS_FROM, READS_FROM + 20)
+    for seed in (*range(1, 401), *new_code, *reads):
         history = perform(seed)
         seen += goals_in(history.journal)
         faults += history.faults
@@ -193,8 +196,8 @@ def _a_commit_that_failed_counts_as_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def _what_came_in_the_trouble_is_dropped(patch: pytest.MonkeyPatch) -> None:
-    honest = StoreOutage.doubt
-    patch.setattr(StoreOutage, "doubt", lambda self: honest(self)[:0])
+    honest = StoreOutage.take_deferred
+    patch.setattr(StoreOutage, "take_deferred", lambda self: honest(self)[:0])
 
 
 def _a_worker_that_comes_in_the_trouble_is_heard_of_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -242,6 +245,42 @@ def _some_submits_are_refused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ManagerActor, "_submitted", submitted)
 
 
+def _an_event_whose_read_fails_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    honest = CommitPipeline.handle
+
+    def handle(self: CommitPipeline, event) -> None:
+        lasted = self.trouble
+        honest(self, event)
+        if self.trouble and not lasted and event in self._kept:
+            self._kept.remove(event)
+
+    patch.setattr(CommitPipeline, "handle", handle)
+
+
+def _a_read_that_fails_makes_the_commit_under_way_count_as_lost(patch: pytest.MonkeyPatch) -> None:
+    honest = CommitPipeline.suspend
+
+    def suspend(self: CommitPipeline) -> None:
+        under_way, self._committing = self._committing, None
+        honest(self)
+        if under_way is not None:
+            self._kept = under_way.events + self._kept
+
+    patch.setattr(CommitPipeline, "suspend", suspend)
+
+
+def _a_step_whose_state_cannot_be_read_is_not_sent_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CommandExecutor, "_delay", lambda self, token: self._in_flight.lacks(token, self._clock.monotonic()))
+
+
+BUGS_OF_READS: dict[str, tuple[SeededBug, set[int]]] = {
+    "an event whose read fails is dropped": (_an_event_whose_read_fails_is_dropped, {15}),
+    "a read that fails makes the commit under way count as lost": (
+        _a_read_that_fails_makes_the_commit_under_way_count_as_lost,
+        {0, 2, 15},
+    ),
+    "a step whose state cannot be read is not sent again": (_a_step_whose_state_cannot_be_read_is_not_sent_again, {15}),
+}
 BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "what is sent again is taken to run at once": (_what_is_sent_again_is_taken_to_run_at_once, {22}),
     "what is sent again is sent before its turn": (_what_is_sent_again_is_sent_before_its_turn, {22}),
@@ -259,17 +298,19 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "ends asked for with the submit are not told": (_ends_asked_for_with_the_submit_are_not_told, {15}),
     "some submits are refused": (_some_submits_are_refused, {15}),
 }
+FROM_1 = [(1, *bug) for bug in BUGS.values()]
+WITH_READS = [(READS_FROM, *bug) for bug in BUGS_OF_READS.values()]
 
 
-@pytest.mark.parametrize(("plant", "promises"), BUGS.values(), ids=BUGS)
+@pytest.mark.parametrize(("first", "plant", "promises"), FROM_1 + WITH_READS, ids=[*BUGS, *BUGS_OF_READS])
 def test_a_bug_seeded_in_the_shell_is_found(
-    plant: SeededBug, promises: set[int], monkeypatch: pytest.MonkeyPatch
+    first: int, plant: SeededBug, promises: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
 
-    for seed in range(1, BUDGET + 1):
+    for number, seed in enumerate(range(first, first + BUDGET), 1):
         broken = {violation.number for violation in perform(seed).violations}
         if promises & broken:
-            print(f"found after {seed} histories: promises {sorted(broken)}")  # noqa: T201 - shown with -rP
+            print(f"found after {number} histories: promises {sorted(broken)}")  # noqa: T201 - shown with -rP
             return
     pytest.fail(f"not found in {BUDGET} histories")

@@ -42,6 +42,8 @@ def short() -> Plan:
         Fault(TortureFault.EIO_APPLIED, nth=4),
         Fault(TortureFault.EIO_LOST, nth=5),
         Fault(TortureFault.EIO_LOST, nth=7),
+        Fault(TortureFault.EIO_READ, nth=1),
+        Fault(TortureFault.EIO_READ, nth=2),
         Fault(TortureFault.HOST_POINT, point="after-commit", nth=9),
         Fault(TortureFault.RELOAD, after=0.02),
     )

@@ -42,6 +42,7 @@ def test_an_episode_with_kills_failing_commits_and_odd_answers_breaks_no_promise
         TortureFault.HOST_POINT,
         TortureFault.EIO_APPLIED,
         TortureFault.EIO_LOST,
+        TortureFault.EIO_READ,
     }
     assert kinds >= {TortureFault.ANSWER_TWICE, TortureFault.SLOW_DISK, TortureFault.RELOAD}
     assert episode.tally.hits[TortureFault.HOST_POINT, FaultPhase.ACTING] == 1

@@ -25,6 +25,7 @@ class TortureFault(StrEnum):
     RESTARTS = "restart storm, each kill"
     EIO_LOST = "commit fails, not applied"
     EIO_APPLIED = "commit fails, yet applied"
+    EIO_READ = "read of the store fails"
     DISK_FULL = "disk full for a while"
     SLOW_DISK = "slow disk"
     CLOCK = "wall clock jumps"
@@ -48,7 +49,7 @@ class FaultPhase(StrEnum):
     WAITING = "waiting"
     """Work is there, no step runs: it sleeps, waits for an event, for a lock or for a worker."""
     TROUBLE = "trouble"
-    """A commit failed, and the store is being opened again."""
+    """A commit or a read failed, and the store is being opened again."""
     STOPPING = "stopping"
     IDLE = "idle"
     """Nothing was hit: the fault does not count."""
@@ -84,7 +85,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds after the host is up; of `STORM` and `RESTARTS`: after the store is owned."""
     point: str = ""
     nth: int = 0
-    """Of faults in the host: at which passage of the point, or at which commit, counted in this life."""
+    """Of faults in the host: at which passage of the point, commit or read, counted in this life."""
     seconds: float = 0.0
     """Seconds that a stop, a full disk, or one commit of a slow disk lasts; of a clock: the size of its jump."""
     times: int = 1

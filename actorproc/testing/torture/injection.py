@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import TERMINAL
+from actorproc.store.lmdb.environment import ReadSnapshot
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
@@ -104,6 +106,10 @@ class TorturedStore(LmdbStore):
         self._journal = executioner.journal
         self._probe = executioner.probe
         self._planned: dict[int, Fault] = {f.nth: f for f in life.faults if f.kind in _STORAGE}
+        self._bad_reads = {f.nth for f in life.faults if f.kind is TortureFault.EIO_READ}
+        self._reads = 0
+        self._loads_on = 0
+        """The thread that loads the store."""
         self._commits = 0
         self._slow: tuple[int, float] = (0, 0.0)
         self._full_until = 0.0
@@ -117,6 +123,13 @@ class TorturedStore(LmdbStore):
 
     def load(self, *, whole: bool = True) -> RecoverySnapshot:
         """As `LmdbStore.load`; all heads are durable."""
+        self._loads_on = threading.get_ident()  # what fails here fails a start, for which there is nothing to go on
+        try:
+            return self._load(whole=whole)
+        finally:
+            self._loads_on = 0
+
+    def _load(self, *, whole: bool) -> RecoverySnapshot:
         heads = super().load().procedures
         for head in heads:
             self._durable(head)
@@ -148,6 +161,18 @@ class TorturedStore(LmdbStore):
             raise
         finally:
             self._probe.set(ProbeMark.COMMITTING, 0)
+
+    def _view(self) -> ReadSnapshot:
+        """As `LmdbStore._view`; some reads of the manager fail."""
+        thread = threading.current_thread()
+        if self._bad_reads and thread.ident != self._loads_on and thread.name.startswith(_WITH_THE_TURN):
+            self._reads += 1
+            if self._reads in self._bad_reads:
+                self._bad_reads.discard(self._reads)
+                self._journal.struck(TortureFault.EIO_READ, FaultPhase.ACTING)
+                self._probe.set(ProbeMark.TROUBLE, 1)
+                raise StorageUnavailable("reading the store: an input/output error, as planned")
+        return super()._view()
 
     def _write_out(self, writes: Sequence[Write], epoch: int, batch: int) -> None:
         fault = self._planned.get(self._commits)
@@ -184,6 +209,8 @@ class TorturedStore(LmdbStore):
         note_durable(self._journal, head, self._epoch)
 
 
+_WITH_THE_TURN = ("ManagerActor", "actorproc-pool", "actorproc-store")
+"""Names of the threads that run the manager. A caller's own read that fails would only be told to the caller."""
 _STORAGE = {TortureFault.EIO_LOST, TortureFault.EIO_APPLIED, TortureFault.DISK_FULL, TortureFault.SLOW_DISK}
 
 

@@ -89,7 +89,8 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     if not module:
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
-    # Drawn apart, so that all else in a plan is what its seed gave before there were such storms.
+    # Drawn apart, so that all else in a plan is what its seed gave before there were such faults.
+    lives = [_with_failing_reads(Random(f"reads of life {place} of {seed}"), life) for place, life in enumerate(lives)]
     lives = _with_storm(Random(f"restart storm of {seed}"), lives)
     jumps = [fault.seconds for life in lives for fault in life.faults if fault.kind is TortureFault.CLOCK]
     # A clock that was set back makes stored times lie far ahead; the last life must live to see them.
@@ -298,6 +299,11 @@ def _last_life(chance: Random, *, clock: float) -> Life:
 
 def _failed_commit(chance: Random, latest: int) -> Fault:
     return Fault(chance.choice((TortureFault.EIO_LOST, TortureFault.EIO_APPLIED)), nth=chance.randint(1, latest))
+
+
+def _with_failing_reads(chance: Random, life: Life) -> Life:
+    reads = tuple(Fault(TortureFault.EIO_READ, nth=chance.randint(1, 6)) for _ in range(chance.choice((0, 0, 1, 2))))
+    return msgspec.structs.replace(life, faults=(*reads, *life.faults)) if reads else life
 
 
 def _disturbance(chance: Random, seconds: float) -> Fault:
