@@ -175,7 +175,7 @@ class EndWaiters:
                 fail_future(waiter, error)
 
     def take(self, id: str) -> list[tuple[Patience, EndWaiter]]:
-        """Those that wait for this procedure; they are forgotten here, untold."""
+        """Take the waits for this procedure; they are forgotten here, untold."""
         return self._by_id.pop(id, [])
 
     def resolve(self, ending: Ending) -> None:

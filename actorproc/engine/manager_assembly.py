@@ -40,7 +40,7 @@ from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
-from actorproc.engine.pipeline.watched_reads import watched
+from actorproc.engine.pipeline.store_reads import reads_of
 from actorproc.engine.reply_router import Promise
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE
@@ -94,7 +94,7 @@ class AssembledManager:
         self.in_flight = InFlightTable()
         self.types = TypeTable(parts.definitions)
         self.counters = Counters()
-        store = watched(parts.store, self._read_failed)
+        store = reads_of(parts.store, self._read_failed)
         events = EventHooks(parts.on_event, parts.callback_thread.post)
         self.news = WorkerEvents(events, parts.clock)
         self.change_feed = ChangeFeed(

@@ -8,10 +8,10 @@ from typing import Any, cast
 from actorproc.errors import StorageUnavailable
 from actorproc.store.base import RecordStore
 
-__all__ = ["watched"]
+__all__ = ["reads_of"]
 
 
-def watched(store: RecordStore, failed: Callable[[StorageUnavailable], None]) -> RecordStore:
+def reads_of(store: RecordStore, failed: Callable[[StorageUnavailable], None]) -> RecordStore:
     """The reading half of a store, which tells of each read that fails before it raises.
 
     Args:
@@ -21,10 +21,10 @@ def watched(store: RecordStore, failed: Callable[[StorageUnavailable], None]) ->
     Returns:
         The same methods.
     """
-    return cast("RecordStore", _Watched(store, failed))
+    return cast("RecordStore", _StoreReads(store, failed))
 
 
-class _Watched:
+class _StoreReads:
     """Stands before a store. Each method is made when it is first asked for."""
 
     def __init__(self, store: RecordStore, failed: Callable[[StorageUnavailable], None]) -> None:
