@@ -261,6 +261,8 @@ def test_a_page_that_lmdb_finds_corrupt_stops_one_procedure_and_not_the_engine(o
     manager.submit(Waiter(), "bad")
     manager.submit(Waiter(), "good")
     until(lambda: all(manager.get(name).info().phase == "waiting" for name in ("bad", "good")))
+    manager.stop()
+    manager = open_manager(config=FAST, procedures=TYPES)  # which leaves those that wait in the store
     honest = ReadSnapshot.get
 
     def get(self: ReadSnapshot, table: Any, key: bytes) -> bytes | None:
