@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
 from hypothesis import settings
+
+from tests.databases import emptied, give_back
 
 # The tests start two thousand interpreters, and compiling this package takes each as long as all else it does at its
 # start. So bytecode is kept, also where the environment asks for none, as images of containers do.
@@ -20,3 +23,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture
+def database_url():
+    """The URL of an empty store in a private database. Skips the test where there is no server."""
+    url = emptied()
+    yield url
+    give_back(url)

@@ -33,7 +33,7 @@ from actorproc.store.rows.layout import (
 from actorproc.store.rows.loading import read_number
 from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.step_log import keys_of_log
-from actorproc.store.rows.tables import Table
+from actorproc.store.rows.tables import Table, looked_up_heads
 
 __all__ = ["MemoryStore"]
 
@@ -142,6 +142,12 @@ class _MemoryRows:
     def count(self, table: Table) -> int:
         with self._lock:
             return len(self._tables[table])
+
+    def is_empty(self, table: Table) -> bool:
+        return not self._tables[table]
+
+    def heads_of(self, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+        return looked_up_heads(self, table, prefix)
 
     def scan(
         self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False

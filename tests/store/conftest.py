@@ -6,6 +6,7 @@ import pytest
 
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
+from actorproc.store.postgres.store import DatabaseStore
 from actorproc.testing.store_suite import Writes
 
 
@@ -20,10 +21,15 @@ def lmdb_path(tmp_path):
     return tmp_path / "store"
 
 
-@pytest.fixture(params=["memory", "lmdb"])
+@pytest.fixture(params=["memory", "lmdb", "postgres"])
 def store(request, lmdb_path):
     """An owned store with epoch 1."""
-    made = MemoryStore() if request.param == "memory" else LmdbStore(lmdb_path, map_size=1 << 24)
+    if request.param == "memory":
+        made = MemoryStore()
+    elif request.param == "lmdb":
+        made = LmdbStore(lmdb_path, map_size=1 << 24)
+    else:
+        made = DatabaseStore(request.getfixturevalue("database_url"))
     assert made.own() == 1
     yield made
     made.close()

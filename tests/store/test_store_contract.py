@@ -9,6 +9,7 @@ from actorproc.model.rows.writes import DeleteProcedure, PutProcedure
 from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
+from actorproc.store.postgres.store import DatabaseStore
 from actorproc.testing.store_suite import StoreSuite
 
 SUCCESS, WAITING, RUNNABLE = ProcedureState.SUCCESS, ProcedureState.WAITING, ProcedureState.RUNNABLE
@@ -18,6 +19,12 @@ class TestLmdbStore(StoreSuite):
     @pytest.fixture
     def make_store(self, lmdb_path):
         return lambda: LmdbStore(lmdb_path, map_size=1 << 24)
+
+
+class TestDatabaseStore(StoreSuite):
+    @pytest.fixture
+    def make_store(self, database_url):
+        return lambda: DatabaseStore(database_url)
 
 
 class TestMemoryStore(StoreSuite):

@@ -34,7 +34,7 @@ from actorproc.store.directory import DATA_FILE, make_private
 from actorproc.store.lmdb.files.blobs import with_blob
 from actorproc.store.lmdb.files.lock_file import MAX_READERS, make_lock_file
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
-from actorproc.store.rows.tables import Table
+from actorproc.store.rows.tables import Table, looked_up_heads
 
 __all__ = [
     "Databases",
@@ -201,6 +201,12 @@ class ReadSnapshot:
     def count(self, table: Table) -> int:
         db = self._databases.get(table)
         return 0 if db is None else self._txn.stat(db)["entries"]
+
+    def is_empty(self, table: Table) -> bool:
+        return self.count(table) == 0
+
+    def heads_of(self, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+        return looked_up_heads(self, table, prefix)
 
     def used_bytes(self) -> int:
         """Bytes of the pages that hold rows."""

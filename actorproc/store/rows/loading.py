@@ -57,7 +57,7 @@ def read_snapshot(rows: Rows, *, whole: bool) -> RecoverySnapshot:
 def _read(rows: Rows, reader: _Reader) -> RecoverySnapshot:
     heads = reader.live_heads()
     units: list[UndoRecord] = []
-    if rows.count(Table.UNDO):
+    if not rows.is_empty(Table.UNDO):
         for root in dict.fromkeys(head.root for head in heads):
             units.extend(reader.records(Table.UNDO, prefix(root)))
     last = next(rows.scan(Table.ORDER, after=number_key(LARGEST + 1), reverse=True), None)
@@ -190,14 +190,11 @@ class _Reader:
     def _in_state(self, state: ProcedureState) -> Iterator[tuple[bytes, ProcedureRecord | None]]:
         """Ids and heads of the procedures in a state, in submit order; None for a damaged one."""
         table, start = STATE_INDEX[state]
-        entries = self._rows.scan(table, start)
-        while some := list(islice(entries, _AT_ONCE)):
-            values = self._rows.get_many(Table.PROCEDURES, [id_ for _, id_ in some])
-            for key, id_ in some:
-                head = self._sound(table, key, id_, values.get(id_))
-                if head is not None and head.state is not state:
-                    self._disagree(table, key, f"the procedure it points to is {head.state}")
-                yield id_, head
+        for key, id_, value in self._rows.heads_of(table, start):
+            head = self._sound(table, key, id_, value)
+            if head is not None and head.state is not state:
+                self._disagree(table, key, f"the procedure it points to is {head.state}")
+            yield id_, head
 
     def _check_places(self, alone: Mapping[bytes, ProcedureRecord]) -> None:
         """Trees of one are not looked up by their root; their rows there are wanted later all the same."""
@@ -213,8 +210,8 @@ class _Reader:
 
     def _members(self, root: str, known: dict[bytes, ProcedureRecord | None]) -> Iterator[ProcedureRecord]:
         """The sound heads of a tree, in submit order."""
-        for key, id_ in self._rows.scan(Table.MEMBERS, prefix(root)):
-            member = known[id_] if id_ in known else self._head(Table.MEMBERS, key, id_)
+        for key, id_, value in self._rows.heads_of(Table.MEMBERS, prefix(root)):
+            member = known[id_] if id_ in known else self._sound(Table.MEMBERS, key, id_, value)
             if member is None:
                 continue
             if key != prefix(member.root) + number_key(member.seq):
@@ -257,10 +254,6 @@ class _Reader:
         live = {head.root for head in heads if head.state not in TERMINAL}
         self.ticket = max((head.ticket for head in heads if head.ticket <= LARGEST), default=0)
         return [head for head in heads if head.root in live]
-
-    def _head(self, table: Table, key: bytes, id_: bytes) -> ProcedureRecord | None:
-        """The head an index row points to; None when it is damaged."""
-        return self._sound(table, key, id_, self._rows.get(Table.PROCEDURES, id_))
 
     def _sound(self, table: Table, key: bytes, id_: bytes, value: bytes | None) -> ProcedureRecord | None:
         if value is None:

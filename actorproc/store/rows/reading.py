@@ -37,7 +37,7 @@ from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, number_key, prefix, text_key, time_key
 from actorproc.store.rows.layout import COPIED_FROM, EPOCH, PAUSED, STATE_INDEX, STORE_ID, meta_of
 from actorproc.store.rows.loading import read_number, read_snapshot
-from actorproc.store.rows.step_log import read_log, step_key
+from actorproc.store.rows.step_log import in_pages, read_log, step_key
 from actorproc.store.rows.tables import Rows, Table
 
 __all__ = ["RecordReader"]
@@ -105,7 +105,7 @@ class RecordReader(ABC):
         with self._view() as rows:
             heads = _heads(rows, map(head_key, ids))
             found = [head for id in ids if (head := heads.get(head_key(id))) is not None]
-            if rows.count(Table.REMOVALS) == 0:
+            if rows.is_empty(Table.REMOVALS):
                 return found
             return [head for head in found if not _is_removed(rows, head_key(head.root))]
 
@@ -156,7 +156,8 @@ class RecordReader(ABC):
             if head is None:
                 return []
             found = codec.decode(Table.PROCEDURES, head_key(id), head)
-            return list(read_log(partial(rows.get, Table.STEPS), id, found.records, found.trimmed))[::-1]
+            get = in_pages(partial(rows.get_many, Table.STEPS), id)
+            return list(read_log(get, id, found.records, found.trimmed))[::-1]
 
         return self._twice(read)
 
@@ -417,7 +418,7 @@ def _step(rows: Rows, id: str, number: int) -> StepRecord | None:
 
 def _is_removed(rows: Rows, root: bytes) -> bool:
     """The tree is half removed. There is hardly ever one, and to see that costs nothing."""
-    return rows.count(Table.REMOVALS) > 0 and rows.get(Table.REMOVALS, root) is not None
+    return not rows.is_empty(Table.REMOVALS) and rows.get(Table.REMOVALS, root) is not None
 
 
 def _name(key: bytes) -> str:

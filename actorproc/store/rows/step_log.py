@@ -17,7 +17,7 @@ from actorproc.model.rows.records import StepRecord
 from actorproc.store.rows import codec
 from actorproc.store.rows.tables import Table
 
-__all__ = ["keys_of_log", "owner_of", "read_log", "step_key"]
+__all__ = ["in_pages", "keys_of_log", "owner_of", "read_log", "step_key"]
 
 _STEPS = Table.STEPS
 _pack = struct.Struct(">Q").pack
@@ -25,6 +25,9 @@ _NUMBER = 8
 """Bytes of the number in a key."""
 _SHORT = 4
 """Records of a log whose rows are deleted unread."""
+
+_PAGE = 64
+"""Records of a log that are read at once, at most."""
 
 Get = Callable[[bytes], bytes | None]
 """Reads the value under a key of the step log."""
@@ -59,6 +62,24 @@ def read_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[StepRec
         number -= record.steps
         if 1 < number <= trimmed:
             number = 1
+
+
+def in_pages(get_many: Callable[[list[bytes]], dict[bytes, bytes]], id: str) -> Get:
+    """A way to read a log from its end on that reads many rows at once, for `read_log`."""
+    page: dict[bytes, bytes] = {}
+    asked: set[bytes] = set()
+    size = 1
+
+    def get(key: bytes) -> bytes | None:
+        nonlocal page, asked, size
+        if key not in asked:
+            last = int.from_bytes(key[:_NUMBER])
+            keys = [step_key(id, number) for number in range(last, max(last - size, 0), -1)] or [key]
+            page, asked = get_many(keys), set(keys)
+            size = min(size * 8, _PAGE)
+        return page.get(key)
+
+    return get
 
 
 def keys_of_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[bytes]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from itertools import islice
 from typing import Protocol
 
-__all__ = ["INDEXES", "STATE_TABLES", "Rows", "Table"]
+__all__ = ["INDEXES", "STATE_TABLES", "Rows", "Table", "looked_up_heads"]
+
+_AT_ONCE = 512
+"""Heads looked up with one call."""
 
 
 class Table(IntEnum):
@@ -67,5 +71,22 @@ class Rows(Protocol):
         ...
 
     def count(self, table: Table) -> int:
-        """Number of rows of a table, in constant time."""
+        """Number of rows of a table. In a database it takes time by their number."""
         ...
+
+    def is_empty(self, table: Table) -> bool:
+        """True if a table has no rows; cheap also where `count` is not."""
+        ...
+
+    def heads_of(self, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+        """Rows of an index whose keys begin with `prefix`, in key order: key, id, and the head under that id."""
+        ...
+
+
+def looked_up_heads(rows: Rows, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+    """`Rows.heads_of` for rows that have no better way."""
+    entries = rows.scan(table, prefix)
+    while some := list(islice(entries, _AT_ONCE)):
+        heads = rows.get_many(Table.PROCEDURES, [id_ for _, id_ in some])
+        for key, id_ in some:
+            yield key, id_, heads.get(id_)

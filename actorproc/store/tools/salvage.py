@@ -24,7 +24,7 @@ from actorproc.store.lmdb.files.blobs import with_blob
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import Row, index_rows
 from actorproc.store.rows.reading import RecordReader
-from actorproc.store.rows.tables import INDEXES, Rows, Table
+from actorproc.store.rows.tables import INDEXES, Rows, Table, looked_up_heads
 from actorproc.support.engine_log import engine_logger
 
 __all__ = ["SalvageReader"]
@@ -133,6 +133,12 @@ class _Saved:
 
     def count(self, table: Table) -> int:
         return len(self._tables[table])
+
+    def is_empty(self, table: Table) -> bool:
+        return not self.count(table)
+
+    def heads_of(self, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+        return looked_up_heads(self, table, prefix)
 
     def scan(
         self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False

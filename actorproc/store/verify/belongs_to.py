@@ -9,7 +9,7 @@ from actorproc.errors import StoreDamaged
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, owner_of
-from actorproc.store.rows.step_log import read_log
+from actorproc.store.rows.step_log import in_pages, read_log
 from actorproc.store.rows.tables import Rows, Table
 
 __all__ = ["BELONGS", "exists", "names_in", "neighbours_of", "owners_of", "with_gaps"]
@@ -65,7 +65,9 @@ def with_gaps(rows: Rows) -> list[str]:
         head = codec.unchecked(Table.PROCEDURES, value)
         if isinstance(head, ProcedureRecord) and head_key(head.id) == key:
             try:
-                for _ in read_log(partial(rows.get, Table.STEPS), head.id, head.records, head.trimmed):
+                for _ in read_log(
+                    in_pages(partial(rows.get_many, Table.STEPS), head.id), head.id, head.records, head.trimmed
+                ):
                     pass
             except StoreDamaged:
                 found.append(head.id)

@@ -16,7 +16,7 @@ from actorproc.model.states import TERMINAL
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, number_key, owner_of, prefix, text_key
 from actorproc.store.rows.layout import AUDITS, KEPT_AUDITS, meta_of
-from actorproc.store.rows.step_log import read_log
+from actorproc.store.rows.step_log import in_pages, read_log
 from actorproc.store.rows.tables import Rows, Table
 
 __all__ = ["RowCounts"]
@@ -82,7 +82,9 @@ class RowCounts:
         """Of its step log the last record that cannot be read, and its other rows by number."""
         if Table.STEPS in differing:
             try:
-                for _ in read_log(partial(self._rows.get, Table.STEPS), head.id, head.records, head.trimmed):
+                for _ in read_log(
+                    in_pages(partial(self._rows.get_many, Table.STEPS), head.id), head.id, head.records, head.trimmed
+                ):
                     pass
             except StoreDamaged as error:
                 yield error

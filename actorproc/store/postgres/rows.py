@@ -1,0 +1,249 @@
+"""Snapshots of the tables as `Rows`.
+
+A transaction begins with the first question of a view, in the same round trip, and its end is sent without waiting
+for an answer. So a view with one question costs one round trip, and one without any costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from actorproc.errors import StorageUnavailable
+from actorproc.store.postgres.failures import DatabaseFailure, unavailable
+from actorproc.store.postgres.schema import Statements
+from actorproc.store.postgres.sessions import Answer, Question, Session, Statement, array_of, number, numbered
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import BATCH, EPOCH
+from actorproc.store.rows.tables import Table
+
+__all__ = ["DatabaseView", "SessionPool", "bound_of"]
+
+_BEGIN = Statement(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_END = Statement(b"COMMIT")
+_PAGES = (64, 512, 4096, 10_000)
+"""Rows of the first pages of a scan; the last number goes on. Most scans end in the first."""
+_LAST_KEY = b"\xff" * 1024
+_META = Table.META
+_OWN_META = (BATCH, EPOCH)
+"""Rows that are shown in `meta`, and stand elsewhere."""
+_PATIENCE = 30.0
+"""Seconds to wait for a session while all are in use."""
+_LOOKED_UP = frozenset({Table.PROCEDURES, Table.MEMBERS, Table.FINISHED, Table.REMOVALS})
+"""Tables with whose rows it is asked next whether their tree is half removed."""
+
+
+def bound_of(prefix: bytes) -> bytes:
+    """A key behind all keys that begin with this, and before all others."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else _LAST_KEY
+
+
+class SessionPool:
+    """Sessions for reading, lent to one view at a time; from any thread."""
+
+    def __init__(self, connect: Callable[[], Session], most: int, kept: int) -> None:
+        self._connect = connect
+        self._free: list[Session] = []
+        self._kept = kept
+        self._room = threading.BoundedSemaphore(most)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def borrow(self) -> Session:
+        """A session; the one given back last, or a new one. Raises `DatabaseFailure`, `StorageUnavailable`."""
+        if not self._room.acquire(timeout=_PATIENCE):
+            raise StorageUnavailable(f"all sessions for reading were in use for {_PATIENCE:g} s; try again later")
+        try:
+            with self._lock:
+                if self._free:
+                    return self._free.pop()
+            return self._connect()
+        except BaseException:
+            self._room.release()
+            raise
+
+    def give_back(self, session: Session) -> None:
+        """Let others use it, unless it has failed."""
+        with self._lock:
+            keep = not session.is_broken and not self._closed and len(self._free) < self._kept
+            if keep:
+                self._free.append(session)
+        if not keep:
+            session.close()
+        self._room.release()
+
+    def close(self, *, for_good: bool = True) -> None:
+        """End the sessions that are not in use; with `for_good` the others as they are given back."""
+        with self._lock:
+            self._closed = self._closed or for_good
+            free, self._free = self._free, []
+        for session in free:
+            session.close()
+
+    def open(self) -> None:
+        """Lend sessions again after `close`."""
+        self._closed = False
+
+
+class DatabaseView:
+    """All rows as of one moment; a context manager for one thread."""
+
+    def __init__(self, pool: SessionPool, statements: Statements, words: str, within: float) -> None:
+        self._pool = pool
+        self._statements = statements
+        self._words = words
+        self._within = within
+        self._session: Session | None = None
+        self._counts: list[int] | None = None
+        self._has_removals: bool | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            try:
+                if not session.is_broken:
+                    session.tell([(_END, ())], self._within)
+            except DatabaseFailure:
+                pass  # all answers have been read
+            finally:
+                self._pool.give_back(session)
+        if isinstance(error, DatabaseFailure):
+            raise unavailable(error, f"reading the store {self._words}") from error
+
+    def ask(self, *questions: Question) -> list[Answer]:
+        """Answers from this snapshot. Raises `DatabaseFailure`, which leaving the view turns into an outage."""
+        if self._session is not None:
+            return self._asked(self._session, questions)
+        session = self._session = self._pool.borrow()
+        try:
+            return self._asked(session, [(_BEGIN, ()), *questions])[1:]
+        except DatabaseFailure as failure:
+            if not failure.state.startswith(("08", "57P0")) and failure.state not in {"0A000", "26000"}:
+                raise
+            # The session broke since it was used last, or its statements are of other tables than before.
+            self._session = None
+            self._pool.give_back(session)
+            self._pool.close(for_good=False)
+        session = self._session = self._pool.borrow()
+        return self._asked(session, [(_BEGIN, ()), *questions])[1:]
+
+    def _asked(self, session: Session, questions: Sequence[Question]) -> list[Answer]:
+        try:
+            return session.ask(questions, self._within)
+        except DatabaseFailure:
+            session.close()  # its transaction has failed
+            raise
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        if table is _META and key in _OWN_META:
+            return self._own_meta().get(key)
+        (answer,) = self._looked_up(table, (self._statements.tables[table].get, (key,)))
+        return answer.get_value(0, 0) if answer.ntuples else None
+
+    def get_many(self, table: Table, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        if not keys:
+            return {}
+        if len(keys) == 1:
+            value = self.get(table, keys[0])
+            return {} if value is None else {keys[0]: value}
+        (answer,) = self._looked_up(table, (self._statements.tables[table].get_many, (array_of(keys),)))
+        get = answer.get_value
+        found = {get(row, 0) or b"": get(row, 1) or b"" for row in range(answer.ntuples)}
+        if table is _META:
+            found |= {key: value for key, value in self._own_meta().items() if key in keys}
+        return found
+
+    def is_empty(self, table: Table) -> bool:
+        if table is not Table.REMOVALS:
+            return next(self.scan(table), None) is None
+        if self._has_removals is None:
+            (answer,) = self.ask((self._statements.some_removals, ()))
+            self._has_removals = bool(numbered(answer.get_value(0, 0)))
+        return not self._has_removals
+
+    def count(self, table: Table) -> int:
+        if self._counts is None:
+            (answer,) = self.ask((self._statements.counts, ()))
+            self._counts = [numbered(answer.get_value(0, column)) for column in range(answer.nfields)]
+            self._counts[_META] += len(_OWN_META)
+        return self._counts[table]
+
+    def scan(
+        self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        low, high = prefix, bound_of(prefix)
+        if after is not None:
+            low, high = (low, min(high, after)) if reverse else (max(low, after + b"\0"), high)
+        rows = self._pages(table, low, high, reverse=reverse)
+        return rows if table is not _META else self._with_own_meta(rows, low, high, reverse=reverse)
+
+    def heads_of(self, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+        statement = self._statements.heads[table]
+        low, high = prefix, bound_of(prefix)
+        while True:
+            limit = _PAGES[-1]
+            (answer,) = self.ask((statement, (low, high, number(limit))))
+            get = answer.get_value
+            for row in range(answer.ntuples):
+                yield get(row, 0) or b"", get(row, 1) or b"", get(row, 2)
+            if answer.ntuples < limit:
+                return
+            low = (get(answer.ntuples - 1, 0) or b"") + b"\0"
+
+    def signing_keys(self) -> bytes:
+        """The keys that sign pickled states, one after the other."""
+        (answer,) = self.ask((self._statements.keys, ()))
+        return (answer.get_value(0, 0) or b"") if answer.ntuples else b""
+
+    def _pages(self, table: Table, low: bytes, high: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        statements = self._statements.tables[table]
+        statement = statements.page_back if reverse else statements.page
+        page = 0
+        while low < high:
+            limit = _PAGES[min(page, len(_PAGES) - 1)]
+            page += 1
+            (answer,) = self._looked_up(table, (statement, (low, high, number(limit))))
+            get = answer.get_value
+            last = b""
+            is_whole = True
+            for row in range(answer.ntuples):
+                value = get(row, 1)
+                if value is None:
+                    is_whole = False
+                    break
+                last = get(row, 0) or b""
+                yield last, value
+            if is_whole and answer.ntuples < limit:
+                return
+            low, high = (low, last) if reverse else (last + b"\0", high)
+
+    def _looked_up(self, table: Table, question: Question) -> list[Answer]:
+        """The answer; with those about heads it is learned whether any tree is half removed, which is asked next."""
+        if self._has_removals is not None or table not in _LOOKED_UP:
+            return self.ask(question)
+        answer, some = self.ask(question, (self._statements.some_removals, ()))
+        self._has_removals = bool(numbered(some.get_value(0, 0)))
+        return [answer]
+
+    def _own_meta(self) -> dict[bytes, bytes]:
+        (answer,) = self.ask((self._statements.numbers, ()))
+        if not answer.ntuples:
+            return {}
+        values = {EPOCH: numbered(answer.get_value(0, 0)), BATCH: numbered(answer.get_value(0, 1))}
+        if not values[EPOCH]:
+            del values[BATCH]  # as in a store that had no owner yet
+        return {key: codec.encode(_META, key, value) for key, value in values.items()}
+
+    def _with_own_meta(
+        self, rows: Iterator[tuple[bytes, bytes]], low: bytes, high: bytes, *, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        own = [(key, value) for key, value in self._own_meta().items() if low <= key < high]
+        return iter(sorted([*rows, *own], reverse=reverse))

@@ -1,0 +1,257 @@
+"""The store in a database: one transaction and one round trip per commit.
+
+`DatabaseStore` is the owner's: it writes. `DatabaseReader` looks at a store that another process may be writing to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from actorproc.errors import (
+    ActorprocError,
+    EngineError,
+    StorageUnavailable,
+    StoreFormat,
+    StoreInUse,
+)
+from actorproc.model.reports import CompactionReport
+from actorproc.model.rows.writes import Write
+from actorproc.store.postgres.committing import Batch, fence
+from actorproc.store.postgres.connecting import connect, new_title
+from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
+from actorproc.store.postgres.leading import Leadership, Role, check_format
+from actorproc.store.postgres.open_store import OpenDatabase
+from actorproc.store.postgres.place import DatabasePlace, place_of
+from actorproc.store.postgres.sessions import Question, Session, Statement, numbered
+from actorproc.store.rows.layout import STORE_ID, meta_of, rows_of
+from actorproc.store.rows.tables import Table
+from actorproc.support.engine_log import engine_logger
+
+__all__ = ["DatabaseStore", "Durability"]
+
+Durability = Literal["power", "process"]
+
+_log = engine_logger("actorproc.store")
+
+_PART = 1024
+"""Writes whose rows are made at once."""
+_COMMIT_WITHIN = 60.0
+"""Seconds for a commit, beyond those for its bytes."""
+_SLOWEST = 256 * 1024
+"""Bytes a second that a database takes at least."""
+_READ_WITHIN = 600.0
+"""Seconds for one question of the owner; that of a start may read all that is unfinished."""
+_SYNC = Statement(b"SELECT current_setting('fsync'), current_setting('synchronous_commit')", once=True)
+_ALLOWED = "ACTORPROC_ALLOW_ANY_FILESYSTEM"
+
+
+class DatabaseStore(OpenDatabase):
+    """`ProcedureStore` in a PostgreSQL database.
+
+    The constructor touches nothing; `own` connects.
+
+    Args:
+        url: The database, with ``?store=NAME`` for another schema than ``actorproc``; or its place.
+        durability: "power": a commit is on the disk of the database before it returns; a database that does not sync
+            is refused. "process": it survives any kill of this process, but a crash of the database may lose the last
+            commits. Default: "power".
+        role: "command" for an owner that is done in a moment. Default: "manager".
+        allow_unsynced: Take a database that does not sync (``fsync=off``) with durability "power" too. Default: False.
+    """
+
+    def __init__(
+        self,
+        url: str | DatabasePlace,
+        *,
+        durability: Durability = "power",
+        role: Role = "manager",
+        allow_unsynced: bool = False,
+    ) -> None:
+        if durability not in ("power", "process"):
+            raise ValueError(f'durability is "power" or "process", not {durability!r}')
+        place = place_of(url) if isinstance(url, str) else url
+        self._title = new_title(role)
+        super().__init__(place, lambda: connect(place, "load", self._title), _READ_WITHIN)
+        self._is_power = durability == "power"
+        self._allow_unsynced = allow_unsynced or os.environ.get(_ALLOWED, "") not in {"", "0"}
+        self._leadership = Leadership(place, self._title, role)
+        self._session: Session | None = None
+        self._is_owned = False
+        self._id = ""
+        self._stored: dict[tuple[Table, bytes], bytes | None] = {}
+        """Values of rows that are only raised, as they are stored."""
+        self._acknowledged = 0
+        """Number of the last commit that is known to be done."""
+        self._unknown = 0
+        """Number of the commit that failed; 0: none did since the last `reopen`."""
+        self.lost_commits = 0
+        """Number of acknowledged commits that the database did not have any more when it was opened again."""
+
+    def own(self) -> int:
+        """Connect, make the tables where there are none, and raise the epoch durably. See `ProcedureStore.own`."""
+        if self._is_owned:
+            raise StoreInUse(f"this DatabaseStore of {self.place.words} is owned already; close it first", os.getpid())
+        self._pid = os.getpid()
+        self._pool.open()
+        try:
+            self._leadership.take()
+            self._session = self._connected()
+            self._check_durability(self._session)
+            epoch, self._id = self._leadership.claim(self._session)
+        except DatabaseFailure as failure:
+            self.close()
+            raise explained(failure, f"opening the store {self.place.words}") from failure
+        except BaseException:
+            self.close()
+            raise
+        self._is_owned = True
+        self._acknowledged = self._unknown = 0
+        self._stored = {}
+        return epoch
+
+    def _connected(self) -> Session:
+        settings = {} if self._is_power else {"synchronous_commit": "off"}
+        return connect(self.place, "commit", self._title, settings=settings)
+
+    def _check_durability(self, session: Session) -> None:
+        """Raise `EngineError` for a database that would lose commits in a power cut, if they are promised to stay."""
+        if not self._is_power or self._allow_unsynced:
+            return
+        (answer,) = session.ask([(_SYNC, ())], _COMMIT_WITHIN)
+        names = ("fsync", "synchronous_commit")
+        off = [name for column, name in enumerate(names) if answer.get_value(0, column) == b"off"]
+        if off:
+            raise EngineError(
+                f"the database of {self.place.words} has {off[0]}=off, so it would lose commits in a power cut: set "
+                f'{off[0]}=on, or ask for less with durability="process"'
+            )
+
+    def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
+        """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""
+        self._refuse_fork()
+        session = self._opened()
+        gathered = Batch(self._raised)
+        for start in range(0, len(writes), _PART):
+            gathered.add(rows_of(writes[start : start + _PART]))
+        questions = gathered.questions(self._statements)
+        questions += fence(self._statements, epoch, batch, self._acknowledged)
+        try:
+            session.ask(questions, _patience_for(questions))
+        except DatabaseFailure as failure:
+            self._stored = {}
+            if failure.state == "23502" and failure.table == "batch":
+                raise StoreInUse(
+                    f"a newer owner has taken the store {self.place.words} over; epoch {epoch} is fenced off"
+                ) from failure
+            self._unknown = batch
+            session.close()
+            raise unavailable(failure, f"writing the store {self.place.words}") from failure
+        self._stored.update(gathered.raised)
+        if batch:
+            self._acknowledged = batch
+
+    def _raised(self, table: Table, key: bytes) -> bytes | None:
+        if (table, key) not in self._stored:
+            with self._view() as rows:
+                self._stored[table, key] = rows.get(table, key)
+        return self._stored[table, key]
+
+    def reopen(self) -> None:
+        """Connect anew after a failed commit, and prove that the database takes commits. See `ProcedureStore.reopen`.
+
+        Acknowledged commits that the database has lost are logged as critical, with their numbers.
+        """
+        self._refuse_fork()
+        if not self._is_owned:
+            raise self._not_open()
+        self._pool.close(for_good=False)
+        if self._session is not None:
+            self._session.close()
+        self._stored = {}
+        try:
+            session = self._session = self._connected()
+            self._check_store(session)
+            self._leadership.check()
+            session.ask(fence(self._statements, self._leadership.epoch, 0, 0), _COMMIT_WITHIN)
+        except DatabaseFailure as failure:
+            if self._session is not None:
+                self._session.close()
+            if failure.state == "23502" and failure.table == "batch":
+                raise self._taken_over() from failure
+            raise unavailable(failure, f"opening the store {self.place.words} again") from failure
+        except ActorprocError:
+            if self._session is not None:
+                self._session.close()
+            raise
+        self._unknown = 0
+
+    def _check_store(self, session: Session) -> None:
+        """Check that it is the same store and still ours, and what it has of our commits."""
+        check_format(session, self.place)
+        get = self._statements.tables[Table.META].get
+        found, numbers = session.ask([(get, (STORE_ID,)), (self._statements.numbers, ())], _COMMIT_WITHIN)
+        value = found.get_value(0, 0) if found.ntuples else None
+        name = "" if value is None else str(meta_of(STORE_ID, value))
+        if name != self._id:
+            raise StoreFormat(
+                f"the store {self.place.words} was replaced by another one while it was open (id {name or 'missing'})"
+            )
+        epoch, batch = (numbered(numbers.get_value(0, column)) for column in range(2))
+        ours = self._leadership.epoch
+        if epoch < ours or (epoch == ours and batch < self._acknowledged):
+            first = batch + 1 if epoch == ours else 1
+            self.lost_commits += max(0, self._acknowledged - first + 1)
+            _log.critical(
+                "the database of %s lost acknowledged commits %d to %d of epoch %d; the engine goes on from what is "
+                "there. A failover to a standby that is not synchronous does this",
+                self.place.words,
+                first,
+                self._acknowledged,
+                ours,
+            )
+        if epoch != ours:
+            raise self._taken_over(epoch)
+        # The commit whose outcome was not known may have been done.
+        self._acknowledged = batch
+
+    def _taken_over(self, epoch: int = 0) -> StoreInUse:
+        which = f" (epoch {epoch})" if epoch else ""
+        return StoreInUse(f"a newer owner{which} has taken the store {self.place.words} over")
+
+    def close(self) -> None:
+        """Give the store up. Idempotent; in a forked child nothing is told to the database."""
+        self._is_owned = False
+        session, self._session = self._session, None
+        if os.getpid() != self._pid:
+            self._leadership.forget()
+            return
+        if session is not None:
+            session.close()
+        self._pool.close()
+        self._leadership.give_back()
+
+    def compact(self) -> CompactionReport:
+        """Report the size, unchanged: giving space back is the work of the database's autovacuum."""
+        self._refuse_fork()
+        self._opened()
+        size = self.size().file
+        return CompactionReport(size, size, 0.0)
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise self._not_open()
+        if self._session.is_broken:
+            raise StorageUnavailable(
+                f"the store {self.place.words} is being opened again after a failed commit; try again"
+            )
+        return self._session
+
+    def _not_open(self) -> EngineError:
+        return EngineError(f"the store {self.place.words} is not open: own() it first")
+
+
+def _patience_for(questions: Sequence[Question]) -> float:
+    """Seconds for a commit, by its size: a slow database is no broken connection."""
+    return _COMMIT_WITHIN + sum(len(value) for _, values in questions for value in values if value) / _SLOWEST
