@@ -36,7 +36,7 @@ _HINTS = {
     "58": "the database met an error of its disk; see its log",
     "XX": "the database met an internal error or damaged data; see its log",
 }
-"""What helps, by SQLSTATE or its beginning."""
+"""Advice by SQLSTATE or its beginning."""
 
 _TEXTS = (
     (re.compile(r"starting up|recovery mode|shutting down|not yet accepting"), "57P03"),
@@ -68,7 +68,7 @@ class DatabaseFailure(Exception):
 
     @property
     def hint(self) -> str:
-        """What may help; "" where nothing is known."""
+        """Advice; "" where none is known."""
         known = (self.state[:length] for length in (5, 2) if self.state)
         return next((_HINTS[code] for code in known if code in _HINTS), "")
 

@@ -77,7 +77,7 @@ class Leadership:
         self.epoch = 0
         """Of this owner; 0 before `claim`."""
         self.regained = 0
-        """How often the lock was taken again because its session had ended."""
+        """Number of times that the lock was taken again because its session had ended."""
 
     def take(self) -> None:
         """Take the advisory lock. Raises `StoreInUse`, `DatabaseFailure`, `EngineError`."""

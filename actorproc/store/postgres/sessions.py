@@ -1,11 +1,11 @@
 """Sessions of the database, each used by one thread at a time.
 
-A session asks several statements in one round trip (libpq's pipeline), and every wait of it ends at a deadline: no
-setting of the server helps against a connection that is half open.
+A session asks several statements in one round trip (libpq's pipeline). Every wait of it ends at a deadline: no setting
+of the server helps against a connection that is half open.
 
 Facts this rests on (libpq 15 to 18, psycopg 3.2.4 and later):
 
-- What is sent between two syncs is one transaction. After an error the rest of it is skipped up to the sync.
+- All statements between two syncs are one transaction. After an error the rest of it is skipped up to the sync.
 - A server that dies may leave the rest of a pipeline unsaid.
 """
 
@@ -120,7 +120,7 @@ class Session:
         self._names: dict[Statement, bytes] = {}
         self._last_name = 0
         self._owed: deque[list[Statement | None]] = deque()
-        """What is answered next: for each sync the statements that are prepared, and None for each question."""
+        """Answers that are to come: for each sync the statements that are prepared, and None for each question."""
         self._poll = select.poll()
         self._socket = int(connection.socket)
         self._poll.register(self._socket, select.POLLIN)
