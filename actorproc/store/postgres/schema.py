@@ -168,7 +168,8 @@ def statements_of(schema: str) -> Statements:
             f"LIMIT 1), 0) FROM {leader} AS l"
         ),
         leader=made(
-            f"SELECT l.epoch, l.owner, (extract(epoch FROM greatest(l.expires, to_timestamp(0)) - clock_timestamp()) * 1000)::bigint, "
+            "SELECT l.epoch, l.owner, "
+            "(extract(epoch FROM greatest(l.expires, to_timestamp(0)) - clock_timestamp()) * 1000)::bigint, "
             "EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND database = "
             "(SELECT oid FROM pg_database WHERE datname = current_database()) "
             "AND classid = ($1 >> 32 & 4294967295)::oid AND objid = ($1 & 4294967295)::oid)::int::bigint "
