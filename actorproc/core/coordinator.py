@@ -85,7 +85,7 @@ class Coordinator:
         """
         state, busy = recovery.rebuild(snapshot, now, workers, scheduling, types)
         if before is not None:
-            reload.take_over(state, before._state)
+            reload.take_over(state.workers, before._state)
         recovery.resume(state, busy)
         state.settings.put_in_force(quotas, retention)
         state.switches.gate(closed=gated)
@@ -266,7 +266,7 @@ class Coordinator:
 
     def damage_of(self, id: str) -> StoreDamaged | None:
         """Damage for which a procedure stands still for good; None when it is sound, or unknown."""
-        return error_of(self._state, id)
+        return error_of(self._state.damage, id)
 
     @property
     def epoch(self) -> int:
@@ -293,7 +293,7 @@ class Coordinator:
         `members` are those of its tree as they are stored, when that is not in memory.
         """
         state = self._state
-        return obstacle_of(state, id) if id in state.residents.procs else obstacle_of_stored(state, id, members)
+        return obstacle_of(state, id) if id in state.residents.procs else obstacle_of_stored(state.types, id, members)
 
     @property
     def in_hand(self) -> int:
@@ -336,7 +336,7 @@ class Coordinator:
         if (
             state.queues.postponed
             and phase in {Phase.QUEUED, Phase.ROLLING_BACK}
-            and (again := why_put_off(state, record))
+            and (again := why_put_off(state.queues, record))
         ):
             return (Phase.RETRYING if phase is Phase.QUEUED else phase), again
         if phase is Phase.QUEUED:
@@ -363,7 +363,7 @@ class Coordinator:
 
     def published(self) -> list[str]:
         """Targets of the events by name that are kept, for `too_old`; a copy that stays as it is."""
-        return signals.published(self._state)
+        return signals.published(self._state.signals)
 
     def too_old(self, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
         """Target and number of events under these targets that have been kept long enough at the time `at`."""

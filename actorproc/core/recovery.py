@@ -14,6 +14,7 @@ from actorproc.core.scheduler.cancellation import resume_cancelling
 from actorproc.core.scheduler.dedicated import say_goodbye
 from actorproc.core.scheduler.schedule import park, wake
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.parts.settings import DEFAULT_SCHEDULING
 from actorproc.core.state.quarantine import exclude, exclude_damaged
 from actorproc.core.state.signal_ids import recall
@@ -58,7 +59,7 @@ def rebuild(
     for removal in snapshot.removals:
         state.ended.removals[removal.root] = removal
     if snapshot.events:
-        recall(state, snapshot.events)
+        recall(state.signals, snapshot.events)
     others = _admit_all(state, snapshot, set() if workers else _ordinary_types(state, snapshot))
     busy = dict.fromkeys(record.root for record in others)
     for unit in snapshot.units:
@@ -239,7 +240,7 @@ def resume(state: EngineState, busy: Sequence[Tree]) -> None:
     waiters = [record for record in runnable if not record.locked]
     waiters += [record for tree in busy if (record := state.residents.procs[tree.root]).retaking]
     # Trees that hold locks, and undos, ask first, as they stood before the others in the queue.
-    for record in sorted(waiters, key=lambda record: (not _goes_before_others(state, record), record.ticket)):
+    for record in sorted(waiters, key=lambda record: (not _goes_before_others(state.residents, record), record.ticket)):
         if record.retaking:
             acquire.has_retaken(state, state.residents.tree_of(record))
         else:
@@ -249,8 +250,8 @@ def resume(state: EngineState, busy: Sequence[Tree]) -> None:
             wake(state, record)
 
 
-def _goes_before_others(state: EngineState, record: ProcedureRecord) -> bool:
-    return record.undoing > 0 or bool(state.residents.tree_of(record).holders)
+def _goes_before_others(residents: ResidentSet, record: ProcedureRecord) -> bool:
+    return record.undoing > 0 or bool(residents.tree_of(record).holders)
 
 
 def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
@@ -272,5 +273,5 @@ def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
         for record in concerned:
             if record.aborting and record.forced:
                 press_abort(state, record)
-            elif record.aborting and may_abort(state, record):
+            elif record.aborting and may_abort(state.residents, record):
                 state.follow_ups.asking[record.id] = None

@@ -113,7 +113,7 @@ def _register(state: EngineState, event: TypeRegistered) -> None:
         if record.parked is not None:
             record.parked = None
             state.decision.touch(record)
-        if record.aborting and abort.may_abort(state, record):
+        if record.aborting and abort.may_abort(state.residents, record):
             abort.begin_abort(state, record)
         schedule.wake(state, record)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actorproc.core.queues.worker_table import InHand
-from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord
 from actorproc.model.rows.writes import PutAttempt
 
@@ -13,11 +13,11 @@ __all__ = ["note_attempt"]
 
 
 def note_attempt(
-    state: EngineState, record: ProcedureRecord, item: InHand, error: ErrorInfo, seconds: float | None
+    decision: PendingDecision, record: ProcedureRecord, item: InHand, error: ErrorInfo, seconds: float | None
 ) -> None:
     """Write that the attempt in hand failed with this error, and after how many `seconds` (None: not known)."""
     token = item.token
-    state.decision.write(
+    decision.write(
         PutAttempt(
             AttemptRecord(
                 record.id,
@@ -25,8 +25,8 @@ def note_attempt(
                 token.mode,
                 token.attempt,
                 record.run,
-                state.decision.now - (seconds or 0.0),
-                state.decision.now,
+                decision.now - (seconds or 0.0),
+                decision.now,
                 token.worker.slot,
                 token.worker.incarnation,
                 item.pid,

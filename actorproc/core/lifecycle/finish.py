@@ -11,6 +11,8 @@ from actorproc.core.scheduler.pick import keep_nothing, leave_limits
 from actorproc.core.scheduler.schedule import go_on, wake
 from actorproc.core.state import head, signal_ids
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.follow_ups import FollowUps
+from actorproc.core.state.parts.signals import SignalBuffer
 from actorproc.core.state.rollback_record import write_rollback
 from actorproc.core.state.skipped_undo import has_own
 from actorproc.core.state.transitions import Trigger, move
@@ -60,12 +62,12 @@ def end(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
     record.retaking = ()
     was_still = record.id in tree.still
     tree.note_still(record)
-    forget_listening(state, record)
+    forget_listening(state.signals, record)
     state.queues.run_queue.discard(record.id)
     state.workers.warm.pop(record.id, None)
     state.follow_ups.asking.pop(record.id, None)
     state.workers.suspects.discard(record.id)
-    left_behind = () if tree.is_bare else _leave_scopes(state, tree, record)
+    left_behind = () if tree.is_bare else _leave_scopes(state.follow_ups, tree, record)
     state.decision.touch(record)
     if was_open:
         tree.open -= 1
@@ -88,13 +90,13 @@ def end(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
         close_tree(state, tree)
 
 
-def _leave_scopes(state: EngineState, tree: Tree, record: ProcedureRecord) -> Iterable[str]:
+def _leave_scopes(follow_ups: FollowUps, tree: Tree, record: ProcedureRecord) -> Iterable[str]:
     """It is not undone any more, and keeps no child back; the children that it did."""
     tree.scopes.pop(record.id, None)
     if tree.undoing == record.id:
         tree.undoing = None
     if tree.undoing is None and (top := tree.next_scope()) is not None:
-        state.follow_ups.scopes_to_advance[top] = None
+        follow_ups.scopes_to_advance[top] = None
     left_behind = tree.held.pop(record.id, ())
     leave_held(tree, record)
     return left_behind
@@ -206,10 +208,10 @@ def close_bypassed(state: EngineState, record: ProcedureRecord) -> None:
         settle_bypass(state, tree.members[name])
 
 
-def forget_listening(state: EngineState, record: ProcedureRecord) -> None:
+def forget_listening(signals: SignalBuffer, record: ProcedureRecord) -> None:
     """The procedure waits for no event any more."""
     if record.event is not None:
-        state.signals.subscribers.discard(record.event, record.id)
+        signals.subscribers.discard(record.event, record.id)
         record.event = None
 
 

@@ -16,6 +16,9 @@ from copy import copy
 from actorproc.core.lock_manager.poison import disown
 from actorproc.core.state import signal_ids
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.damage import DamageTable
+from actorproc.core.state.parts.ended import EndedTrees
+from actorproc.core.state.parts.locks import LockState
 from actorproc.core.state.quarantine import error_of
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.messages.commands import Reply
@@ -41,7 +44,7 @@ CHUNK = 256
 def acknowledge(state: EngineState, event: Acknowledged) -> None:
     """The result was taken: the tree goes after `Retention.acknowledged_seconds` (HBase's removeResult)."""
     record = _known(state, event.id, event.head)
-    if record is None or (refused := _refusal(state, record, "acknowledged")) is not None:
+    if record is None or (refused := _refusal(state.damage, record, "acknowledged")) is not None:
         state.decision.command(Reply(event.reply, value=False) if record is None else Reply(event.reply, error=refused))
         return
     if record.id not in state.ended.acknowledged:
@@ -58,10 +61,10 @@ def delete(state: EngineState, event: DeleteRequested) -> None:
     stored = event.tree.members[0] if event.tree is not None else None
     record = _known(state, event.id, stored)
     if record is None:
-        error = error_of(state, event.id)
+        error = error_of(state.damage, event.id)
         state.decision.command(Reply(event.reply, value=False) if error is None else Reply(event.reply, error=error))
         return
-    refused = _refusal(state, record, "deleted") or _unsound(state, record, force=event.force)
+    refused = _refusal(state.damage, record, "deleted") or _unsound(state.locks, record, force=event.force)
     if refused is not None:
         state.decision.command(Reply(event.reply, error=refused))
         return
@@ -77,8 +80,8 @@ def _known(state: EngineState, id: str, stored: ProcedureRecord | None) -> Proce
     return stored
 
 
-def _refusal(state: EngineState, record: ProcedureRecord, verb: str) -> ActorprocError | None:
-    if (damaged := error_of(state, record.id)) is not None:
+def _refusal(damage: DamageTable, record: ProcedureRecord, verb: str) -> ActorprocError | None:
+    if (damaged := error_of(damage, record.id)) is not None:
         return damaged
     if record.parent is not None:
         return NotAllowed(f"{record.id} is a child and goes with its root {record.root}, which can be {verb}")
@@ -89,8 +92,8 @@ def _refusal(state: EngineState, record: ProcedureRecord, verb: str) -> Actorpro
     return None
 
 
-def _unsound(state: EngineState, record: ProcedureRecord, *, force: bool) -> NotAllowed | None:
-    keys = [path for path, owners in _poisoners(state) if record.id in owners]
+def _unsound(locks: LockState, record: ProcedureRecord, *, force: bool) -> NotAllowed | None:
+    keys = [path for path, owners in _poisoners(locks) if record.id in owners]
     if not keys or force:
         return None
     return NotAllowed(
@@ -100,9 +103,9 @@ def _unsound(state: EngineState, record: ProcedureRecord, *, force: bool) -> Not
     )
 
 
-def _poisoners(state: EngineState) -> Iterable[tuple[str, frozenset[str]]]:
+def _poisoners(locks: LockState) -> Iterable[tuple[str, frozenset[str]]]:
     """Every poisoned key with the roots of all who poisoned it."""
-    for path, poison in state.locks.poisons.items():
+    for path, poison in locks.poisons.items():
         yield path, poison.roots
 
 
@@ -121,7 +124,7 @@ def take(state: EngineState, event: ResultsTaken) -> None:
 
 def _is_in_use(state: EngineState, root: str) -> bool:
     return (
-        is_leaving(state, root)
+        is_leaving(state.ended, root)
         or root in state.residents.trees
         or root in state.queues.cold_queue
         or root in state.damage.procedures
@@ -130,7 +133,7 @@ def _is_in_use(state: EngineState, root: str) -> bool:
 
 def expire(state: EngineState, event: TreesExpired) -> None:
     """Remove those of the trees that have been kept long enough and need no operator."""
-    unsound = {root for _, owners in _poisoners(state) for root in owners}
+    unsound = {root for _, owners in _poisoners(state.locks) for root in owners}
     for tree in event.trees:
         root = tree.members[0]
         if _is_in_use(state, root.id):
@@ -140,9 +143,9 @@ def expire(state: EngineState, event: TreesExpired) -> None:
             _remove(state, tree)
 
 
-def is_leaving(state: EngineState, root: str) -> bool:
+def is_leaving(ended: EndedTrees, root: str) -> bool:
     """The root was removed by a decision that may not be stored yet, or is half removed."""
-    return root in state.ended.removed or root in state.ended.removals
+    return root in ended.removed or root in ended.removals
 
 
 def _needs_operator(tree: FinishedTree, unsound: set[str]) -> bool:
@@ -191,7 +194,7 @@ def remove_one(state: EngineState, member: ProcedureRecord) -> None:
         state.decision.write(DeleteLock(path, member.id))
     state.locks.inherited.pop(member.id, None)
     state.signals.buffered.pop(member.id, None)
-    signal_ids.drop(state, member.id)
+    signal_ids.drop(state.signals, member.id)
     state.ended.acknowledged.pop(member.id, None)
     state.ended.removed[member.id] = state.counters.batch
     state.decision.write(DeleteProcedure(member))

@@ -17,6 +17,7 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.tree import Tree
 from actorproc.model.messages.outcomes import Renewed
 from actorproc.model.policies import LockMode
@@ -30,10 +31,10 @@ SLICE = 256
 """Ended children of earlier generations that are removed in one decision."""
 
 
-def problem_with(state: EngineState, record: ProcedureRecord) -> str | None:
+def problem_with(residents: ResidentSet, record: ProcedureRecord) -> str | None:
     """The reason why a procedure cannot begin again now; None when it can."""
-    tree = state.residents.tree_of(record)
-    if record.parent is not None and state.residents.procs[record.parent].state not in TERMINAL:
+    tree = residents.tree_of(record)
+    if record.parent is not None and residents.procs[record.parent].state not in TERMINAL:
         return (
             f"Status.again(…) is for roots, and for children whose parent has ended; {record.id} is a child of "
             f"{record.parent}, which has not. Return Status.executing() to go on, or Status.done(…)"

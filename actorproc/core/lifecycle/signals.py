@@ -13,6 +13,7 @@ from actorproc.core.lifecycle.finish import forget_listening
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.signals import SignalBuffer
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.signal_ids import discard, is_repeated, keep, next_number, remember
 from actorproc.core.state.transitions import Trigger, move
@@ -50,15 +51,15 @@ def signal(state: EngineState, event: Signalled) -> None:
         unknown = UnknownProcedure(
             f"no procedure has the id {event.id!r}, so nothing would take this signal; publish() sends an event by name"
         )
-        state.decision.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
+        state.decision.command(Reply(event.reply, error=error_of(state.damage, event.id) or unknown))
         return
     if record.state in TERMINAL:
         state.decision.command(Reply(event.reply, value=False))
         return
-    if is_repeated(state, event.id, event.dedup):
+    if is_repeated(state.signals, event.id, event.dedup):
         state.decision.command(Reply(event.reply, value=True))
         return
-    row = EventRecord(event.id, next_number(state, event.id), event.payload, event.dedup, state.decision.now)
+    row = EventRecord(event.id, next_number(state.signals, event.id), event.payload, event.dedup, state.decision.now)
     if record.event is not None and record.state is not ProcedureState.RUNNABLE:
         _deliver(state, record, row)
     elif len(state.signals.buffered.get(event.id, ())) < MAX_BUFFERED:
@@ -75,14 +76,14 @@ def signal(state: EngineState, event: Signalled) -> None:
 def publish(state: EngineState, event: Published) -> None:
     """Deliver an event to the procedure that has waited for it longest; it is kept when none waits yet."""
     target = event_target(event.name)
-    if is_repeated(state, target, event.dedup):
+    if is_repeated(state.signals, target, event.dedup):
         state.decision.command(Reply(event.reply))
         return
     record = next((state.residents.procs[name] for name in first_listener(state, event.name)), None)
-    row = EventRecord(target, next_number(state, target), event.payload, event.dedup, state.decision.now)
+    row = EventRecord(target, next_number(state.signals, target), event.payload, event.dedup, state.decision.now)
     if record is not None:
         _deliver(state, record, row)
-    elif (error := _no_room(state, event.name)) is None:
+    elif (error := _no_room(state.signals, event.name)) is None:
         keep(state, row)
     else:
         state.decision.command(Reply(event.reply, error=error))
@@ -99,10 +100,10 @@ def first_listener(state: EngineState, event: str) -> tuple[str, ...]:
     )
 
 
-def _no_room(state: EngineState, name: str) -> ActorprocError | None:
-    if len(state.signals.buffered.get(event_target(name), ())) >= MAX_BUFFERED:
+def _no_room(signals: SignalBuffer, name: str) -> ActorprocError | None:
+    if len(signals.buffered.get(event_target(name), ())) >= MAX_BUFFERED:
         return _too_many(f"events called {name!r}")
-    if state.signals.published >= MAX_PUBLISHED:
+    if signals.published >= MAX_PUBLISHED:
         return _too_many("events by name", MAX_PUBLISHED)
     return None
 
@@ -115,7 +116,7 @@ def _too_many(things: str, number: int | None = None) -> NotAllowed:
 # ---------------------------------------------------------------------- taking
 def _deliver(state: EngineState, record: ProcedureRecord, row: EventRecord) -> None:
     """A procedure that waits gets a signal that was not kept."""
-    forget_listening(state, record)
+    forget_listening(state.signals, record)
     record.payload = row.payload
     head.wait_no_longer(record)
     move(record, Trigger.SIGNALLED)
@@ -151,13 +152,9 @@ def withdraw(state: EngineState, event: SignalsWithdrawn) -> None:
     state.decision.command(Reply(event.reply, value=len(chosen)))
 
 
-def published(state: EngineState) -> list[str]:
+def published(signals: SignalBuffer) -> list[str]:
     """Targets of all events by name that are kept."""
-    return (
-        [target for target in state.signals.buffered if name_of_event(target) is not None]
-        if state.signals.published
-        else []
-    )
+    return [target for target in signals.buffered if name_of_event(target) is not None] if signals.published else []
 
 
 def too_old(state: EngineState, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:

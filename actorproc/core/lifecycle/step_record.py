@@ -10,6 +10,7 @@ from actorproc.core.lock_manager.poison import update_poisons
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.head import begin_step, end_last_step
+from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome
@@ -80,7 +81,7 @@ def commit_step(
     record.awaiting = 0
     record.payload = None
     if record.event is not None:
-        forget_listening(state, record)
+        forget_listening(state.signals, record)
     if outcome.poisons is not None and (outcome.poisons or record.poisons):  # the same again: one may have been cleared
         update_poisons(state, record, outcome.poisons)
     if record.locks:
@@ -167,13 +168,13 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
         )
     )
     if outcome.is_spent and record.records == 2 and record.parent is None:
-        _empty_first_record(state, record, outcome)
+        _empty_first_record(state.decision, record, outcome)
 
 
-def _empty_first_record(state: EngineState, record: ProcedureRecord, outcome: Finished) -> None:
+def _empty_first_record(decision: PendingDecision, record: ProcedureRecord, outcome: Finished) -> None:
     """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
     kind, codec, version = _STEP, outcome.codec, outcome.version or record.version
-    state.decision.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
+    decision.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
 
 
 def note(state: EngineState, event: NoteMade) -> None:

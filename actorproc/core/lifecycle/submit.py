@@ -10,6 +10,8 @@ from actorproc.core.queues.worker_table import BULKY
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.decision import PendingDecision
+from actorproc.core.state.parts.types import KnownTypes
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, UnknownType
@@ -76,7 +78,7 @@ def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
         room = len(accepted)
     outside = []
     for new in accepted:
-        if not _needs_only_a_worker(state, new):
+        if not _needs_only_a_worker(state.types, new):
             wake(state, admit(state, new, parent=None))
         elif room > 0:
             room -= 1
@@ -95,12 +97,12 @@ def _stored_only(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     record.priority = new.priority
     record.updated_at = state.decision.now
     state.residents.count_roots(1)
-    state.decision.write(_first_step(state, new))
+    state.decision.write(_first_step(state.decision, new))
     state.decision.write(PutProcedure(record, None))
     return record
 
 
-def _needs_only_a_worker(state: EngineState, new: NewProcedure) -> bool:
+def _needs_only_a_worker(types: KnownTypes, new: NewProcedure) -> bool:
     """No other waits for it, and it waits for no other, before its turn."""
     return (
         not new.locks
@@ -109,7 +111,7 @@ def _needs_only_a_worker(state: EngineState, new: NewProcedure) -> bool:
         and new.deadline is None
         and new.limits is None
         and len(new.state) < BULKY
-        and not state.types.metas[new.type_name].dedicated
+        and not types.metas[new.type_name].dedicated
     )
 
 
@@ -131,7 +133,7 @@ def _too_many(state: EngineState, count: int) -> ManagerBusy | None:
 def refusal(state: EngineState, new: NewProcedure, root: str = "") -> ActorprocError | None:
     """Reason why a procedure cannot be accepted; None when it can, or when it is the same submit again."""
     if new.id in state.damage.procedures:
-        return error_of(state, new.id)
+        return error_of(state.damage, new.id)
     known = state.residents.procs.get(new.id)
     if known is not None:
         return _clash(new, known.type_name, known.version, known.digest)
@@ -144,7 +146,7 @@ def _missing(state: EngineState, new: NewProcedure, root: str) -> ActorprocError
     if new.type_name not in state.types.metas:
         return UnknownType(f"no class is registered as {new.type_name!r}; register it before submitting {new.id}")
     if state.locks.poisons:
-        path = acquire.covers_poison(state, new.locks, root)
+        path = acquire.covers_poison(state.locks, new.locks, root)
         if path is not None:
             return KeyPoisoned(f"{new.id} needs a poisoned key: {state.locks.poison_notice(path)}")
     return None
@@ -194,7 +196,7 @@ def admit(state: EngineState, new: NewProcedure, parent: ProcedureRecord | None)
         record.locked = False
     state.admit(record, stored=False)
     move(record, _SUBMITTED)
-    state.decision.write(_first_step(state, new))
+    state.decision.write(_first_step(state.decision, new))
     if record.deadline is not None:
         state.timers.add(record.deadline, record.id)
     state.decision.touch(record)
@@ -203,7 +205,7 @@ def admit(state: EngineState, new: NewProcedure, parent: ProcedureRecord | None)
 
 def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     """Make the part of a head that is common to all new procedures."""
-    record = copied(state.types.blanks.get(new.type_name) or _blank(state, new.type_name))
+    record = copied(state.types.blanks.get(new.type_name) or _blank(state.types, new.type_name))
     record.id = new.id
     record.version = new.version
     record.unit = new.unit
@@ -219,16 +221,16 @@ def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     return record
 
 
-def _first_step(state: EngineState, new: NewProcedure) -> PutStep:
+def _first_step(decision: PendingDecision, new: NewProcedure) -> PutStep:
     # By position: half the time.
-    record = StepRecord(new.id, 1, _STEP, state.decision.now, new.state, new.codec, new.version, "submitted", new.unit)
+    record = StepRecord(new.id, 1, _STEP, decision.now, new.state, new.codec, new.version, "submitted", new.unit)
     return PutStep(record if new.step_name is None else replace(record, step_name=new.step_name))
 
 
-def _blank(state: EngineState, type_name: str) -> ProcedureRecord:
+def _blank(types: KnownTypes, type_name: str) -> ProcedureRecord:
     """Common part of the heads of a class's new procedures, with the traits that are fixed at submit."""
-    meta = state.types.metas[type_name]
-    blank = state.types.blanks[type_name] = ProcedureRecord(
+    meta = types.metas[type_name]
+    blank = types.blanks[type_name] = ProcedureRecord(
         id="",
         type_name=type_name,
         version=meta.version,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from actorproc.core.lock_manager.deadlocks import look_for_cycle, look_for_cycles
 from actorproc.core.lock_manager.requests import request_of
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.locks import LockState
 from actorproc.core.state.tree import Tree
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
@@ -167,12 +168,12 @@ def withdraw(state: EngineState, record: ProcedureRecord) -> None:
         tree.waiting.discard(record.id)
 
 
-def covers_poison(state: EngineState, keys: tuple[LockKey, ...], root: str) -> str | None:
+def covers_poison(locks: LockState, keys: tuple[LockKey, ...], root: str) -> str | None:
     """The poisoned key that refuses these keys to a tree, None when there is none.
 
     A poison key conflicts like a write lock of its owner, never with the tree of one who poisoned it.
     """
-    for path, poison in state.locks.poisons.items():
+    for path, poison in locks.poisons.items():
         if root in poison.roots:
             continue
         for key in keys:
@@ -190,7 +191,7 @@ def poisoned_key(state: EngineState, record: ProcedureRecord) -> str | None:
         return None
     held = state.locks.table.keys_of(record.id)
     wanted = tuple(key for key in record.retaking or record.locks if held.get(key.path, 0) < key.mode)
-    return covers_poison(state, wanted, record.root)
+    return covers_poison(state.locks, wanted, record.root)
 
 
 def _write_grant(state: EngineState, record: ProcedureRecord) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from actorproc.core.locks.request import LockRequest
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.locks import LockState
 from actorproc.core.state.tree import Tree
 from actorproc.core.state.undo_order import next_to_undo
 from actorproc.model.rows.records import ProcedureRecord
@@ -26,7 +27,7 @@ def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> LockReq
 def could_undo_now(state: EngineState, record: ProcedureRecord) -> bool:
     """True if the locks for the undo of a step are there already, or would be granted at once."""
     tree = state.residents.tree_of(record)
-    return _ungranted(state, tree, record, _holders_that_stand_still(tree)) is None
+    return _ungranted(state.locks, tree, record, _holders_that_stand_still(tree)) is None
 
 
 def put_off(state: EngineState, root: str) -> dict[str, LockRequest]:
@@ -40,7 +41,7 @@ def put_off(state: EngineState, root: str) -> dict[str, LockRequest]:
     still = _holders_that_stand_still(tree)
     found, seen = {}, set()
     for top in tree.scopes:
-        unit = next_to_undo(state, tree, top) if top in state.follow_ups.stalled else None
+        unit = next_to_undo(state.residents, tree, top) if top in state.follow_ups.stalled else None
         if unit is None:
             continue
         record = tree.members[unit.procedure]
@@ -49,18 +50,18 @@ def put_off(state: EngineState, root: str) -> dict[str, LockRequest]:
         if likeness in seen:
             continue
         seen.add(likeness)
-        request = _ungranted(state, tree, record, still)
+        request = _ungranted(state.locks, tree, record, still)
         if request is not None:
             found[record.id] = request
     return found
 
 
-def _ungranted(state: EngineState, tree: Tree, record: ProcedureRecord, still: set[str]) -> LockRequest | None:
+def _ungranted(locks: LockState, tree: Tree, record: ProcedureRecord, still: set[str]) -> LockRequest | None:
     """Locks that an undo would ask for now and would have to wait for."""
     if record.lock_scope != "step" or not record.locks:
         return None
     request = _request(tree, record, {*tree.lineage(record.id), *still}, is_undo=True)
-    return None if state.locks.table.is_free(request) else request
+    return None if locks.table.is_free(request) else request
 
 
 def _holders_that_stand_still(tree: Tree) -> set[str]:

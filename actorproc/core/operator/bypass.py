@@ -18,6 +18,7 @@ from actorproc.core.queues.worker_table import InHand
 from actorproc.core.scheduler.cancellation import stop_forced
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.tree import Tree
 from actorproc.errors import ActorprocError, NotAllowed, UnknownProcedure
@@ -37,7 +38,7 @@ def request_bypass(state: EngineState, event: BypassRequested) -> None:
     record = state.residents.procs.get(event.id)
     if record is None:
         unknown = UnknownProcedure(f"no procedure has the id {event.id!r}")
-        state.decision.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
+        state.decision.command(Reply(event.reply, error=error_of(state.damage, event.id) or unknown))
         return
     error = _refusal(state, record, event)
     if error is not None:
@@ -72,7 +73,7 @@ def _refusal(state: EngineState, record: ProcedureRecord, event: BypassRequested
         )
     if not is_open(record):
         return None
-    below = _open_below(state, record)
+    below = _open_below(state.residents, record)
     if below and not event.children:
         return NotAllowed(
             f"{record.id} has {len(below)} descendants that have not ended ({_names(below)}); bypass those first, or "
@@ -87,12 +88,8 @@ def _refusal(state: EngineState, record: ProcedureRecord, event: BypassRequested
     return None
 
 
-def _open_below(state: EngineState, record: ProcedureRecord) -> list[ProcedureRecord]:
-    return [
-        member
-        for member in state.residents.tree_of(record).below(record.id)
-        if member is not record and is_open(member)
-    ]
+def _open_below(residents: ResidentSet, record: ProcedureRecord) -> list[ProcedureRecord]:
+    return [member for member in residents.tree_of(record).below(record.id) if member is not record and is_open(member)]
 
 
 def _names(members: list[ProcedureRecord]) -> str:
@@ -102,7 +99,7 @@ def _names(members: list[ProcedureRecord]) -> str:
 
 def _bypass(state: EngineState, record: ProcedureRecord, event: BypassRequested) -> None:
     tree = state.residents.tree_of(record)
-    targets = [record, *_open_below(state, record)]
+    targets = [record, *_open_below(state.residents, record)]
     ancestors = [tree.members[name] for name in tree.lineage(record.id)[1:]] if event.ancestors else []
     ancestors = [member for member in ancestors if is_open(member)]
     for member in (*targets, *ancestors):
@@ -126,7 +123,7 @@ def _take_out(state: EngineState, member: ProcedureRecord) -> None:
         acquire.withdraw(state, member)
     if not member.locked and member.lock_scope == "procedure":
         acquire.keep_granted(state, member)
-    forget_listening(state, member)
+    forget_listening(state.signals, member)
     head.wait_no_longer(member)
     state.decision.touch(member)
 

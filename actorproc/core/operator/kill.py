@@ -21,7 +21,7 @@ def request_kill(state: EngineState, event: KillRequested) -> None:
     """End the attempt that a worker has in hand; False when there is none."""
     record = state.residents.procs.get(event.id)
     if record is None:
-        error = error_of(state, event.id) or UnknownProcedure(f"no procedure has the id {event.id!r}")
+        error = error_of(state.damage, event.id) or UnknownProcedure(f"no procedure has the id {event.id!r}")
         state.decision.command(Reply(event.reply, error=error))
         return
     worker = state.workers.table.in_hand.get(record.id)

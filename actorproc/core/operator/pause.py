@@ -76,6 +76,6 @@ def request_resume(state: EngineState, event: ResumeRequested) -> None:
 def _find(state: EngineState, id: str, reply: int) -> ProcedureRecord | None:
     record = state.residents.procs.get(id)
     if record is None:
-        error = error_of(state, id) or UnknownProcedure(f"no procedure has the id {id!r}")
+        error = error_of(state.damage, id) or UnknownProcedure(f"no procedure has the id {id!r}")
         state.decision.command(Reply(reply, error=error))
     return record

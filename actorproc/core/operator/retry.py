@@ -15,11 +15,15 @@ from actorproc.core.lifecycle.children import finished, is_due, release
 from actorproc.core.lifecycle.signals import take_buffered
 from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import declare
+from actorproc.core.queues.timers import TimerQueue
 from actorproc.core.recovery import hold_back
 from actorproc.core.rollback.failure_scope import fail
 from actorproc.core.scheduler.schedule import go_on
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.damage import DamageTable
+from actorproc.core.state.parts.locks import LockState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
@@ -45,15 +49,15 @@ _REASONS: dict[ProcedureState, str] = {
 def request_retry(state: EngineState, event: RetryRequested) -> None:
     """Open a new run of a failed root."""
     root = state.residents.procs.get(event.id)
-    error = _unknown(state, event.id) if root is None else _refusal(root)
+    error = _unknown(state.damage, event.id) if root is None else _refusal(root)
     if root is None or error is not None:
         state.decision.command(Reply(event.reply, error=error))
         return
     tree = state.residents.tree_of(root)
     members = [member for member in tree.members.values() if member is root or member.ended_in == root.run]
-    stopped_at = _unit_to_undo(state, tree, members)
-    keys = _keys_of(state, tree, members)
-    if stopped_at is None and (error := _no_way_forward(state, root, members, keys)) is not None:
+    stopped_at = _unit_to_undo(state.residents, tree, members)
+    keys = _keys_of(state.residents, tree, members)
+    if stopped_at is None and (error := _no_way_forward(state.locks, root, members, keys)) is not None:
         state.decision.command(Reply(event.reply, error=error))
         return
     state.forget_acknowledgement(root.id)
@@ -79,8 +83,8 @@ def request_retry(state: EngineState, event: RetryRequested) -> None:
     state.decision.command(Reply(event.reply, value=True))
 
 
-def _unknown(state: EngineState, id: str) -> ActorprocError:
-    return error_of(state, id) or UnknownProcedure(f"no procedure has the id {id!r}")
+def _unknown(damage: DamageTable, id: str) -> ActorprocError:
+    return error_of(damage, id) or UnknownProcedure(f"no procedure has the id {id!r}")
 
 
 def _refusal(root: ProcedureRecord) -> ActorprocError | None:
@@ -93,7 +97,7 @@ def _refusal(root: ProcedureRecord) -> ActorprocError | None:
 
 
 def _no_way_forward(
-    state: EngineState, root: ProcedureRecord, members: list[ProcedureRecord], keys: tuple[LockKey, ...]
+    locks: LockState, root: ProcedureRecord, members: list[ProcedureRecord], keys: tuple[LockKey, ...]
 ) -> ActorprocError | None:
     if root.reverted:
         return NotAllowed(
@@ -109,29 +113,29 @@ def _no_way_forward(
                 f"to end when the tree failed. Submit {root.id} again with on_existing='restart-failed', or under "
                 "another id"
             )
-    path = acquire.covers_poison(state, keys, root.id)
+    path = acquire.covers_poison(locks, keys, root.id)
     if path is not None:
-        return KeyPoisoned(f"{root.id} cannot be retried: it needs a poisoned key: {state.locks.poison_notice(path)}")
+        return KeyPoisoned(f"{root.id} cannot be retried: it needs a poisoned key: {locks.poison_notice(path)}")
     return None
 
 
-def _unit_to_undo(state: EngineState, tree: Tree, members: list[ProcedureRecord]) -> UndoRecord | None:
+def _unit_to_undo(residents: ResidentSet, tree: Tree, members: list[ProcedureRecord]) -> UndoRecord | None:
     """The unit at which the rollback stopped; None when nothing of the tree is left to undo."""
     opened = {member.id for member in members}
     return next(
         (
             unit
             for unit in reversed(tree.units.values())
-            if not is_left_alone(state, state.residents.procs[unit.procedure], tree.root, opened)
+            if not is_left_alone(residents, residents.procs[unit.procedure], tree.root, opened)
         ),
         None,
     )
 
 
-def _keys_of(state: EngineState, tree: Tree, members: list[ProcedureRecord]) -> tuple[LockKey, ...]:
+def _keys_of(residents: ResidentSet, tree: Tree, members: list[ProcedureRecord]) -> tuple[LockKey, ...]:
     """Keys that the tree held when its root failed: of members that had not ended, and left by finished ones."""
     held: dict[str, LockMode] = {}
-    left = [member for member in tree.members.values() if _left_locks(state, tree, member)]
+    left = [member for member in tree.members.values() if _left_locks(residents, tree, member)]
     for member in (*members, *left):
         if member.lock_scope == "procedure":
             for key in member.locks:
@@ -139,13 +143,13 @@ def _keys_of(state: EngineState, tree: Tree, members: list[ProcedureRecord]) -> 
     return tuple(LockKey(path, mode) for path, mode in held.items())
 
 
-def _left_locks(state: EngineState, tree: Tree, member: ProcedureRecord) -> bool:
+def _left_locks(residents: ResidentSet, tree: Tree, member: ProcedureRecord) -> bool:
     """True if a finished member passed its locks on, and they came as far as the root's end."""
     if member.state is not ProcedureState.SUCCESS or member.parent is None:
         return False
     parent: ProcedureRecord | None = tree.members[member.parent]
     while parent is not None and parent.state is ProcedureState.SUCCESS and parent.undo_children:
-        parent = state.residents.procs[parent.parent] if parent.parent is not None else None
+        parent = residents.procs[parent.parent] if parent.parent is not None else None
     return parent is not None and parent.undo_children and parent.ended_in == tree.members[tree.root].run
 
 
@@ -231,20 +235,20 @@ def _take_up(state: EngineState, member: ProcedureRecord, stopped: Interrupted) 
             return
         member.event = stopped.event
         state.signals.subscribers.add(stopped.event, member.id)
-        _wait(state, member, stopped.due_at, Trigger.WAITED_LIMITED)
+        _wait(state.timers, member, stopped.due_at, Trigger.WAITED_LIMITED)
     elif stopped.state is ProcedureState.WAITING_TIMEOUT:
         if stopped.due_at is not None:
-            _wait(state, member, stopped.due_at, Trigger.SLEPT)
+            _wait(state.timers, member, stopped.due_at, Trigger.SLEPT)
     elif stopped.state is ProcedureState.WAITING:
         move(member, Trigger.SUSPENDED)
 
 
-def _wait(state: EngineState, member: ProcedureRecord, due_at: float | None, trigger: Trigger) -> None:
+def _wait(timers: TimerQueue, member: ProcedureRecord, due_at: float | None, trigger: Trigger) -> None:
     head.wait_until(member, due_at)
     if due_at is None:
         move(member, Trigger.WAITED)
     else:
-        state.timers.add(due_at, member.id)
+        timers.add(due_at, member.id)
         move(member, trigger)
 
 
@@ -252,7 +256,7 @@ def _wait(state: EngineState, member: ProcedureRecord, due_at: float | None, tri
 def request_rollback(state: EngineState, event: RollbackRequested) -> None:
     """Undo an unfinished root; running steps end first. False: it was undone already."""
     root = state.residents.procs.get(event.id)
-    error = _unknown(state, event.id) if root is None else _no_rollback(state, root)
+    error = _unknown(state.damage, event.id) if root is None else _no_rollback(state.residents, root)
     if root is None or error is not None:
         state.decision.command(Reply(event.reply, error=error))
         return
@@ -276,7 +280,7 @@ def request_rollback(state: EngineState, event: RollbackRequested) -> None:
     state.decision.command(Reply(event.reply, value=is_to_end))
 
 
-def _no_rollback(state: EngineState, root: ProcedureRecord) -> ActorprocError | None:
+def _no_rollback(residents: ResidentSet, root: ProcedureRecord) -> ActorprocError | None:
     if root.parent is not None:
         return NotAllowed(f"{root.id} belongs to {root.root}; only a root can be rolled back, with its whole tree")
     if root.state is ProcedureState.SUCCESS:
@@ -287,9 +291,9 @@ def _no_rollback(state: EngineState, root: ProcedureRecord) -> ActorprocError | 
         return NotAllowed(f"{root.id} is being bypassed: it ends as if it had succeeded, and nothing of it is undone")
     if root.state is ProcedureState.ROLLEDBACK or root.rolling:
         return None
-    if state.residents.has_no_return(root):
+    if residents.has_no_return(root):
         return NotAllowed(f"{root.id} is past its point of no return; it can only go forward")
-    if _was_executed(root) and not root.rollback_supported and not state.residents.tree_of(root).units:
+    if _was_executed(root) and not root.rollback_supported and not residents.tree_of(root).units:
         return NotAllowed(f"{root.id} ({root.type_name}) has no rollback; abort({root.id!r}, force=True) stops it")
     return None
 

@@ -6,6 +6,7 @@ from actorproc.core.rollback.failure_scope import aborted_error, fail
 from actorproc.core.scheduler.cancellation import cancel_step, kill_cancelled, stop_forced
 from actorproc.core.scheduler.schedule import note_unbegun, park, wake
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.quarantine import error_of
 from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import Mode
@@ -23,7 +24,7 @@ def request_abort(state: EngineState, event: AbortRequested) -> None:
     record = state.residents.procs.get(event.id)
     if record is None:
         unknown = UnknownProcedure(f"no procedure has the id {event.id!r}")
-        state.decision.command(Reply(event.reply, error=error_of(state, event.id) or unknown))
+        state.decision.command(Reply(event.reply, error=error_of(state.damage, event.id) or unknown))
         return
     if record.state in TERMINAL or record.bypassing:
         state.decision.command(Reply(event.reply, value=False))
@@ -41,7 +42,7 @@ def press_abort(state: EngineState, record: ProcedureRecord) -> None:
     Past the point of no return the wish is recorded and has no effect. During a rollback force alone has one: it kills
     forward steps that the rollback waits for.
     """
-    if may_abort(state, record):
+    if may_abort(state.residents, record):
         _decide_or_ask(state, record)
     if record.forced and record.rolling and not record.bypassing:
         kill_cancelled(state, record)
@@ -61,7 +62,7 @@ def _decide_or_ask(state: EngineState, record: ProcedureRecord) -> None:
     elif not record.forced and (meta is None or meta.asks_abort):
         # It decides when its step has ended and it was asked; until then its descendants know nothing.
         state.decision.command(AskAbort(item.token))
-    elif _has_open_children(state, record):
+    elif _has_open_children(state.residents, record):
         fail(state, record, aborted_error(record))
     else:
         # Alone, a last step that ends well after all has ended the procedure: there is nothing to undo it for.
@@ -71,18 +72,18 @@ def _decide_or_ask(state: EngineState, record: ProcedureRecord) -> None:
             stop_forced(state, worker, item)
 
 
-def _has_open_children(state: EngineState, record: ProcedureRecord) -> bool:
+def _has_open_children(residents: ResidentSet, record: ProcedureRecord) -> bool:
     if not record.children:
         return False
-    tree = state.residents.tree_of(record)
+    tree = residents.tree_of(record)
     return any(tree.members[name].state not in TERMINAL for name in tree.children.get(record.id, ()))
 
 
-def may_abort(state: EngineState, record: ProcedureRecord) -> bool:
+def may_abort(residents: ResidentSet, record: ProcedureRecord) -> bool:
     """True if an abort it was asked for could have an effect now: it goes forward, and may turn back."""
     if record.rolling or record.bypassing or record.state in TERMINAL:
         return False
-    return not state.residents.has_no_return(record)
+    return not residents.has_no_return(record)
 
 
 def begin_abort(state: EngineState, record: ProcedureRecord) -> None:
@@ -102,7 +103,7 @@ def need_not_ask(state: EngineState, type_name: str) -> None:
         record = state.residents.procs.get(name)
         if record is None or record.type_name != type_name or name in state.workers.table.in_hand:
             continue
-        if may_abort(state, record) and not state.residents.tree_of(record).is_still(name):
+        if may_abort(state.residents, record) and not state.residents.tree_of(record).is_still(name):
             begin_abort(state, record)
 
 
@@ -116,7 +117,7 @@ def on_refused(state: EngineState, record: ProcedureRecord, outcome: Refused) ->
     state.decision.touch(record)
     park(state, record, outcome.needs)
     state.types.count_parking()  # also where another one of the same id was parked before
-    if record.forced and may_abort(state, record):  # its answer came before the kill did
+    if record.forced and may_abort(state.residents, record):  # its answer came before the kill did
         fail(state, record, aborted_error(record))
 
 
@@ -124,7 +125,7 @@ def ask_again(state: EngineState, record: ProcedureRecord) -> None:
     """The question about its abort came back unanswered; force asks no procedure."""
     if not record.aborting:
         wake(state, record)  # it was asked of another run, or of another procedure under this id
-    elif record.forced and may_abort(state, record):
+    elif record.forced and may_abort(state.residents, record):
         fail(state, record, aborted_error(record))
     else:
         state.follow_ups.asking[record.id] = None

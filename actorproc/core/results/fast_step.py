@@ -45,7 +45,7 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
     if token.mode is not _EXECUTE or (record.attempt > 1 and may_have_gone_on(outcome)):
         return None
     item = worker.queue[procedure]
-    known = known_limits_of(state, record)
+    known = known_limits_of(state.types, record)
     if item.forced is not None or item.token != token or not known.is_plain:
         return None
     if not worker_table.keep(worker, item, state.decision.now, outcome.elapsed):

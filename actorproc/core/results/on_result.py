@@ -26,6 +26,7 @@ from actorproc.core.scheduler.pick import on_suspended
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.workers import WorkerState
 from actorproc.core.state.step_limits import backoff_of
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.model.ids import Mode, StepToken
@@ -79,7 +80,7 @@ def on_ended(state: EngineState, event: StepEnded) -> None:
     if token.mode is _ASK_ABORT and not record.aborting:
         ask_again(state, record)
         return
-    _note_object(state, token, outcome)
+    _note_object(state.workers, token, outcome)
     if record.bypassing:
         settle_bypass(state, record)
         return
@@ -107,12 +108,12 @@ def _look_at_deadline(state: EngineState, record: ProcedureRecord, item: InHand)
         state.timers.add(record.deadline, record.id)  # the clock was set back since
 
 
-def _note_object(state: EngineState, token: StepToken, outcome: Outcome) -> None:
+def _note_object(workers: WorkerState, token: StepToken, outcome: Outcome) -> None:
     """Note the worker that holds the live object now: it lets go of one that is to wait, or is not as it was stored."""
     if type(outcome) is Advanced or (type(outcome) is Finished and token.mode is _ROLLBACK):
-        state.workers.warm[token.procedure] = token.worker
+        workers.warm[token.procedure] = token.worker
     else:
-        state.workers.warm.pop(token.procedure, None)
+        workers.warm.pop(token.procedure, None)
 
 
 def look_after(state: EngineState, worker: Worker) -> None:
@@ -147,7 +148,7 @@ def on_returned(state: EngineState, event: StepReturned) -> None:
         state.decision.touch(record)
         if item.forced is not None and item.forced != KILLED:
             end_forced(state, record, item)
-        elif item.told and may_abort(state, record):
+        elif item.told and may_abort(state.residents, record):
             begin_abort(state, record)
         else:
             wake(state, record)
@@ -185,7 +186,7 @@ def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, 
         _go_on(state, record, outcome)
         _after_step(state, record)
     elif isinstance(outcome, Failed):
-        note_attempt(state, record, item, outcome.error, outcome.elapsed)
+        note_attempt(state.decision, record, item, outcome.error, outcome.elapsed)
         on_step_error(state, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
     elif isinstance(outcome, Poisoned):
         _end_poisoned(state, record, item, outcome)
@@ -197,7 +198,7 @@ def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, 
         error = ErrorInfo(
             "usage", "UsageError", problem, procedure=record.id, step=record.step, step_name=record.step_name or ""
         )
-        note_attempt(state, record, item, error, outcome.elapsed)
+        note_attempt(state.decision, record, item, error, outcome.elapsed)
         on_step_error(state, record, error, retryable=False)
     else:
         commit_step(state, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
@@ -234,7 +235,7 @@ def _end_poisoned(state: EngineState, record: ProcedureRecord, item: InHand, out
         # No way back, and no end without one: others are refused its keys, and the step runs again until it works.
         for path in outcome.keys:
             poison(state, path, record, outcome.error.message)
-        note_attempt(state, record, item, outcome.error, outcome.elapsed)
+        note_attempt(state.decision, record, item, outcome.error, outcome.elapsed)
         on_step_error(state, record, outcome.error, retryable=False)
         return
     event, awaiting, payload = record.event, record.awaiting, record.payload
@@ -322,7 +323,7 @@ def _finish(state: EngineState, record: ProcedureRecord, item: InHand, outcome: 
 def _begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
     if record.rolling:
         _finish(state, record, item, outcome.as_last_step())
-    elif (problem := renewal.problem_with(state, record)) is not None:
+    elif (problem := renewal.problem_with(state.residents, record)) is not None:
         error = ErrorInfo(
             "invalid-status",
             "InvalidStatus",
@@ -331,7 +332,7 @@ def _begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outc
             step=record.step,
             step_name=record.step_name or "",
         )
-        note_attempt(state, record, item, error, outcome.elapsed)
+        note_attempt(state.decision, record, item, error, outcome.elapsed)
         on_step_error(state, record, error, retryable=False)
     else:
         renewal.begin_again(state, record, item, outcome)
@@ -340,7 +341,7 @@ def _begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outc
 
 def _after_step(state: EngineState, record: ProcedureRecord) -> None:
     """A step ended well: an abort asked meanwhile comes due now."""
-    if record.aborting and may_abort(state, record):
+    if record.aborting and may_abort(state.residents, record):
         begin_abort(state, record)
 
 
@@ -349,7 +350,7 @@ def on_step_error(
     state: EngineState, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool, after: float | None = None
 ) -> None:
     """A forward step failed: try it again by the policy of its submit or class, or fail the procedure."""
-    policy = backoff_of(state, record)
+    policy = backoff_of(state.types, record)
     error = _named(record, error)
     first_error_at = head.count_error(record, state.decision.now)
     if not record.rolling or record.error is None:

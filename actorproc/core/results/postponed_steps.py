@@ -11,7 +11,7 @@ from actorproc.core.results.abort import on_refused
 from actorproc.core.scheduler.schedule import note_unbegun, wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
-from actorproc.core.state.parts.queues import PostponedStep
+from actorproc.core.state.parts.queues import PostponedStep, WorkQueues
 from actorproc.model.ids import Mode
 from actorproc.model.messages.outcomes import Refused
 from actorproc.model.names import READ_LATER
@@ -45,9 +45,9 @@ def put_off_or_park(state: EngineState, record: ProcedureRecord, mode: Mode, out
     wake(state, record)
 
 
-def why_put_off(state: EngineState, record: ProcedureRecord) -> str | None:
+def why_put_off(queues: WorkQueues, record: ProcedureRecord) -> str | None:
     """Reason why a step that waits for its next attempt was put off; None when it was not."""
-    known = state.queues.postponed.get(record.id)
+    known = queues.postponed.get(record.id)
     if known is None or record.due_at is None or known.step != (record.step, record.records):
         return None
     return f"{READ_LATER}: {known.reason}"

@@ -21,6 +21,7 @@ from actorproc.core.scheduler.scaling import joined, left
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.workers import WorkerState
 from actorproc.core.state.step_limits import limits_of, retries_overtime
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode
@@ -51,12 +52,12 @@ def on_lost(state: EngineState, event: WorkerLost) -> None:
     # A procedure that ended while it was asked `abort` may have left memory.
     items = [item for item in state.workers.table.lose(worker) if item.token.procedure in state.residents.procs]
     was_lost(state, worker)
-    left(state, worker)
+    left(state.workers, worker)
     if state.workers.outdated:
-        gone(state, worker)
+        gone(state.workers, worker)
     for item in items:
         state.residents.tree_of(state.residents.procs[item.token.procedure]).running.discard(item.token.procedure)
-    guilty = _guilty(state, items, event)
+    guilty = _guilty(state.workers, items, event)
     # What a dead worker had in hand goes first again, in its old order.
     for item in reversed(items):
         record = state.residents.procs[item.token.procedure]
@@ -72,14 +73,14 @@ def on_lost(state: EngineState, event: WorkerLost) -> None:
         look_again(state, record)
 
 
-def _guilty(state: EngineState, items: list[InHand], event: WorkerLost) -> InHand | None:
+def _guilty(workers: WorkerState, items: list[InHand], event: WorkerLost) -> InHand | None:
     if event.blamed is not None:
         return next((item for item in items if item.token == event.blamed), None)
     if not items or not event.crashed:
         return None
     if len(items) > 1 and items[0].threads > 1:
         # Any of them may have done it. Each runs alone next, and then there is no doubt.
-        state.workers.suspects.update(item.token.procedure for item in items)
+        workers.suspects.update(item.token.procedure for item in items)
         return None
     return next((item for item in items if item.token == event.first), items[0])
 
@@ -95,7 +96,7 @@ def _give_back(state: EngineState, record: ProcedureRecord, item: InHand) -> Non
 
 def _run_again(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """A step whose worker is gone goes first again; a forward one whose abort was asked for is not begun once more."""
-    if record.aborting and item.token.mode is not Mode.ROLLBACK and may_abort(state, record):
+    if record.aborting and item.token.mode is not Mode.ROLLBACK and may_abort(state.residents, record):
         begin_abort(state, record)
     else:
         wake(state, record, to_the_front=True)
@@ -114,7 +115,7 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
     elif _is_killed(item, report):
         # The undo of a failing scope may have been decided since.
         error = ErrorInfo("killed", "AttemptKilled", report.message, details, record.id, item.token.step, crash=report)
-        note_attempt(state, record, item, error, report.duration)
+        note_attempt(state.decision, record, item, error, report.duration)
         _run_again(state, record, item)
     elif item.token.mode is Mode.ASK_ABORT or (item.forced is not None and item.forced != KILLED):
         end_forced(state, record, item)
@@ -129,11 +130,11 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
             crash=report,
             step_name=record.current_name or "",
         )
-        note_attempt(state, record, item, error, report.duration)
+        note_attempt(state.decision, record, item, error, report.duration)
         if item.token.mode is Mode.ROLLBACK:
             on_rollback_error(state, record, error, retryable=True)
         else:
-            on_step_error(state, record, error, retryable=retries_overtime(state, record))
+            on_step_error(state, record, error, retryable=retries_overtime(state.types, record))
     else:
         _count_crash(state, record, item, report, details)
 
@@ -151,7 +152,7 @@ def _is_killed(item: InHand, report: CrashReport) -> bool:
 def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
     head.count_crash(record)
     state.decision.touch(record)
-    limit = limits_of(state, record).crashes
+    limit = limits_of(state.types, record).crashes
     in_words = (
         f"its worker crashed: {report.message}, for the {_ordinal(record.crashes)} time in "
         f"{step_in_words(item.token.step, record.current_name)}"
@@ -166,7 +167,7 @@ def _count_crash(state: EngineState, record: ProcedureRecord, item: InHand, repo
         crash=report,
         step_name=record.current_name or "",
     )
-    note_attempt(state, record, item, error, report.duration)
+    note_attempt(state.decision, record, item, error, report.duration)
     if record.crashes < limit:
         if item.token.mode is Mode.ROLLBACK:
             record.undo_error = error

@@ -18,6 +18,8 @@ from actorproc.core.scheduler.cancellation import cancel_step
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.follow_ups import FollowUps
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.skipped_undo import list_no_rollback
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
@@ -48,7 +50,7 @@ def fail(state: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None:
     if record.error is None or not record.rolling or error.kind == "poisoned":
         head.fail_with(record, error)
     state.decision.touch(record)
-    top = _top_of(state, tree, record)
+    top = _top_of(state.residents, tree, record)
     if not top.failing:
         _begin(state, tree, top, record, error)
     state.follow_ups.scopes_to_advance[top.id] = None
@@ -66,12 +68,12 @@ def aborted_error(record: ProcedureRecord) -> ErrorInfo:
     )
 
 
-def _top_of(state: EngineState, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
+def _top_of(residents: ResidentSet, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
     if (scope := tree.scope_of(record.id)) is not None:
         return tree.members[scope]  # also where an ancestor in between is to be bypassed, or left this one behind
     top = record
     while top.parent is not None:
-        parent = state.residents.procs[top.parent]
+        parent = residents.procs[top.parent]
         takes_it = parent.bypassing or (parent.on_child_failure == "resume" and not parent.rolling)
         if takes_it or parent.state in TERMINAL:
             return top
@@ -124,7 +126,7 @@ def _stop(state: EngineState, tree: Tree, member: ProcedureRecord, *, is_named: 
         cancel_step(state, member)
         return
     # What waits stops at once, even while a worker is asking its `abort`.
-    forget_listening(state, member)
+    forget_listening(state.signals, member)
     if member.locked and member.locks and not member.attempt and not member.undoing:
         _give_back(state, member)
     _set_aside(state, member)
@@ -146,7 +148,7 @@ def _interrupted(member: ProcedureRecord) -> Interrupted | None:
 def _set_aside(state: EngineState, member: ProcedureRecord) -> None:
     """Take a member out of every queue; its undoing, if it was begun, is taken up again in its turn."""
     head.wait_no_longer(member)
-    _end_undoing(state, state.residents.tree_of(member), member)
+    _end_undoing(state.follow_ups, state.residents.tree_of(member), member)
     state.queues.run_queue.discard(member.id)
     state.follow_ups.asking.pop(member.id, None)
     acquire.withdraw(state, member)
@@ -186,7 +188,7 @@ def advance(state: EngineState, top_id: str) -> None:
         return
     if tree.undoing is not None and not tree.is_below(tree.undoing, top_id):
         _ask_again(state, tree, state.residents.procs[tree.undoing])
-        _look_at_stalled(state, tree, top_id)
+        _look_at_stalled(state.follow_ups, tree, top_id)
         if not _takes_the_turn(state, tree, top_id):
             return
     if tree.undoing is not None and tree.undoing in tree.waiting:
@@ -195,11 +197,11 @@ def advance(state: EngineState, top_id: str) -> None:
     is_skipped = is_poisoned if top_id == tree.root else None
     while (unit := tree.newest_unit(top_id, is_skipped)) is not None:
         member = state.residents.procs[unit.procedure]
-        if not is_left_alone(state, member, top_id):
+        if not is_left_alone(state.residents, member, top_id):
             if not acquire.has_retaken(state, tree):
                 return
             if tree.is_still(member.id) and tree.undoing != member.id:
-                _pass_on_the_turn(state, tree, top_id)
+                _pass_on_the_turn(state.follow_ups, tree, top_id)
                 return
             if tree.undoing is not None and tree.undoing != member.id:
                 # It was being undone when a wider failure took over, and would go on: newer units are first now.
@@ -220,19 +222,19 @@ def _ask_again(state: EngineState, tree: Tree, member: ProcedureRecord) -> None:
         wake(state, member)
 
 
-def _pass_on_the_turn(state: EngineState, tree: Tree, top_id: str) -> None:
+def _pass_on_the_turn(follow_ups: FollowUps, tree: Tree, top_id: str) -> None:
     """Its next undo is paused: scopes that failed after it may go on meanwhile."""
     scopes = list(tree.scopes)
-    state.follow_ups.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
+    follow_ups.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
 
 
-def _look_at_stalled(state: EngineState, tree: Tree, top_id: str) -> None:
+def _look_at_stalled(follow_ups: FollowUps, tree: Tree, top_id: str) -> None:
     """This scope stands still; those that stalled while it ran a step may have their locks now."""
-    if not state.follow_ups.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
+    if not follow_ups.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
         return
-    for name in [name for name in tree.scopes if top_id not in state.follow_ups.stalled.get(name, (top_id,))]:
-        del state.follow_ups.stalled[name]
-        state.follow_ups.scopes_to_advance[name] = None
+    for name in [name for name in tree.scopes if top_id not in follow_ups.stalled.get(name, (top_id,))]:
+        del follow_ups.stalled[name]
+        follow_ups.scopes_to_advance[name] = None
 
 
 def next_scope(state: EngineState) -> str | None:
@@ -254,7 +256,7 @@ def _takes_the_turn(state: EngineState, tree: Tree, top_id: str) -> bool:
     waiting = state.residents.procs[tree.undoing]
     if waiting.id not in tree.waiting:
         return False
-    unit = next_to_undo(state, tree, top_id)
+    unit = next_to_undo(state.residents, tree, top_id)
     if unit is not None:
         if tree.is_still(unit.procedure):
             return False
@@ -269,13 +271,13 @@ def _takes_the_turn(state: EngineState, tree: Tree, top_id: str) -> bool:
     return True
 
 
-def _end_undoing(state: EngineState, tree: Tree, member: ProcedureRecord) -> None:
+def _end_undoing(follow_ups: FollowUps, tree: Tree, member: ProcedureRecord) -> None:
     """The member is not being undone any more; another failing scope of the tree may go on."""
     member.undoing = 0
     if tree.undoing == member.id:
         tree.undoing = None
         if (top := tree.next_scope()) is not None:
-            state.follow_ups.scopes_to_advance[top] = None
+            follow_ups.scopes_to_advance[top] = None
 
 
 def _undo(state: EngineState, member: ProcedureRecord, unit: UndoRecord) -> None:
@@ -299,7 +301,7 @@ def drop_unit(state: EngineState, tree: Tree, unit: UndoRecord) -> None:
     member = state.residents.procs[unit.procedure]
     was_undone = member.undoing == unit.seq
     if was_undone:
-        _end_undoing(state, tree, member)
+        _end_undoing(state.follow_ups, tree, member)
         state.decision.touch(member)
     if tree.pop(unit) and was_undone and member.state is ProcedureState.SUCCESS:
         close_unsuccessfully(state, member, Trigger.UNDONE)
@@ -313,7 +315,7 @@ def _finish(state: EngineState, tree: Tree, top: ProcedureRecord) -> None:
         elif member.state not in TERMINAL:
             verdict = _verdict(member)
             if verdict is Trigger.GAVE_UP and not member.rollback_supported:
-                list_no_rollback(state, member, top)
+                list_no_rollback(state.decision, member, top)
             member.ended_in = top.run if top.parent is None else 0
             close_unsuccessfully(state, member, verdict)
 

@@ -12,6 +12,7 @@ from actorproc.core.rollback.failure_scope import drop_unit, give_up
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.rollback_record import write_rollback
 from actorproc.core.state.skipped_undo import skip
 from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Outcome
@@ -52,7 +53,7 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
             wake(state, record)
     else:
         error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
-        note_attempt(state, record, item, error, outcome.elapsed)
+        note_attempt(state.decision, record, item, error, outcome.elapsed)
         on_rollback_error(state, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
 
 
@@ -69,9 +70,9 @@ def _note_reverted(state: EngineState, top: str | None) -> None:
         state.decision.touch(state.residents.procs[top])
 
 
-def _others_run(state: EngineState, record: ProcedureRecord) -> bool:
+def _others_run(residents: ResidentSet, record: ProcedureRecord) -> bool:
     """True if a wider failure took this undo over while steps of its own still run: it ends only after them."""
-    tree = state.residents.tree_of(record)
+    tree = residents.tree_of(record)
     top = tree.scope_of(record.id)
     return top is not None and tree.runs_below(top)
 
@@ -85,7 +86,7 @@ def on_rollback_error(state: EngineState, record: ProcedureRecord, error: ErrorI
     is_spent = not retryable or backoff.is_exhausted(
         policy, errors=record.errors, first_error_at=first_error_at, now=state.decision.now
     )
-    if is_spent and not _others_run(state, record):
+    if is_spent and not _others_run(state.residents, record):
         if state.types.metas[record.type_name].best_effort:
             _skip(state, record, error)
         else:

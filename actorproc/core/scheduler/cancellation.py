@@ -11,6 +11,7 @@ from math import inf
 
 from actorproc.core.queues.worker_table import InHand, Worker
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.step_limits import limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode
@@ -82,7 +83,7 @@ def cancel_step(state: EngineState, record: ProcedureRecord) -> None:
     if worker is None:
         return
     item = worker.queue[record.id]
-    if item.told or not _may_stop(state, record, item):
+    if item.told or not _may_stop(state.residents, record, item):
         return
     record.cancelled_at = state.decision.now
     state.decision.touch(record)
@@ -98,7 +99,7 @@ def kill_step(state: EngineState, record: ProcedureRecord, why: str = "aborted")
     if worker is None:
         return
     item = worker.queue[record.id]
-    if not _may_stop(state, record, item):
+    if not _may_stop(state.residents, record, item):
         return
     if item.forced is None:
         item.forced = why
@@ -129,7 +130,7 @@ def resume_cancelling(state: EngineState, tree: Tree) -> None:
         record = tree.members[name]
         item = state.workers.table.in_hand[name].queue[name]
         is_decided = record.rolling or (record.aborting and record.cancelled_at is not None)
-        if not is_decided or not _may_stop(state, record, item):
+        if not is_decided or not _may_stop(state.residents, record, item):
             continue
         item.told = True
         line = [tree.members[above] for above in tree.lineage(name)]
@@ -138,21 +139,21 @@ def resume_cancelling(state: EngineState, tree: Tree) -> None:
         _allow(state, record, item)
 
 
-def _may_stop(state: EngineState, record: ProcedureRecord, item: InHand) -> bool:
+def _may_stop(residents: ResidentSet, record: ProcedureRecord, item: InHand) -> bool:
     """True of a forward step before the point of no return whose procedure no operator bypasses."""
     mode = item.token.mode
     if mode is Mode.ROLLBACK or mode is Mode.ASK_ABORT or record.bypassing:
         return False
     if record.unit_no_return and mode is Mode.EXECUTE:
         return False
-    return record.rolling or not state.residents.has_no_return(record)
+    return record.rolling or not residents.has_no_return(record)
 
 
 def _allow(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
     """Let the step go on for the abort grace of its limits."""
     grace = None
     if record.limits is not None or record.type_name in state.types.metas:
-        grace = limits_of(state, record).abort_grace
+        grace = limits_of(state.types, record).abort_grace
     if grace is None:
         grace = state.settings.scheduling.abort_grace
     if grace is None or grace == inf:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from actorproc.core.queues.worker_table import Worker
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.decision import PendingDecision
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.commands import StartWorker, StopWorker, TakeBack
 from actorproc.model.messages.events import WorkerLeaving, WorkerReady
@@ -33,7 +35,7 @@ def join(state: EngineState, event: WorkerReady) -> ProcedureRecord | None:
     record = state.residents.procs.get(procedure)
     if procedure not in state.workers.hired or record is None:
         state.workers.hired.pop(procedure, None)
-        _dismiss(state, worker)
+        _dismiss(state.decision, worker)
         return None
     state.workers.hired[procedure] = worker.id
     if procedure not in state.queues.awaiting_worker:
@@ -61,17 +63,17 @@ def hire_for(state: EngineState, procedure: str) -> None:
 
 def let_finished_go(state: EngineState) -> None:
     """A procedure that has ended needs its worker no more."""
-    for procedure in [name for name in state.workers.hired if _has_ended(state, name)]:
+    for procedure in [name for name in state.workers.hired if _has_ended(state.residents, name)]:
         hired = state.workers.hired.pop(procedure)
         worker = state.workers.table.find(hired) if hired is not None else None
         if worker is not None:
-            _dismiss(state, worker)
+            _dismiss(state.decision, worker)
         _hire_next(state)
 
 
-def _has_ended(state: EngineState, procedure: str) -> bool:
+def _has_ended(residents: ResidentSet, procedure: str) -> bool:
     # A tree that left memory is finished, or cold: then its worker waits with it.
-    record = state.residents.procs.get(procedure)
+    record = residents.procs.get(procedure)
     return record is not None and record.state in TERMINAL and not record.undoing
 
 
@@ -99,25 +101,25 @@ def on_leaving(state: EngineState, event: WorkerLeaving) -> None:
         item.recalled = True
     if behind:
         state.decision.command(TakeBack(worker.id, tuple(item.token for item in behind)))
-    _stop_when_empty(state, worker)
+    _stop_when_empty(state.decision, worker)
 
 
 def say_goodbye(state: EngineState, name: WorkerId) -> None:
     """A step left a worker's hands: one that is leaving and has nothing more is stopped."""
     worker = state.workers.table.find(name)
     if worker is not None and worker.leaving:
-        _stop_when_empty(state, worker)
+        _stop_when_empty(state.decision, worker)
 
 
-def _stop_when_empty(state: EngineState, worker: Worker) -> None:
+def _stop_when_empty(decision: PendingDecision, worker: Worker) -> None:
     if not worker.queue and not worker.stopped:
         worker.stopped = True
-        state.decision.command(StopWorker(worker.id))
+        decision.command(StopWorker(worker.id))
 
 
-def _dismiss(state: EngineState, worker: Worker) -> None:
+def _dismiss(decision: PendingDecision, worker: Worker) -> None:
     worker.leaving = True
-    _stop_when_empty(state, worker)
+    _stop_when_empty(decision, worker)
 
 
 def _hire_next(state: EngineState) -> None:

@@ -8,6 +8,8 @@ from actorproc.core.queues.run_queue import DEFAULT_CLASS, OWN_CLASS
 from actorproc.core.queues.worker_shares import WorkerShares
 from actorproc.core.queues.worker_table import STEAL_AFTER, InHand, Worker
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.queues import WorkQueues
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.model.rows.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
 from actorproc.model.rows.writes import PutStart
@@ -33,7 +35,7 @@ __all__ = [
 
 def work_class_of(state: EngineState, record: ProcedureRecord) -> str:
     """The class of work of a procedure's steps; without shares all are one, but for workers of one's own."""
-    if state.types.knows_dedicated and known_limits_of(state, record).limits.dedicated:
+    if state.types.knows_dedicated and known_limits_of(state.types, record).limits.dedicated:
         return OWN_CLASS
     return DEFAULT_CLASS if state.workers.shares is None else state.types.metas[record.type_name].work_class
 
@@ -50,7 +52,7 @@ def next_up(state: EngineState, barred: set[str]) -> str | None:
             best = _earlier(best, state.queues.key_limits.peek(DEFAULT_CLASS, state.decision.now))
     else:
         best = None
-        for work_class in {*_wanting(state), OWN_CLASS} - barred:
+        for work_class in {*_wanting(state.queues), OWN_CLASS} - barred:
             best = _earlier(best, state.queues.run_queue.peek(work_class))
             best = _earlier(best, state.queues.key_limits.peek(work_class, state.decision.now))
         if state.queues.cold_queue and DEFAULT_CLASS not in barred:
@@ -61,15 +63,15 @@ def next_up(state: EngineState, barred: set[str]) -> str | None:
 def _or_cold(state: EngineState, best: tuple[float, str] | None) -> tuple[float, str]:
     """The first of the cold run queue if its turn comes before that of `best`: then it is resident."""
     order, record = state.queues.cold_queue.first()
-    if best is not None and (best[0], _place_of(state, best[1])) < (order, record.seq):
+    if best is not None and (best[0], _place_of(state.residents, best[1])) < (order, record.seq):
         return best
     state.residents.make_resident(record)
     return order, record.id
 
 
-def _place_of(state: EngineState, procedure: str) -> int:
+def _place_of(residents: ResidentSet, procedure: str) -> int:
     """The number of its tree in submit order: who was queued at the start, and not left, waits since the same time."""
-    return state.residents.procs[state.residents.procs[procedure].root].seq
+    return residents.procs[residents.procs[procedure].root].seq
 
 
 def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> tuple[float, str] | None:
@@ -78,20 +80,20 @@ def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> 
     return min(one, other)
 
 
-def _wanting(state: EngineState) -> set[str]:
+def _wanting(queues: WorkQueues) -> set[str]:
     """Classes of work that may want a worker of those that are for all."""
-    return {*state.queues.run_queue.classes(), *state.queues.key_limits.classes()} - {OWN_CLASS}
+    return {*queues.run_queue.classes(), *queues.key_limits.classes()} - {OWN_CLASS}
 
 
 def open_workers(state: EngineState, shares: WorkerShares, record: ProcedureRecord) -> list[Worker]:
     """Workers that may get a step of this procedure's class of work."""
-    return shares.open_to(state.workers.table, work_class_of(state, record), _wanting(state))
+    return shares.open_to(state.workers.table, work_class_of(state, record), _wanting(state.queues))
 
 
 def wants_another_worker(state: EngineState) -> bool:
     """True if a step waits that one worker more than there are might get."""
     shares = state.workers.shares
-    wanting: set[str] = set() if shares is None else _wanting(state)
+    wanting: set[str] = set() if shares is None else _wanting(state.queues)
     for worker in state.workers.table.workers.values():
         if len(worker.queue) < 2 or worker.threaded:  # they run beside each other, so none waits
             continue
@@ -199,7 +201,7 @@ def stuck_behind(state: EngineState, now: float) -> list[tuple[Worker, list[InHa
     found = state.workers.table.stuck_behind(now)
     if state.workers.shares is None:
         return found
-    wanting = _wanting(state)
+    wanting = _wanting(state.queues)
     return [
         (worker, behind)
         for worker, behind in found

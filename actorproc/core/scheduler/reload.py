@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from actorproc.core.queues.worker_table import Worker
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.workers import WorkerState
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import ReloadBegan
 
@@ -23,21 +24,21 @@ def begin(state: EngineState, event: ReloadBegan) -> None:
     state.decision.command(Reply(event.reply, value=True))
 
 
-def gone(state: EngineState, worker: Worker) -> None:
+def gone(workers: WorkerState, worker: Worker) -> None:
     """A worker is gone; with the last one of old code no procedure needs to be kept from any."""
-    state.workers.outdated.discard(worker.id)
-    if not state.workers.outdated:
-        state.workers.renewed.clear()
+    workers.outdated.discard(worker.id)
+    if not workers.outdated:
+        workers.renewed.clear()
 
 
-def take_over(state: EngineState, before: EngineState) -> None:
+def take_over(workers: WorkerState, before: EngineState) -> None:
     """Take over which workers have old code, and which procedures new code was handed, from the memory before."""
-    state.workers.begin_reload(before.workers.outdated, before.workers.renewed)
+    workers.begin_reload(before.workers.outdated, before.workers.renewed)
 
 
-def open_to(state: EngineState, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
+def open_to(workers: WorkerState, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
     """Of these workers (None: all) those that may get a step of this procedure."""
-    if procedure not in state.workers.renewed:
+    if procedure not in workers.renewed:
         return among
-    workers = state.workers.table.workers.values() if among is None else among
-    return [worker for worker in workers if worker.id not in state.workers.outdated]
+    found = workers.table.workers.values() if among is None else among
+    return [worker for worker in found if worker.id not in workers.outdated]

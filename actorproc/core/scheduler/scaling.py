@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from actorproc.core.queues.worker_table import Worker
 from actorproc.core.scheduler.pick import wants_another_worker
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.workers import WorkerState
 from actorproc.model.messages.commands import AddWorker, Reply, RetireWorker
 from actorproc.model.messages.events import Resized, WorkerReady
 
@@ -38,11 +39,11 @@ def joined(state: EngineState, event: WorkerReady) -> None:
         _retire(state, worker)
 
 
-def left(state: EngineState, worker: Worker) -> None:
+def left(workers: WorkerState, worker: Worker) -> None:
     """A worker is gone; the slot of one that was retired goes with it."""
-    if worker.id in state.workers.slot_plan.retired:
-        state.workers.slot_plan.retired.discard(worker.id)
-        state.workers.slot_plan.slots.discard(worker.id.slot)
+    if worker.id in workers.slot_plan.retired:
+        workers.slot_plan.retired.discard(worker.id)
+        workers.slot_plan.slots.discard(worker.id.slot)
 
 
 def next_look(state: EngineState) -> float | None:
@@ -54,7 +55,7 @@ def next_look(state: EngineState) -> float | None:
         slot_plan.look_at = _stuck_at(state)
     if not _has_spare(state):
         return slot_plan.look_at
-    times = [worker.active_at + limits.extra_worker_idle for worker in _idle(state)]
+    times = [worker.active_at + limits.extra_worker_idle for worker in _idle(state.workers)]
     if slot_plan.look_at is not None:
         times.append(slot_plan.look_at)
     return min(times, default=None)
@@ -75,7 +76,7 @@ def look_after(state: EngineState) -> None:
                 slot_plan.look_at = state.decision.now + state.settings.scheduling.stuck_after
             else:
                 slot_plan.look_at = max(stuck_at, state.decision.now + state.settings.scheduling.stuck_after / 8)
-    for worker in _idle(state):
+    for worker in _idle(state.workers):
         if _has_spare(state) and worker.active_at + state.settings.scheduling.extra_worker_idle <= state.decision.now:
             _retire(state, worker)
 
@@ -110,9 +111,9 @@ def _stuck_at(state: EngineState) -> float:
     return last + state.settings.scheduling.stuck_after
 
 
-def _idle(state: EngineState) -> list[Worker]:
+def _idle(workers: WorkerState) -> list[Worker]:
     return sorted(
-        (worker for worker in state.workers.table.for_all() if not worker.queue), key=lambda worker: -worker.id.slot
+        (worker for worker in workers.table.for_all() if not worker.queue), key=lambda worker: -worker.id.slot
     )
 
 

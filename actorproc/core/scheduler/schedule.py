@@ -27,6 +27,7 @@ from actorproc.core.scheduler.pick import (
 from actorproc.core.scheduler.reload import open_to
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.parts.types import KnownLimits
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.core.state.tree import Tree
@@ -61,7 +62,7 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
             return
         head.wait_no_longer(record)
         state.decision.touch(record)
-    if record.bypassing or (record.parent is not None and _is_held_back(state, record, record.parent)):
+    if record.bypassing or (record.parent is not None and _is_held_back(state.residents, record, record.parent)):
         return
     tree = state.residents.trees[record.root]
     if tree.still and tree.is_still(record.id):
@@ -165,9 +166,9 @@ def park(state: EngineState, record: ProcedureRecord, needs: str = "") -> None:
         state.types.parked.setdefault(needs, {})[record.id] = None
 
 
-def _is_held_back(state: EngineState, record: ProcedureRecord, parent: str) -> bool:
+def _is_held_back(residents: ResidentSet, record: ProcedureRecord, parent: str) -> bool:
     """True if `max_parallel` of the parent keeps this child back."""
-    held = state.residents.tree_of(record).held.get(parent)
+    held = residents.tree_of(record).held.get(parent)
     return held is not None and record.id in held
 
 
@@ -185,7 +186,7 @@ def fill(state: EngineState) -> None:
             state.queues.run_queue.discard(procedure)
             state.follow_ups.overdue[procedure] = None
             continue
-        known = known_limits_of(state, record)
+        known = known_limits_of(state.types, record)
         worker = _worker_for(state, record, known)
         if worker is not None:
             take_turn(state, record)
@@ -220,7 +221,7 @@ def _ask_abort(state: EngineState, procedure: str) -> None:
         return
     if state.residents.tree_of(record).is_still(procedure):
         return
-    known = known_limits_of(state, record)
+    known = known_limits_of(state.types, record)
     worker = _worker_for(state, record, known)
     if worker is not None:
         del state.follow_ups.asking[procedure]
@@ -238,7 +239,7 @@ def _worker_for(state: EngineState, record: ProcedureRecord, known: KnownLimits)
     threads = 1 if record.id in state.workers.suspects else limits.threads
     among = None if state.workers.shares is None else open_workers(state, state.workers.shares, record)
     if state.workers.outdated:
-        among = open_to(state, record.id, among)
+        among = open_to(state.workers, record.id, among)
     return state.workers.table.choose(record.type_name, state.workers.warm.get(record.id), threads, among)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.tree import Tree
 from actorproc.model.states import TERMINAL
 
@@ -54,7 +55,7 @@ def facts_of(state: EngineState) -> dict[str, Any]:
         "at work": {name for name in _at_work(state) if name in heads},
         "locks": locks.holders(),
         "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
-        "due": {(at, name) for at, name in timers if name in heads and _is_due_at(state, name, at)},
+        "due": {(at, name) for at, name in timers if name in heads and _is_due_at(state.residents, name, at)},
         "inherited": state.locks.inherited,
         "poisons": state.locks.poisons,
         "acknowledged": state.ended.acknowledged,
@@ -67,9 +68,9 @@ def facts_of(state: EngineState) -> dict[str, Any]:
     }
 
 
-def _is_due_at(state: EngineState, name: str, at: float) -> bool:
+def _is_due_at(residents: ResidentSet, name: str, at: float) -> bool:
     """True if a timer belongs to the present wait; one that a removed procedure of this id left behind does not."""
-    record = state.residents.procs.get(name)
+    record = residents.procs.get(name)
     return record is not None and record.due_at == at
 
 
@@ -89,14 +90,15 @@ def _at_work(state: EngineState) -> set[str]:
     return {
         name
         for name in queued
-        if name in state.queues.cold_queue or (name in state.residents.procs and not _stands_still(state, name))
+        if name in state.queues.cold_queue
+        or (name in state.residents.procs and not _stands_still(state.residents, name))
     }
 
 
-def _stands_still(state: EngineState, name: str) -> bool:
+def _stands_still(residents: ResidentSet, name: str) -> bool:
     """It has a step in a worker's hands, but no other will follow by itself: paused, or to be bypassed."""
-    record = state.residents.procs[name]
+    record = residents.procs[name]
     if record.bypassing:
         return True
-    tree = state.residents.trees[record.root]
+    tree = residents.trees[record.root]
     return bool(tree.still) and tree.is_still(name)

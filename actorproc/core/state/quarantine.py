@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.damage import DamageTable
 from actorproc.core.state.tree import Tree
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockMode
@@ -69,9 +70,9 @@ def exclude(state: EngineState, tree: Tree, reason: str | None = None) -> None:
         state.dismiss(tree)
 
 
-def error_of(state: EngineState, procedure: str) -> StoreDamaged | None:
+def error_of(damage: DamageTable, procedure: str) -> StoreDamaged | None:
     """Error that forbids every action on a procedure; None when it is sound, or unknown."""
-    reason = state.damage.procedures.get(procedure)
+    reason = damage.procedures.get(procedure)
     if reason is None:
         return None
     return StoreDamaged(

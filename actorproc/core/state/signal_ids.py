@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.signals import SignalBuffer
 from actorproc.model.ids import name_of_event
 from actorproc.model.rows.records import EventRecord
 from actorproc.model.rows.writes import DeleteEvent, PutEvent
@@ -35,19 +36,19 @@ MAX_REMEMBERED_IN_ALL = 100_000
 """Ids of taken signals that are remembered for all targets together."""
 
 
-def is_repeated(state: EngineState, target: str, dedup: str | None) -> bool:
+def is_repeated(signals: SignalBuffer, target: str, dedup: str | None) -> bool:
     """True if a signal with this id is kept for the target or was taken."""
     if dedup is None:
         return False
-    if dedup in state.signals.taken.get(target, ()):
+    if dedup in signals.taken.get(target, ()):
         return True
-    return any(known.dedup == dedup for known in state.signals.buffered.get(target, ()))
+    return any(known.dedup == dedup for known in signals.buffered.get(target, ()))
 
 
-def next_number(state: EngineState, target: str) -> int:
+def next_number(signals: SignalBuffer, target: str) -> int:
     """The number of the next row of a target: above those kept and those remembered."""
-    kept = state.signals.buffered.get(target)
-    taken = state.signals.taken.get(target)
+    kept = signals.buffered.get(target)
+    taken = signals.taken.get(target)
     return max(kept[-1].seq if kept else 0, next(reversed(taken.values())) if taken else 0) + 1
 
 
@@ -55,7 +56,7 @@ def keep(state: EngineState, row: EventRecord) -> None:
     """A signal waits from now on for a procedure to take it."""
     state.signals.buffered.setdefault(row.target, []).append(row)
     state.decision.write(PutEvent(row))
-    _count(state, row.target, 1)
+    _count(state.signals, row.target, 1)
 
 
 def discard(state: EngineState, row: EventRecord, *, is_stored: bool = False) -> None:
@@ -64,14 +65,14 @@ def discard(state: EngineState, row: EventRecord, *, is_stored: bool = False) ->
     kept.remove(row)
     if not kept:
         del state.signals.buffered[row.target]
-    _count(state, row.target, -1)
+    _count(state.signals, row.target, -1)
     if not is_stored:
         state.decision.write(DeleteEvent(row.target, row.seq))
 
 
-def _count(state: EngineState, target: str, change: int) -> None:
+def _count(signals: SignalBuffer, target: str, change: int) -> None:
     if name_of_event(target) is not None:
-        state.signals.count_published(change)
+        signals.count_published(change)
 
 
 def remember(state: EngineState, row: EventRecord) -> None:
@@ -80,7 +81,7 @@ def remember(state: EngineState, row: EventRecord) -> None:
         state.decision.write(DeleteEvent(row.target, row.seq))
         return
     state.decision.write(PutEvent(EventRecord(row.target, row.seq, b"", row.dedup, state.decision.now, taken=True)))
-    _note(state, row.target, row.dedup, row.seq)
+    _note(state.signals, row.target, row.dedup, row.seq)
     known = state.signals.taken[row.target]
     if len(known) > MAX_REMEMBERED:
         _drop(state, row.target, next(iter(known)))
@@ -96,32 +97,32 @@ def forget(state: EngineState, procedure: str) -> None:
         _drop(state, procedure, dedup)
 
 
-def drop(state: EngineState, target: str) -> None:
+def drop(signals: SignalBuffer, target: str) -> None:
     """The same for a procedure that is removed: its rows go with it. Idempotent."""
-    for dedup in state.signals.taken.pop(target, ()):
-        state.signals.taken_order.pop((target, dedup), None)
+    for dedup in signals.taken.pop(target, ()):
+        signals.taken_order.pop((target, dedup), None)
 
 
-def recall(state: EngineState, events: Iterable[EventRecord]) -> None:
+def recall(signals: SignalBuffer, events: Iterable[EventRecord]) -> None:
     """Signals that no procedure has taken yet, and the ids of those that were taken, read back from the store."""
     rows = []
     for row in events:
         if row.taken:
             rows.append(row)
         else:
-            state.signals.buffered.setdefault(row.target, []).append(row)
-            _count(state, row.target, 1)
+            signals.buffered.setdefault(row.target, []).append(row)
+            _count(signals, row.target, 1)
     for row in sorted(rows, key=lambda row: (row.at, row.target, row.seq)):
         if row.dedup is not None:
-            _note(state, row.target, row.dedup, row.seq)
+            _note(signals, row.target, row.dedup, row.seq)
     # The clock may have been set back in between: of one target the numbers tell the order.
-    for target, known in state.signals.taken.items():
-        state.signals.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
+    for target, known in signals.taken.items():
+        signals.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
 
 
-def _note(state: EngineState, target: str, dedup: str, seq: int) -> None:
-    state.signals.taken.setdefault(target, {})[dedup] = seq
-    state.signals.taken_order[target, dedup] = None
+def _note(signals: SignalBuffer, target: str, dedup: str, seq: int) -> None:
+    signals.taken.setdefault(target, {})[dedup] = seq
+    signals.taken_order[target, dedup] = None
 
 
 def _drop(state: EngineState, target: str, dedup: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.core.state.rollback_record import write_rollback
 from actorproc.model.rows.records import ErrorInfo, Leftover, ProcedureRecord, UndoRecord
 
@@ -23,13 +24,13 @@ def skip(state: EngineState, record: ProcedureRecord, unit: UndoRecord, error: E
     write_rollback(state, record, "skipped", label=unit.label, attempts=record.attempt, error=error)
     head.begin_undo_step(record)
     reason = f"{error.type_name}: {error.message}"[:_LONGEST_REASON]
-    _add(state, record, top, Leftover(record.id, unit.label, reason))
+    _add(state.decision, record, top, Leftover(record.id, unit.label, reason))
 
 
-def list_no_rollback(state: EngineState, record: ProcedureRecord, top: ProcedureRecord) -> None:
+def list_no_rollback(decision: PendingDecision, record: ProcedureRecord, top: ProcedureRecord) -> None:
     """A member ran and has no rollback: the top of its scope lists it."""
     if record is not top:
-        _add(state, top, top, Leftover(record.id, "", f"{record.type_name} has no rollback"))
+        _add(decision, top, top, Leftover(record.id, "", f"{record.type_name} has no rollback"))
 
 
 def has_own(record: ProcedureRecord) -> bool:
@@ -37,8 +38,8 @@ def has_own(record: ProcedureRecord) -> bool:
     return bool(record.leftovers) and any(left.procedure == record.id for left in record.leftovers)
 
 
-def _add(state: EngineState, record: ProcedureRecord, top: ProcedureRecord, left: Leftover) -> None:
+def _add(decision: PendingDecision, record: ProcedureRecord, top: ProcedureRecord, left: Leftover) -> None:
     for listing in {record.id: record, top.id: top}.values():
         if len(listing.leftovers) < MAX_LEFTOVERS:
             listing.leftovers += (left,)
-        state.decision.touch(listing)
+        decision.touch(listing)

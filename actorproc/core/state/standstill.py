@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from actorproc.core.locks.view import LockView
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.types import KnownTypes
 from actorproc.core.state.tree import Tree
 from actorproc.model.names import no_class_registered
 from actorproc.model.rows.records import ProcedureRecord
@@ -49,7 +50,7 @@ def obstacle_of(state: EngineState, procedure: str) -> Parked | None:
     return _Search(state.residents.trees[record.root], state.types.metas, state.locks.table).of(record)
 
 
-def obstacle_of_stored(state: EngineState, procedure: str, members: Iterable[ProcedureRecord]) -> Parked | None:
+def obstacle_of_stored(types: KnownTypes, procedure: str, members: Iterable[ProcedureRecord]) -> Parked | None:
     """The same for a tree that is not in memory, as the store has it."""
     found = {record.id: record for record in members}
     if procedure not in found:
@@ -57,7 +58,7 @@ def obstacle_of_stored(state: EngineState, procedure: str, members: Iterable[Pro
     tree = Tree(found[procedure].root)
     for record in found.values():
         tree.add(record)
-    return _Search(tree, state.types.metas, None).of(found[procedure])
+    return _Search(tree, types.metas, None).of(found[procedure])
 
 
 def _parked(record: ProcedureRecord, types: Collection[str]) -> Parked | None:

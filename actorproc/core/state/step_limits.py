@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from actorproc.core.state.engine_state import EngineState
-from actorproc.core.state.parts.types import KnownLimits
+from actorproc.core.state.parts.types import KnownLimits, KnownTypes
 from actorproc.model.policies import Backoff, StepLimits, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord
 
 __all__ = ["backoff_of", "known_limits_of", "limits_of", "retries_overtime"]
 
 
-def limits_of(state: EngineState, record: ProcedureRecord) -> StepLimits:
+def limits_of(types: KnownTypes, record: ProcedureRecord) -> StepLimits:
     """The limits of a procedure whose class is registered."""
-    return record.limits if record.limits is not None else known_limits_of(state, record).limits
+    return record.limits if record.limits is not None else known_limits_of(types, record).limits
 
 
-def known_limits_of(state: EngineState, record: ProcedureRecord) -> KnownLimits:
+def known_limits_of(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
     """The same with what follows from them."""
     if record.limits is not None:
         return _known(record.limits, None)
-    meta = state.types.metas[record.type_name]
-    known = state.types.limits.get(record.type_name)
+    meta = types.metas[record.type_name]
+    known = types.limits.get(record.type_name)
     if known is None or known.meta is not meta:
-        known = state.types.limits[record.type_name] = _known(meta.limits, meta)
+        known = types.limits[record.type_name] = _known(meta.limits, meta)
     return known
 
 
-def backoff_of(state: EngineState, record: ProcedureRecord) -> Backoff:
+def backoff_of(types: KnownTypes, record: ProcedureRecord) -> Backoff:
     """The retry policy of a procedure whose class is registered."""
     given = record.limits.retry if record.limits is not None else None
-    return given if given is not None else state.types.metas[record.type_name].retry
+    return given if given is not None else types.metas[record.type_name].retry
 
 
-def retries_overtime(state: EngineState, record: ProcedureRecord) -> bool:
+def retries_overtime(types: KnownTypes, record: ProcedureRecord) -> bool:
     """True: a step that was killed for its wall time or CPU time is tried again."""
     if record.limits is not None and record.limits.retry is not None:
         return record.limits.retries_overtime
-    return state.types.metas[record.type_name].retries_overtime
+    return types.metas[record.type_name].retries_overtime
 
 
 def _known(limits: StepLimits, meta: TypeMeta | None) -> KnownLimits:

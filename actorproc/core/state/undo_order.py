@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.tree import Tree
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
 from actorproc.model.states import ProcedureState
@@ -12,9 +12,9 @@ from actorproc.model.states import ProcedureState
 __all__ = ["is_left_alone", "is_poisoned", "next_to_undo"]
 
 
-def next_to_undo(state: EngineState, tree: Tree, top_id: str) -> UndoRecord | None:
+def next_to_undo(residents: ResidentSet, tree: Tree, top_id: str) -> UndoRecord | None:
     """The next unit of a failing scope below its root that is to run, None when none is."""
-    return tree.newest_unit(top_id, lambda member: is_left_alone(state, member, top_id))
+    return tree.newest_unit(top_id, lambda member: is_left_alone(residents, member, top_id))
 
 
 def is_poisoned(member: ProcedureRecord) -> bool:
@@ -23,7 +23,7 @@ def is_poisoned(member: ProcedureRecord) -> bool:
 
 
 def is_left_alone(
-    state: EngineState, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()
+    residents: ResidentSet, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()
 ) -> bool:
     """True if a unit does not run: of a poisoned or given up member, or of a finished one its parent compensates.
 
@@ -35,7 +35,7 @@ def is_left_alone(
         return True
     place = member
     while place.id != top_id and place.parent is not None:
-        parent = state.residents.procs[place.parent]
+        parent = residents.procs[place.parent]
         if place.state is ProcedureState.SUCCESS and not parent.undo_children:
             return True
         place = parent
