@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,20 @@ from actorproc.model.states import ProcedureState
 
 CORE = Path(actorproc.core.__file__).parent
 OWNER = CORE / "state" / "head.py"
+MOVER = CORE / "state" / "transitions.py"
 
 
-def assigned(module: Path) -> list[tuple[int, str]]:
+def assigned(module: Path, owned: Collection[str] = head.OWNED) -> list[tuple[int, str]]:
     """Lines and names of the owned fields that a module assigns, changes or deletes, of whatever object."""
     found = []
     for node in ast.walk(ast.parse(module.read_text())):
         is_target = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
-        if is_target and node.attr in head.OWNED:
+        if is_target and node.attr in owned:
             found.append((node.lineno, node.attr))
         is_set = (
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"setattr", "delattr"}
         )
-        if is_set and isinstance(node.args[1], ast.Constant) and node.args[1].value in head.OWNED:
+        if is_set and isinstance(node.args[1], ast.Constant) and node.args[1].value in owned:
             found.append((node.lineno, node.args[1].value))
     return found
 
@@ -34,6 +36,11 @@ def assigned(module: Path) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("module", sorted(CORE.rglob("*.py")), ids=lambda module: module.relative_to(CORE).as_posix())
 def test_a_field_of_a_head_is_assigned_in_one_module_alone(module):
     assert module == OWNER or not assigned(module)
+
+
+def test_the_state_of_a_head_is_changed_by_a_move_alone():
+    assert {module for module in CORE.rglob("*.py") if assigned(module, {"state"})} == {MOVER}
+    assert len(assigned(MOVER, {"state"})) == 1
 
 
 def test_each_owned_field_is_a_field_that_the_owner_assigns():

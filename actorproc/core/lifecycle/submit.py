@@ -24,7 +24,7 @@ from actorproc.model.states import ProcedureState
 __all__ = ["admit", "refusal", "submit"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
-_INITIALIZING, _RUNNABLE = ProcedureState.INITIALIZING, ProcedureState.RUNNABLE
+_INITIALIZING = ProcedureState.INITIALIZING
 _SUBMITTED, _STEP = Trigger.SUBMITTED, StepKind.STEP
 
 
@@ -91,7 +91,7 @@ def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
 def _stored_only(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     """The head of a new root that is nowhere but in the store and the cold run queue. There may be 100,000."""
     record = _head_of(state, new)
-    record.state = _RUNNABLE
+    move(record, _SUBMITTED)
     record.root = new.id
     record.owner = new.owner
     record.priority = new.priority

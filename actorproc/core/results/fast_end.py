@@ -14,6 +14,7 @@ from actorproc.core.results.on_result import look_after
 from actorproc.core.state import signal_ids
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.head import is_plain
+from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode
 from actorproc.model.messages.commands import Resolve
@@ -24,7 +25,7 @@ from actorproc.model.states import ProcedureState
 __all__ = ["end_straight"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
-_EXECUTE, _SUCCESS = Mode.EXECUTE, ProcedureState.SUCCESS
+_EXECUTE, _SUCCESS, _FINISHED = Mode.EXECUTE, ProcedureState.SUCCESS, Trigger.FINISHED
 
 
 def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> bool:
@@ -47,7 +48,7 @@ def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> boo
     _forget(state, procedure)
     record.epoch = state.counters.epoch
     close_step(state, record, item, outcome)
-    record.state = _SUCCESS
+    move(record, _FINISHED)
     record.finished_at = state.decision.now
     record.payload = None
     if state.signals.taken or state.signals.buffered:

@@ -71,10 +71,16 @@ TRANSITIONS: dict[S, dict[Trigger, S]] = {
 }
 
 
+_BY_VALUE: dict[str, dict[str, S]] = {
+    state.value: {trigger.value: target for trigger, target in row.items()} for state, row in TRANSITIONS.items()
+}
+"""The table by values: the hash of a member is Python code, and each submit and each end looks here."""
+
+
 def move(record: ProcedureRecord, trigger: Trigger) -> None:
     """Change the state of `record` as the table says; `InternalError` when it does not say."""
     try:
-        record.state = TRANSITIONS[record.state][trigger]
+        record.state = _BY_VALUE[record.state._value_][trigger._value_]
     except KeyError:
         msg = f"procedure {record.id} in state {record.state} was {trigger.value}: no such transition"
         raise InternalError(msg) from None
