@@ -12,6 +12,7 @@ from actorproc.model.rows.records import (
     AuditRecord,
     ChildRecord,
     EventRecord,
+    ExposedRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
@@ -184,6 +185,17 @@ class RecordStore(Protocol):
 
         Raises:
             StoreDamaged: A record cannot be trusted.
+        """
+        ...
+
+    def exposed(self, ids: Sequence[str]) -> dict[str, list[ExposedRecord]]:
+        """Values that procedures have shown (`Context.expose`), in one snapshot. Damaged ones are left out.
+
+        Args:
+            ids: The procedures.
+
+        Returns:
+            The values in order of their keys; procedures without any are left out.
         """
         ...
 

@@ -40,6 +40,7 @@ __all__ = [
     "ErrorInfo",
     "ErrorKind",
     "EventRecord",
+    "ExposedRecord",
     "IdReuse",
     "Interrupted",
     "Leftover",
@@ -486,6 +487,16 @@ class NoteRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     step: int
     key: str
     value: bytes
+
+
+class ExposedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The newest value that a procedure showed under a key, by `Context.expose`."""
+
+    procedure: str
+    key: str
+    value: bytes
+    at: float = 0.0
+    """Epoch seconds: time of the decision to store it."""
 
 
 class AcknowledgementRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

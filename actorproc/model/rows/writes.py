@@ -10,6 +10,7 @@ from actorproc.model.rows.records import (
     AuditRecord,
     ChildRecord,
     EventRecord,
+    ExposedRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
@@ -35,6 +36,7 @@ __all__ = [
     "PutAudit",
     "PutChild",
     "PutEvent",
+    "PutExposed",
     "PutLock",
     "PutNote",
     "PutPoison",
@@ -112,6 +114,10 @@ class PutEvent(msgspec.Struct, frozen=True, gc=False):
 class DeleteEvent(msgspec.Struct, frozen=True, gc=False):
     target: str
     seq: int
+
+
+class PutExposed(msgspec.Struct, frozen=True, gc=False):
+    record: ExposedRecord
 
 
 class PutNote(msgspec.Struct, frozen=True, gc=False):
@@ -192,6 +198,7 @@ Write = (
     | PutEvent
     | DeleteEvent
     | PutNote
+    | PutExposed
     | PutStart
     | PutAudit
     | PutSwitch

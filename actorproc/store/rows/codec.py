@@ -37,6 +37,7 @@ from actorproc.model.rows.records import (
     AuditRecord,
     ChildRecord,
     EventRecord,
+    ExposedRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
@@ -91,6 +92,7 @@ _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.EVENTS: msgspec.msgpack.Decoder(EventRecord),
     Table.NOTES: msgspec.msgpack.Decoder(NoteRecord),
     Table.ATTEMPTS: msgspec.msgpack.Decoder(AttemptRecord),
+    Table.EXPOSED: msgspec.msgpack.Decoder(ExposedRecord),
     Table.STARTS: msgspec.msgpack.Decoder(StartRecord),
     Table.AUDIT: msgspec.msgpack.Decoder(AuditRecord),
     Table.ACKNOWLEDGED: msgspec.msgpack.Decoder(AcknowledgementRecord),
@@ -258,6 +260,8 @@ def show_key(table: Table, key: bytes) -> str:
         return f"{_text(name)} held by {_text(rest)}"
     if table is Table.NOTES:
         return f"{_text(name)}/{_numbers(rest[:8])}/{_text(rest[9:])}"
+    if table is Table.EXPOSED:
+        return f"{_text(name)}/{_text(rest)}"
     return f"{_text(name)}/{_numbers(rest)}"
 
 

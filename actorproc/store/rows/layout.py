@@ -16,6 +16,7 @@ All stores share this page, so a store is only something that keeps sorted rows 
     events       target NUL seq                       EventRecord
     notes        id NUL step NUL key                  NoteRecord
     attempts     id NUL step place                    AttemptRecord
+    exposed      id NUL key                           ExposedRecord
     starts       limit key NUL place                  StartRecord
     audit        id NUL number                        AuditRecord; the id is empty for the manager's own
     order        seq                                  id
@@ -61,6 +62,7 @@ from actorproc.model.rows.writes import (
     PutAudit,
     PutChild,
     PutEvent,
+    PutExposed,
     PutLock,
     PutNote,
     PutPoison,
@@ -266,6 +268,7 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
     rows.append((Table.META, NEXT_SEQ, record.seq + 1))
     rows.append((Table.NOTES, own, SWEEP))
     rows.append((Table.ATTEMPTS, own, SWEEP))
+    rows.append((Table.EXPOSED, own, SWEEP))
     rows.append((Table.AUDIT, own, SWEEP))
     rows.append((Table.CHILDREN, own, SWEEP))
     rows.append((Table.EVENTS, text_key(record.id) + b"\0", SWEEP))
@@ -361,6 +364,12 @@ def _put_attempt(write: PutAttempt, rows: list[Row]) -> None:
     rows.append((Table.ATTEMPTS, key, codec.encode(Table.ATTEMPTS, key, record)))
 
 
+def _put_exposed(write: PutExposed, rows: list[Row]) -> None:
+    record = write.record
+    key = prefix(record.procedure) + text_key(record.key)
+    rows.append((Table.EXPOSED, key, codec.encode(Table.EXPOSED, key, record)))
+
+
 def _put_start(write: PutStart, rows: list[Row]) -> None:
     record = write.record
     key = text_key(record.key) + b"\0" + _pack(record.place)
@@ -416,6 +425,7 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     DeleteEvent: _delete_event,
     PutNote: _put_note,
     PutAttempt: _put_attempt,
+    PutExposed: _put_exposed,
     PutStart: _put_start,
     PutAudit: _put_audit,
     PutSwitch: _put_switch,
@@ -436,6 +446,7 @@ _PUTS: dict[Table, type[Any]] = {
     Table.EVENTS: PutEvent,
     Table.NOTES: PutNote,
     Table.ATTEMPTS: PutAttempt,
+    Table.EXPOSED: PutExposed,
     Table.STARTS: PutStart,
     Table.AUDIT: PutAudit,
     Table.ACKNOWLEDGED: PutAcknowledgement,

@@ -24,6 +24,7 @@ from actorproc.model.rows.records import (
     AuditRecord,
     ChildRecord,
     EventRecord,
+    ExposedRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
@@ -191,6 +192,18 @@ class RecordReader(ABC):
         with self._view() as rows:
             found: list[AttemptRecord] = _all(rows, Table.ATTEMPTS, start)
         return sorted(found, key=attrgetter("ended_at", "step", "attempt"))
+
+    def exposed(self, ids: Sequence[str]) -> dict[str, list[ExposedRecord]]:
+        """Values that procedures have shown, in order of their keys; nothing hangs on one that is damaged."""
+        found: dict[str, list[ExposedRecord]] = {}
+        with self._view() as rows:
+            if rows.count(Table.EXPOSED) == 0:
+                return found
+            for id in ids:
+                for key, value in rows.scan(Table.EXPOSED, prefix(id)):
+                    with contextlib.suppress(StoreDamaged):
+                        found.setdefault(id, []).append(codec.decode(Table.EXPOSED, key, value))
+        return found
 
     def audit(self, target: str) -> list[AuditRecord]:
         """Requests of operators, for a procedure or (empty target) the manager, in order."""

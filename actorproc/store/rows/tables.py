@@ -39,6 +39,7 @@ class Table(IntEnum):
     FAILED = 20
     ROLLED_BACK = 21
     ATTEMPTS = 22
+    EXPOSED = 23
 
     @property
     def label(self) -> str:

@@ -32,12 +32,15 @@ _RECORDS = (
     Table.EVENTS,
     Table.NOTES,
     Table.ATTEMPTS,
+    Table.EXPOSED,
     Table.STARTS,
     Table.AUDIT,
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
 )
-_OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.AUDIT, Table.UNDO})
+_OWNED = frozenset(
+    {Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.EXPOSED, Table.AUDIT, Table.UNDO}
+)
 """Tables whose keys name the procedure they belong to."""
 
 

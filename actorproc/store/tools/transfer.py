@@ -20,6 +20,7 @@ from actorproc.model.rows.records import (
     AuditRecord,
     ChildRecord,
     EventRecord,
+    ExposedRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
@@ -33,6 +34,7 @@ from actorproc.model.rows.writes import (
     PutAudit,
     PutChild,
     PutEvent,
+    PutExposed,
     PutLock,
     PutNote,
     PutPoison,
@@ -59,6 +61,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "events": EventRecord,
     "notes": NoteRecord,
     "attempts": AttemptRecord,
+    "exposed": ExposedRecord,
     "audit": AuditRecord,
 }
 _VALUES: dict[type, tuple[str, ...]] = {
@@ -66,6 +69,7 @@ _VALUES: dict[type, tuple[str, ...]] = {
     StepRecord: ("state", "output", "event"),
     EventRecord: ("payload",),
     NoteRecord: ("value",),
+    ExposedRecord: ("value",),
 }
 """Values of a user, as bytes."""
 _MEMBERS: dict[str, tuple[str, ...]] = {
@@ -77,6 +81,7 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
     "events": ("target",),
     "notes": ("procedure",),
     "attempts": ("procedure",),
+    "exposed": ("procedure",),
     "audit": ("target",),
 }
 """Fields that name members of the tree; None: none."""
@@ -89,6 +94,7 @@ _WRITES: dict[str, Any] = {
     "events": PutEvent,
     "notes": PutNote,
     "attempts": PutAttempt,
+    "exposed": PutExposed,
     "audit": PutAudit,
 }
 
@@ -116,6 +122,7 @@ def take_out(store: RecordStore, root: str, hide: Callable[[bytes], bytes] | Non
         rows["audit"] += store.audit(head.id)
         rows["notes"] += store.notes(head.id)
         rows["attempts"] += store.attempts(head.id)
+        rows["exposed"] += store.exposed((head.id,)).get(head.id, ())
     _check_whole(root, rows)
     return {"root": root} | {name: [_plain(row, hide) for row in found] for name, found in rows.items()}
 

@@ -32,7 +32,15 @@ from actorproc.store.verify.key_order import check_place, is_a_copy, is_sound
 __all__ = ["Findings", "cross_check"]
 
 _R = TypeVar("_R")
-_OTHERS = (Table.ATTEMPTS, Table.AUDIT, Table.POISON, Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS)
+_OTHERS = (
+    Table.ATTEMPTS,
+    Table.EXPOSED,
+    Table.AUDIT,
+    Table.POISON,
+    Table.STARTS,
+    Table.ACKNOWLEDGED,
+    Table.REMOVALS,
+)
 _NUMBER = 8
 """Bytes of a number in a key."""
 _BY_SEQ = {*STATE_TABLES, Table.BY_TYPE, Table.BY_TAG}

@@ -56,11 +56,12 @@ class RecordCases(SuiteFixtures):
             make.event("a", 1),
             make.note("a", 1, "old"),
             make.attempt("a", 1),
+            make.exposed("a", "copied"),
         ]
 
         store.commit(writes, 1)
 
-        procedure, step, child, undo, lock, poison, event, note, attempt = (write.record for write in writes)
+        procedure, step, child, undo, lock, poison, event, note, attempt, exposed = (write.record for write in writes)
         assert store.procedure("a") == procedure
         assert store.step("a", 1) == step
         assert store.steps("a") == [step]
@@ -71,6 +72,7 @@ class RecordCases(SuiteFixtures):
         assert store.events("a") == [event]
         assert store.notes("a", 1) == [note]
         assert store.attempts("a") == store.attempts("a", 1) == [attempt]
+        assert store.exposed(("a", "b")) == {"a": [exposed]}
         assert store.attempts("a", 2) == store.attempts("b") == []
         snapshot = store.load()
         assert snapshot.procedures == [procedure]

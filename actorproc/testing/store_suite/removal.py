@@ -164,6 +164,22 @@ class RemovalCases(SuiteFixtures):
         assert store.attempts("a") == []
         assert len(store.attempts("ab")) == 1
 
+    def test_shown_values_are_replaced_by_key_and_go_with_their_procedure(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        head = make.new("a", 1)
+        keys = ["", "b", "long" * 100, "nul\0", "umlaut-ä"]
+        store.commit([head, make.new("ab", 2), make.exposed("ab", "of another")], 1)
+        store.commit([make.exposed("a", key, b"\x01") for key in keys], 1)
+        store.commit([make.exposed("a", "b", b"\x02"), TrimLog("a", 1, 0, 2)], 1)
+
+        found = store.exposed(["a", "missing"])
+
+        assert list(found) == ["a"]
+        assert {row.key: row.value for row in found["a"]} == {key: b"\x02" if key == "b" else b"\x01" for key in keys}
+        store.commit([DeleteProcedure(head.record)], 1)
+        assert list(store.exposed(["a", "ab"])) == ["ab"]
+
     def test_compacting_changes_nothing_that_is_stored_and_the_store_goes_on(
         self, store: ProcedureStore, tree: list[ProcedureRecord], make: type[Writes]
     ) -> None:

@@ -13,6 +13,7 @@ from actorproc.model.rows.records import (
     ChildRecord,
     ErrorInfo,
     EventRecord,
+    ExposedRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
@@ -25,6 +26,7 @@ from actorproc.model.rows.writes import (
     PutAttempt,
     PutChild,
     PutEvent,
+    PutExposed,
     PutLock,
     PutNote,
     PutPoison,
@@ -108,6 +110,11 @@ class Writes:
         error = ErrorInfo("error", "ValueError", "no", procedure=procedure, step=step)
         at = float(attempt)
         return PutAttempt(AttemptRecord(procedure, step, Mode.EXECUTE, attempt, 1, at, at + 0.5, 0, 1, 77, error))
+
+    @staticmethod
+    def exposed(procedure: str, key: str, value: bytes = b"\x01") -> PutExposed:
+        """A value that a procedure showed."""
+        return PutExposed(ExposedRecord(procedure, key, value, 5.5))
 
     @staticmethod
     def note(procedure: str, number: int, key: str) -> PutNote:

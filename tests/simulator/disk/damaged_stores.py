@@ -23,6 +23,7 @@ from actorproc.model.rows.records import (
     ChildRecord,
     ErrorInfo,
     EventRecord,
+    ExposedRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
@@ -40,6 +41,7 @@ from actorproc.model.rows.writes import (
     PutAudit,
     PutChild,
     PutEvent,
+    PutExposed,
     PutLock,
     PutNote,
     PutPoison,
@@ -138,6 +140,7 @@ def _submit(
     if seq % 3 == 0:
         error = ErrorInfo("error", "ValueError", "no", procedure=name, step=1)
         writes.append(PutAttempt(AttemptRecord(name, 1, Mode.EXECUTE, 1, 1, 1.0, 2.0, 0, 1, 99, error)))
+        writes.append(PutExposed(ExposedRecord(name, "copied", b"\xa5shown")))
         writes.append(PutNote(NoteRecord(name, 1, "key", chance.randbytes(40))))
         writes.append(PutEvent(EventRecord(name, 1, chance.randbytes(30), None, 2.0)))
         writes.append(PutAudit(AuditRecord(name, 1, 3.0, "pause", "why not")))
