@@ -188,7 +188,8 @@ class RemoteError(StepFailure):
 class WorkerEnded(StepFailure):
     """The step's worker process did not survive it. Attributes describe its end; "" and None: not known.
 
-    - ``kind``: exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit or protocol.
+    - ``kind``: exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit,
+      heartbeat-limit or protocol.
     - ``code`` and ``signal``: the exit code, or the signal's name.
     - ``stderr``: its last lines.
     - ``stack``: the Python stacks of that moment.
@@ -227,7 +228,8 @@ class WorkerCrashed(WorkerEnded):
 
 
 class StepTimeout(WorkerEnded):
-    """The step ran longer than `Limits.wall_time`, or used more than `Limits.cpu_time`, and was killed."""
+    """The step was killed: longer than `Limits.wall_time`, more than `Limits.cpu_time`, or silent for
+    `Limits.heartbeat`."""
 
 
 class WaitTimeout(StepFailure):

@@ -249,8 +249,13 @@ class _NoChannel:
         msg = f"{kind!r} was asked in a deploy check, which runs no step"
         raise ActorprocError(msg)
 
-    def heartbeat(self, progress: float | None, message: str | None) -> None:
+    def heartbeat(
+        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+    ) -> None:
         """Notify no watcher."""
+
+    def expose(self, key: str, value: bytes) -> None:
+        """Show no value."""
 
     def log(self, parts: LogParts) -> None:
         """Notify no watcher."""

@@ -166,6 +166,7 @@ class StoredQueries:
     def _infos(
         self, records: tuple[ProcedureRecord, ...], phases: frozenset[Phase] | None = None
     ) -> list[ProcedureInfo]:
+        exposed = self._store.exposed([record.id for record in records])
         return [
             info_of(
                 seen.record,
@@ -174,6 +175,7 @@ class StoredQueries:
                 children_by_state(self._store, seen.record),
                 seen.progress,
                 seen.message,
+                exposed.get(seen.record.id, ()),
             )
             for seen in self._source.describe(records)
             if phases is None or seen.phase in phases

@@ -39,6 +39,7 @@ from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.pipeline.store_reads import reads_of
 from actorproc.engine.reply_router import Promise
@@ -172,6 +173,7 @@ class AssembledManager:
             clock=parts.clock,
             retention=self.sweeper.health,
         )
+        self.reports = StepReports(self.pipeline, parts.clock)
         self.worker_messages = WorkerMessageHandler(
             pipeline=self.pipeline,
             in_flight=self.in_flight,
@@ -182,6 +184,7 @@ class AssembledManager:
             dispatcher=self.dispatcher,
             dedicated=self.dedicated,
             step_queries=StepQueries(store, self.requests.info, room=parts.config.max_frame // 4),
+            reports=self.reports,
             outage=self.outage,
             clock=parts.clock,
             post=parts.callback_thread.post,
@@ -196,6 +199,7 @@ class AssembledManager:
             dedicated=self.dedicated,
             parked_waits=self.parked_waits,
             digests=self.change_feed.digests,
+            reports=self.reports,
             pool=parts.pool,
             on_alarm=on_alarm,
         )
@@ -204,6 +208,7 @@ class AssembledManager:
             in_flight=self.in_flight,
             dispatcher=self.dispatcher,
             sweeper=self.sweeper,
+            reports=self.reports,
             outage=self.outage,
             replies=parts.replies,
             patience=parts.config.stop_timeout,

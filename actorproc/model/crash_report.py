@@ -11,7 +11,8 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Cause of a worker's end. It is stored with the step it is charged to, and carried by `WorkerCrashed`."""
 
     kind: str
-    """exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit, boot, protocol, killed, stopped."""
+    """exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit, heartbeat-limit, boot, protocol,
+    killed, stopped."""
     message: str
     """One sentence: "killed by signal 9 (SIGKILL)", "exited with code 3 in the middle of a step"."""
     code: int | None = None

@@ -1,14 +1,29 @@
-"""The words for a type name that no class is registered under, and for what cannot be read at the moment."""
+"""The words for a type name that no class is registered under, and for what cannot be read; the keys of notes."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
 
-__all__ = ["READ_LATER", "no_class_registered", "step_in_words"]
+from actorproc.model.ids import Mode
+
+__all__ = ["LAST_HEARTBEAT", "READ_LATER", "no_class_registered", "note_key", "step_in_words"]
 
 READ_LATER = "it cannot be read now, and is tried again"
 """Beginning of the reason of a step that is put off for an I/O error, or for files that are being replaced."""
+LAST_HEARTBEAT = "heartbeat()\n"
+"""Key of the note with the details of a step's last heartbeat."""
+_BEFORE_KEY = {
+    Mode.ROLLBACK: "rollback()\n",
+    Mode.ASK_ABORT: "abort()\n",
+    Mode.ON_TIMEOUT: "on_timeout()\n",
+}
+"""Before the keys of notes of a method that runs under a number which a step may have as well."""
+
+
+def note_key(mode: Mode, key: str) -> str:
+    """The key of a note among those of all methods that run under the same number."""
+    return key if mode is Mode.EXECUTE else f"{_BEFORE_KEY[mode]}{key}"
 
 
 def no_class_registered(type_name: str, known: Iterable[str]) -> str:

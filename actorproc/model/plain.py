@@ -36,6 +36,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name.lower() if isinstance(value, IntEnum) else value.value
     if isinstance(value, dict):
+        if kind is not dict and (own := getattr(value, "to_plain", None)) is not None:
+            return own()
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {key: plain(item) for key, item in value._asdict().items()}

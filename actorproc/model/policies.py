@@ -242,6 +242,8 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     """Backoff after errors, of a call with a policy of its own; None: as the class says."""
     retries_overtime: bool = False
     """With `retry`: as `TypeMeta.retries_overtime`."""
+    heartbeat: float | None = None
+    """Seconds between two heartbeats of a step, and from its begin to the first, after which its worker is killed."""
 
     @property
     def is_watched(self) -> bool:
@@ -359,6 +361,8 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     keep_steps: int | None = None
     """Records of done steps that are kept, at least; None: all where there may be something to undo, else as
     `Quotas.steps` says."""
+    heartbeat: float | None = None
+    """As `StepLimits.heartbeat`."""
 
     @property
     def limits(self) -> StepLimits:
@@ -376,4 +380,5 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             grace=self.grace,
             processes=self.processes,
             abort_grace=self.abort_grace,
+            heartbeat=self.heartbeat,
         )

@@ -197,7 +197,7 @@ class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
     """None: it never booted, or the slot is meant."""
     cause: str | None
     """The kind of the `CrashReport`: exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit,
-    boot, protocol."""
+    heartbeat-limit, boot, protocol."""
     signal: str | None = None
     """"SIGKILL", if it was one."""
     code: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -11,8 +12,16 @@ from actorproc.model.names import step_in_words
 from actorproc.model.plain import plain_dict
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.reports import KeptSignal
-from actorproc.model.rows.records import ErrorInfo, Leftover, LockRecord, PoisonRecord, ProcedureRecord
+from actorproc.model.rows.records import (
+    ErrorInfo,
+    ExposedRecord,
+    Leftover,
+    LockRecord,
+    PoisonRecord,
+    ProcedureRecord,
+)
 from actorproc.model.states import Phase, ProcedureState
+from actorproc.report.exposed import ExposedValues
 
 __all__ = [
     "Health",
@@ -90,6 +99,9 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     step_name: str | None = None
     """Name of the step: that of a `Saga`, the state of a `StateMachineProcedure`, the label of what is being undone.
     None: it has a number only, or has ended well."""
+    exposed: dict[str, Any] = {}
+    """Newest values that it showed with ``ctx.expose``, by key; stored at most a second after it showed them. Secrets
+    are asterisks, and an object is the mapping of its fields."""
 
     @property
     def step_in_words(self) -> str:
@@ -356,6 +368,7 @@ def info_of(
     children: dict[str, int],
     progress: float | None = None,
     message: str | None = None,
+    exposed: Iterable[ExposedRecord] = (),
 ) -> ProcedureInfo:
     """The public view of a head."""
     return ProcedureInfo(
@@ -395,6 +408,7 @@ def info_of(
         cancelled_at=None if record.undoing or record.finished_at is not None else record.cancelled_at,
         generation=record.generation,
         trimmed=max(0, record.trimmed - 1),
+        exposed=ExposedValues(exposed),
     )
 
 

@@ -15,12 +15,13 @@ from actorproc.model.messages.events import (
     Published,
     RetryRequested,
     Signalled,
+    StepReported,
     Tick,
     TypeRegistered,
 )
 from actorproc.model.messages.outcomes import Advanced, Answered, Failed, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, TypeMeta
-from actorproc.model.rows.records import ErrorInfo, StepKind
+from actorproc.model.rows.records import ErrorInfo, ExposedRecord, NoteRecord, StepKind
 from actorproc.model.rows.writes import PutNote, PutStep, PutUndo
 from actorproc.model.states import Phase, ProcedureState
 from tests.core.harness import CoreHarness, boom, difference, later
@@ -377,6 +378,38 @@ def test_a_note_belongs_to_its_step_also_where_the_steps_before_it_left_no_recor
 
     notes = [write.record for write in harness.writes if isinstance(write, PutNote)]
     assert [note.step for note in notes] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "key"), [(Mode.EXECUTE, "heartbeat()\n"), (Mode.ROLLBACK, "rollback()\nheartbeat()\n")]
+)
+def test_reports_of_a_running_step_are_stored_and_change_nothing_else(mode: Mode, key: str) -> None:
+    harness = CoreHarness(rollback_supported=True)
+    harness.submit(harness.new("p", unit="reserve"))
+    if mode is Mode.ROLLBACK:
+        harness.answer("p", boom())
+    token = harness.inbox["p"].token
+    assert token.mode is mode
+    harness.now = 7.0
+
+    decision = harness.handle(StepReported(token, (("copied", b"\x01"), ("of", b"\x02")), b"\x03"))
+
+    assert decision.commands == []
+    assert [write.record for write in decision.writes] == [
+        ExposedRecord("p", "copied", b"\x01", 7.0),
+        ExposedRecord("p", "of", b"\x02", 7.0),
+        NoteRecord("p", token.step, key, b"\x03"),
+    ]
+
+
+def test_reports_that_come_after_the_answer_of_their_step_are_dropped() -> None:
+    harness = CoreHarness()
+    harness.submit(harness.new("p"))
+    token = harness.inbox["p"].token
+    harness.answer("p", boom(retryable=True, after=5.0))
+
+    assert harness.handle(StepReported(token, (("copied", b"\x01"),), b"\x03")).writes == []
+    assert harness.core.stale_results == 1
 
 
 @pytest.mark.parametrize("persist", [False, True])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
@@ -51,6 +52,7 @@ class Site:
             dispatcher=nothing,
             dedicated=nothing,
             step_queries=nothing,
+            reports=StepReports(pipeline, clock),
             outage=self.outage,
             clock=clock,
             post=lambda _: None,

@@ -30,7 +30,7 @@ def test_time_in_which_the_host_stood_still_counts_for_no_limit():
     in_flight.forgive(3600.0)
 
     assert in_flight.overdue(3600.0 + 109.0) == []
-    assert [command.token.procedure for _, command in in_flight.overdue(3600.0 + 110.0)] == ["a"]
+    assert [command.token.procedure for _, command, _ in in_flight.overdue(3600.0 + 110.0)] == ["a"]
 
 
 def test_a_step_whose_state_its_worker_lacks_keeps_only_those_waiting_who_wait_for_the_store():
@@ -54,7 +54,7 @@ def test_steps_that_run_at_once_have_their_own_times():
     entry.begun = {run.token: (number, 100.0 + number) for number, run in enumerate(entry.queue.values())}
 
     assert in_flight.next_limit() == 104.0
-    assert [command.token.procedure for _, command in in_flight.overdue(105.0)] == ["b"]
+    assert [command.token.procedure for _, command, _ in in_flight.overdue(105.0)] == ["b"]
     assert [token.procedure for token in in_flight.running()] == ["a", "b"]
     in_flight.answered(run_of("b", 3.0).token, 105.0)
     assert in_flight.next_limit() == 110.0
@@ -125,7 +125,7 @@ def test_the_step_that_runs_keeps_its_time_when_the_one_before_it_gets_its_state
     in_flight.delayed(first.token, 12.0)
 
     assert in_flight.next_limit() == 15.0
-    assert [command.token.procedure for _, command in in_flight.overdue(15.0)] == ["b"]
+    assert [command.token.procedure for _, command, _ in in_flight.overdue(15.0)] == ["b"]
 
 
 def test_a_step_that_has_to_be_sent_again_has_its_time_when_those_behind_it_had_theirs():
@@ -137,7 +137,7 @@ def test_a_step_that_has_to_be_sent_again_has_its_time_when_those_behind_it_had_
 
     assert in_flight.delayed(first.token, 5.0) is first
 
-    assert [command.token.procedure for _, command in in_flight.overdue(15.0)] == ["b"]
+    assert [command.token.procedure for _, command, _ in in_flight.overdue(15.0)] == ["b"]
     assert in_flight.handed_out()[0][1] == (second.token, first.token)
     in_flight.answered(second.token, 15.0)
     assert in_flight.next_limit() == 25.0

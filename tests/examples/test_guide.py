@@ -45,6 +45,7 @@ EXPECTED = [
     "formatted",
     "ROLLEDBACK invite-1 send_card (RuntimeError: the post has it)",
     "('42', 'a connection of this worker', 1)",
+    "{'began at': 70, 'imported': 100}",
     "Good morning, A. Lovelace",
     "held",
     "[Line(sku='pen', quantity=1)]",

@@ -21,6 +21,8 @@ class MemoryChannel:
         self.answers: dict[tuple[str, str], bytes] = {}
         self.asked: list[str] = []
         self.beats: list[tuple[float | None, str | None]] = []
+        self.details: list[tuple[int, bytes]] = []
+        self.exposed: list[tuple[str, bytes]] = []
         self.lines: list[tuple[int, str, str]] = []
         """Level, logger, and message with its traceback."""
         self.abort_asked = False
@@ -34,8 +36,15 @@ class MemoryChannel:
             return self.notes.get((step, key))
         return self.answers.get((kind, key))
 
-    def heartbeat(self, progress: float | None, message: str | None) -> None:
+    def heartbeat(
+        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+    ) -> None:
         self.beats.append((progress, message))
+        if details is not None:
+            self.details.append((step, details))
+
+    def expose(self, key: str, value: bytes) -> None:
+        self.exposed.append((key, value))
 
     def log(self, parts: LogParts) -> None:
         self.lines.append((parts.level, parts.name, "\n".join(filter(None, (parts.text, parts.trace)))))

@@ -17,6 +17,8 @@ from actorproc.model.messages.definitions import OutcomeRow
 from actorproc.model.rows.records import ChildRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.encoding.log_records import LogParts
+from actorproc.procedure.values.codec import PLAIN
+from actorproc.procedure.values.viewing import viewed
 from actorproc.store.base import RecordStore
 
 __all__ = ["RecordedChannel", "children_since"]
@@ -42,6 +44,8 @@ class RecordedChannel:
         del value
         if kind == "recall":
             return next((note.value for note in self._store.notes(self._head.id, step) if note.key == key), None)
+        if kind == "exposed":
+            return None
         if kind == "remember":
             self.remembered.append(key)
             return None
@@ -50,15 +54,23 @@ class RecordedChannel:
                 info = StoredQueries(StoredSource(self._store, is_owned=False)).info(key)
             except UnknownProcedure:
                 return None
-            return _encode(info.to_dict())
+            return PLAIN.encode(info.to_dict())
         if kind == "children":
             return _encode([self._row(child) for child in self._finished(step)])
         child = self._store.procedure(key)
         return None if child is None else self._output(child)
 
-    def heartbeat(self, progress: float | None, message: str | None) -> None:
+    def heartbeat(
+        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+    ) -> None:
         """Print a sign of life."""
-        self._say(" ".join(filter(None, ("" if progress is None else f"{progress:.0%}", message))))
+        del step
+        kept = "" if details is None else f"details: {viewed(details).inline()}"
+        self._say(" ".join(filter(None, ("" if progress is None else f"{progress:.0%}", message, kept))))
+
+    def expose(self, key: str, value: bytes) -> None:
+        """Print a value that the step shows."""
+        self._say(f"exposed {key} = {viewed(value).inline()}")
 
     def log(self, parts: LogParts) -> None:
         """Print a record of the step's log."""

@@ -102,6 +102,7 @@ def _show_lines(
     now = time.time()
     yield from _fields(_head_of(info, now))
     yield from _values_lines(values)
+    yield from _exposed_lines(info)
     for title, error in (("error", info.error), ("its undo fails", info.undo_error)):
         if error is not None:
             yield ""
@@ -144,6 +145,15 @@ def _audit_lines(audit: list[AuditInfo], now: float) -> Iterator[str]:
             detail = f" ({row.detail})" if row.detail else ""
             who = f" by {row.by}" if row.by else ""
             yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{who}{said}")
+
+
+def _exposed_lines(info: ProcedureInfo) -> Iterator[str]:
+    """Values it shows, as those of its fields are shown."""
+    from actorproc.procedure.values.viewing import ShownValue
+    from actorproc.report.exposed import ExposedValues
+
+    if isinstance(info.exposed, ExposedValues) and info.exposed:
+        yield from value_lines(ShownValue(type="dict", items=tuple(info.exposed.shown().items())), "exposed", 100)
 
 
 def _values_lines(values: dict[str, ShownValue | None]) -> Iterator[str]:

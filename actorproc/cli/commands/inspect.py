@@ -109,13 +109,22 @@ def _found(store: ReadingStore, filters: Sequence[ListFilter]) -> Iterator[Seque
             phase, reason = seen_in_store(head, is_owned=is_owned)
             if wanted.phases is not None and phase not in wanted.phases:
                 continue
-            chunk.append(info_of(head, phase, reason, children_by_state(store, head)))
+            shown = store.exposed((head.id,)).get(head.id, ())
+            chunk.append(info_of(head, phase, reason, children_by_state(store, head), exposed=shown))
             if left is not None:
                 left -= 1
             if len(chunk) == room:
                 yield chunk
                 chunk, room = [], _CHUNK
     yield chunk
+
+
+def _exposed_of(info: ProcedureInfo) -> str:
+    from actorproc.report.exposed import ExposedValues
+
+    if not isinstance(info.exposed, ExposedValues) or not info.exposed:
+        return "-"
+    return clipped(", ".join(f"{key}={value.inline(80)}" for key, value in info.exposed.shown().items()), 200)
 
 
 def _columns(output: Output) -> list[Column]:
@@ -141,6 +150,7 @@ def _columns(output: Output) -> list[Column]:
             ("OWNER", lambda info: info.owner or "-"),
             ("TAGS", lambda info: ",".join(info.tags) or "-"),
             ("DUE", lambda info: output.when(info.due_at, now)),
+            ("EXPOSED", _exposed_of),
         ]
     columns.append(("WHY", lambda info: clipped(plain_line(what_of(info)), 10_000 if wide else 60)))
     return columns

@@ -12,12 +12,21 @@ from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.head import begin_step, end_last_step
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.messages.commands import AnswerWorker
-from actorproc.model.messages.events import NoteMade
+from actorproc.model.messages.events import NoteMade, StepReported
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome
-from actorproc.model.rows.records import ErrorInfo, NoteRecord, Past, ProcedureRecord, StepKind, StepRecord
-from actorproc.model.rows.writes import PutNote, PutStep, TrimLog
+from actorproc.model.names import LAST_HEARTBEAT, note_key
+from actorproc.model.rows.records import (
+    ErrorInfo,
+    ExposedRecord,
+    NoteRecord,
+    Past,
+    ProcedureRecord,
+    StepKind,
+    StepRecord,
+)
+from actorproc.model.rows.writes import PutExposed, PutNote, PutStep, TrimLog
 
-__all__ = ["close_step", "commit_step", "death_on_the_way", "may_have_gone_on", "note"]
+__all__ = ["close_step", "commit_step", "death_on_the_way", "may_have_gone_on", "note", "report"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _STEP, _COMMIT = StepKind.STEP, StepKind.COMMIT
@@ -185,3 +194,17 @@ def note(state: EngineState, event: NoteMade) -> None:
     step = max(event.step, event.token.step)
     state.decision.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
     state.decision.command(AnswerWorker(event.token, event.request))
+
+
+def report(state: EngineState, event: StepReported) -> None:
+    """Store what a running step shows of itself; its next attempt is given the details of the last heartbeat."""
+    token = event.token
+    if state.workers.table.current(token) is None or token.procedure not in state.residents.procs:
+        state.counters.count_stale()
+        return
+    for key, value in event.exposed:
+        state.decision.write(PutExposed(ExposedRecord(token.procedure, key, value, state.decision.now)))
+    if event.details is not None:
+        step = max(event.step, token.step)
+        details = NoteRecord(token.procedure, step, note_key(token.mode, LAST_HEARTBEAT), event.details)
+        state.decision.write(PutNote(details))

@@ -79,6 +79,7 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
             None,
             limits.wall_time,
             limits.grace,
+            limits.heartbeat,
             generation=record.generation,
             begun=record.begun,
             step_name=record.step_name,

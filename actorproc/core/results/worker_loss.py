@@ -32,7 +32,7 @@ from actorproc.model.states import TERMINAL
 
 __all__ = ["on_lost", "on_ready"]
 
-_OVERTIME = ("timeout", "cpu-limit")
+_OVERTIME = ("timeout", "cpu-limit", "heartbeat-limit")
 """Kinds of reports of workers that were killed because a step took too long."""
 
 

@@ -323,6 +323,7 @@ def _send(
             record.payload,
             limits.wall_time,
             limits.grace,
+            limits.heartbeat,
             limits=None if known.is_plain else _special(limits, threads),
             recovered=record.epoch != state.counters.epoch,
             generation=record.generation,

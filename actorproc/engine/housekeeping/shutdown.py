@@ -10,6 +10,7 @@ from actorproc.engine.messages import Drain, Halt
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.errors import OutcomeUnknown
@@ -33,6 +34,7 @@ class Shutdown:
         in_flight: InFlightTable,
         dispatcher: CommandExecutor,
         sweeper: RetentionSweeper,
+        reports: StepReports,
         outage: StoreOutage,
         replies: ReplyRouter,
         patience: float,
@@ -41,6 +43,7 @@ class Shutdown:
         self._in_flight = in_flight
         self._dispatcher = dispatcher
         self._sweeper = sweeper
+        self._reports = reports
         self._outage = outage
         self._replies = replies
         self._patience = patience
@@ -63,6 +66,8 @@ class Shutdown:
         """Store what was decided, and end."""
         self._halting = message.future
         self._begin_nothing()
+        if not self._outage.lasts:
+            self._reports.store_all()
         self._pipeline.close()
 
     def _begin_nothing(self) -> None:

@@ -322,7 +322,9 @@ class CommandExecutor:
                 command.event,
                 command.recovered,
                 limits if limits is not None and limits.concerns_worker else None,
-                command.wall_time is not None or (limits is not None and limits.cpu_time is not None),
+                command.wall_time is not None
+                or command.heartbeat is not None
+                or (limits is not None and limits.cpu_time is not None),
                 False,  # whether it is attached is the pool's to say
                 command.generation,
                 command.begun,

@@ -25,6 +25,7 @@ class WorkerEntry:
     __slots__ = (
         "begun",
         "dead",
+        "heard",
         "held",
         "killed",
         "kind",
@@ -65,6 +66,8 @@ class WorkerEntry:
         """Steps that run beside each other: their threads, and the monotonic times when they began."""
         self.said: dict[StepToken, tuple[float | None, str | None]] = {}
         """Progress that unanswered steps told last, as a number and in words."""
+        self.heard: dict[StepToken, float] = {}
+        """Monotonic times of the last heartbeats of steps with a limit of the time between them."""
 
     @property
     def running(self) -> RunStep | None:
@@ -93,7 +96,7 @@ class InFlightTable:
     def __init__(self) -> None:
         self.entries: dict[WorkerId, WorkerEntry] = {}
         self._limited = 0
-        """Unanswered steps with a wall time: without any there is nothing to watch."""
+        """Unanswered steps with a limit of time: without any there is nothing to watch."""
         self._sampled = 0
         """Unanswered steps with limits that are sampled."""
 
@@ -111,7 +114,7 @@ class InFlightTable:
             entry.since = now
         entry.queue[token] = command
         entry.held[token] = 1 if command.limits is None else command.limits.threads
-        if command.wall_time is not None or command.limits is not None:
+        if command.wall_time is not None or command.heartbeat is not None or command.limits is not None:
             self._count(command, 1)
         return entry
 
@@ -125,15 +128,18 @@ class InFlightTable:
             entry.since = now
             if entry.said:
                 entry.said.pop(token, None)
+                entry.heard.pop(token, None)
             if entry.begun:
                 entry.begun.pop(token, None)
-            if (command.wall_time is not None or command.limits is not None) and not entry.dead:
+            if not entry.dead and (
+                command.wall_time is not None or command.heartbeat is not None or command.limits is not None
+            ):
                 self._count(command, -1)
         return command
 
     def _count(self, command: RunStep, one: int) -> None:
         """One more, or less, of the steps that have limits."""
-        if command.wall_time is not None:
+        if command.wall_time is not None or command.heartbeat is not None:
             self._limited += one
         if command.limits is not None:
             self._sampled += one * _is_sampled(command)
@@ -224,16 +230,16 @@ class InFlightTable:
                 yield worker, behind
 
     def next_limit(self) -> float | None:
-        """Monotonic time when the next running step exceeds its wall time."""
+        """Monotonic time when the next running step exceeds its wall time, or the time between its heartbeats."""
         if not self._limited:
             return None
-        return min((limit for _, _, limit in self._limits()), default=None)
+        return min((limit for _, _, limit, _ in self._limits()), default=None)
 
-    def overdue(self, now: float) -> list[tuple[WorkerEntry, RunStep]]:
-        """Running steps past their wall time whose workers are not being killed yet."""
+    def overdue(self, now: float) -> list[tuple[WorkerEntry, RunStep, bool]]:
+        """Running steps past a limit of time whose workers are not being killed yet, and whether they are silent."""
         if not self._limited:
             return []
-        return [(entry, command) for entry, command, limit in self._limits() if limit <= now]
+        return [(entry, command, is_silent) for entry, command, limit, is_silent in self._limits() if limit <= now]
 
     def forgive(self, seconds: float) -> None:
         """The program stood still for so long: that time counts for no step's limit."""
@@ -241,6 +247,8 @@ class InFlightTable:
             entry.since += seconds
             for token, (thread, at) in entry.begun.items():
                 entry.begun[token] = (thread, at + seconds)
+            for token, at in entry.heard.items():
+                entry.heard[token] = at + seconds
 
     def running(self) -> tuple[StepToken, ...]:
         """The steps that run now, as far as can be told from here."""
@@ -260,16 +268,17 @@ class InFlightTable:
             if not entry.dead and entry.killed is None and (first := entry.running) is not None and _is_sampled(first)
         ]
 
-    def _limits(self) -> Iterator[tuple[WorkerEntry, RunStep, float]]:
+    def _limits(self) -> Iterator[tuple[WorkerEntry, RunStep, float, bool]]:
+        """Running steps with the end of the time they have, and whether that is the time to the next heartbeat."""
         for entry in self.entries.values():
             if entry.killed is not None or entry.dead:
                 continue
             if entry.is_threaded:
                 for token, command in entry.queue.items():
-                    if command.wall_time is not None and token in entry.begun:
-                        yield entry, command, entry.started(token) + command.wall_time
-            elif (first := entry.running) is not None and first.wall_time is not None:
-                yield entry, first, entry.since + first.wall_time
+                    if token in entry.begun:
+                        yield from _limits_of(entry, command, entry.started(token))
+            elif (first := entry.running) is not None:
+                yield from _limits_of(entry, first, entry.since)
 
     def progress(self, procedure: str) -> tuple[float | None, str | None]:
         """Progress that the running step of a procedure told last, as a number and in words."""
@@ -299,6 +308,15 @@ class InFlightTable:
             progress=progress,
             message=message,
         )
+
+
+def _limits_of(
+    entry: WorkerEntry, command: RunStep, begun: float
+) -> Iterator[tuple[WorkerEntry, RunStep, float, bool]]:
+    if command.wall_time is not None:
+        yield entry, command, begun + command.wall_time, False
+    if command.heartbeat is not None:
+        yield entry, command, entry.heard.get(command.token, begun) + command.heartbeat, True
 
 
 def _is_sampled(command: RunStep) -> bool:

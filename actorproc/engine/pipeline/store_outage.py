@@ -5,7 +5,7 @@ from __future__ import annotations
 from actorproc.engine.messages import StorageTrouble, WatchEnds
 from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
-from actorproc.model.messages.events import ReloadBegan, Resized, WorkerLost, WorkerReady
+from actorproc.model.messages.events import ReloadBegan, Resized, StepReported, WorkerLost, WorkerReady
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerMessages
 
@@ -13,7 +13,7 @@ __all__ = ["Late", "StoreOutage"]
 
 logger = engine_logger("actorproc")
 
-Late = WatchEnds | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
+Late = WatchEnds | WorkerMessages | StepReported | WorkerLost | WorkerReady | Resized | ReloadBegan
 """Messages that read the store, or that say of workers what must stay in order with their answers."""
 
 

@@ -13,6 +13,7 @@ import msgspec
 from actorproc.errors import ActorprocError, StorageUnavailable
 from actorproc.model.rows.records import ProcedureRecord, StepRecord
 from actorproc.model.states import ProcedureState
+from actorproc.procedure.values.codec import PLAIN
 from actorproc.report.info import ProcedureInfo
 from actorproc.store.base import RecordStore
 from actorproc.workers.protocol.frames import Ask, OutcomeRow, StepAnswer
@@ -44,6 +45,7 @@ class StepQueries:
             "query": self._query,
             "children": self._children,
             "output": self._output,
+            "exposed": self._exposed,
         }
 
     def answer(self, ask: Ask) -> StepAnswer:
@@ -67,7 +69,8 @@ class StepQueries:
 
     def _query(self, ask: Ask) -> bytes | None:
         record = self._store.procedure(ask.key)
-        return _encode(self._describe(record).to_dict()) if record is not None else None
+        # Values it shows may be numbers beyond what msgpack holds.
+        return PLAIN.encode(self._describe(record).to_dict()) if record is not None else None
 
     def _children(self, ask: Ask) -> bytes | None:
         parent = self._store.procedure(ask.token.procedure)
@@ -102,6 +105,10 @@ class StepQueries:
             error=f"{error.type_name}: {error.message}" if error is not None else None,
             error_traceback=traceback if len(traceback) <= room else "",
         )
+
+    def _exposed(self, ask: Ask) -> bytes | None:
+        shown = self._store.exposed((ask.token.procedure,)).get(ask.token.procedure, ())
+        return _encode({row.key: len(row.value) for row in shown})
 
     def _output(self, ask: Ask) -> bytes | None:
         head = self._store.procedure(ask.key)

@@ -9,6 +9,7 @@ from actorproc.engine.callers.change_digests import ChangeDigests
 from actorproc.engine.callers.parked_waits import ParkedWaits
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
+from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.runtime.clock import OVERSLEPT, Alarm, Clock
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
 from actorproc.engine.workers.usage_sampler import UsageSampler
@@ -38,6 +39,7 @@ class TimerService:
         dedicated: DedicatedWorkers,
         parked_waits: ParkedWaits,
         digests: ChangeDigests,
+        reports: StepReports,
         pool: WorkerPool,
         on_alarm: Callable[[], None],
     ) -> None:
@@ -49,6 +51,7 @@ class TimerService:
         self._dedicated = dedicated
         self._parked_waits = parked_waits
         self._digests = digests
+        self._reports = reports
         self._pool = pool
         self._on_alarm = on_alarm
         self._armed: float | None = None
@@ -72,10 +75,16 @@ class TimerService:
             self._alarm.set("manager", when, self._on_alarm)
 
     def _next_look(self) -> float | None:
-        """Monotonic time when a step, a worker on its way, something parked or a digest is to be looked at."""
+        """Monotonic time when a step, a worker on its way, something parked, a digest or a report is due."""
         earliest = self._in_flight.next_limit()
         sample_at = self._sampler.due(self._clock.monotonic())
-        for at in (sample_at, self._dedicated.next_retry(), self._parked_waits.due_at, self._digests.due_at):
+        for at in (
+            sample_at,
+            self._dedicated.next_retry(),
+            self._parked_waits.due_at,
+            self._digests.due_at,
+            self._reports.due_at,
+        ):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         return earliest
@@ -88,9 +97,13 @@ class TimerService:
             # Stopped and continued, or a machine that stood still: answers may be waiting, and the workers may have
             # stood still as well. Who is late for its time limit by this gets a second chance.
             self._in_flight.forgive(now - armed + _SECOND_CHANCE)
-        for entry, command in self._in_flight.overdue(now):
-            why = f"{command.step_in_words} ran longer than its wall time of {command.wall_time:g} s"
-            self._end_step(entry, command, "timeout", why, command.grace)
+        for entry, command, is_silent in self._in_flight.overdue(now):
+            if is_silent:
+                why = f"{command.step_in_words} sent no heartbeat for {command.heartbeat:g} s (Limits.heartbeat)"
+                self._end_step(entry, command, "heartbeat-limit", why, command.grace)
+            else:
+                why = f"{command.step_in_words} ran longer than its wall time of {command.wall_time:g} s"
+                self._end_step(entry, command, "timeout", why, command.grace)
         self._dedicated.retry(now, self._pipeline.core.wants_worker_for)
         sample_at = self._sampler.due(now)
         if sample_at is not None and sample_at <= now:
@@ -100,6 +113,7 @@ class TimerService:
         self._parked_waits.look(now)
         if self._digests.due_at is not None and now >= self._digests.due_at:
             self._digests.look(now)
+        self._reports.look(now, in_trouble=in_trouble)
         due = self._pipeline.core.next_deadline()
         if not in_trouble and due is not None and due <= self._clock.wall():
             self._pipeline.handle(Tick())

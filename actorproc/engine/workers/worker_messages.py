@@ -17,6 +17,7 @@ from actorproc.engine.messages import Gone, Succeeded
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.gc_pause import collector_paused_for
@@ -33,6 +34,7 @@ from actorproc.model.messages.events import (
     Resized,
     StepDelayed,
     StepEnded,
+    StepReported,
     StepReturned,
     TypeRegistered,
     WorkerLeaving,
@@ -46,6 +48,7 @@ from actorproc.workers.protocol.frames import (
     Ask,
     Began,
     Ended,
+    Exposed,
     FromWorker,
     Heartbeat,
     Leaving,
@@ -74,6 +77,7 @@ class WorkerMessageHandler:
         dispatcher: CommandExecutor,
         dedicated: DedicatedWorkers,
         step_queries: StepQueries,
+        reports: StepReports,
         outage: StoreOutage,
         clock: Clock,
         post: Callable[[Callable[[], object]], None],
@@ -88,6 +92,7 @@ class WorkerMessageHandler:
         self._dispatcher = dispatcher
         self._dedicated = dedicated
         self._step_queries = step_queries
+        self._reports = reports
         self._outage = outage
         self._clock = clock
         self._log_lines = LogForwarder(post)
@@ -123,7 +128,7 @@ class WorkerMessageHandler:
         self.died(message.died)
         self.booted(message.booted)
 
-    def changed(self, event: WorkerLost | WorkerReady | Resized | ReloadBegan) -> None:
+    def changed(self, event: StepReported | WorkerLost | WorkerReady | Resized | ReloadBegan) -> None:
         """Handle who came, who went, and how many there are to be, in that order also when it has to be deferred.
 
         A death comes after everything its worker answered, and before the next worker of its slot. Otherwise the core
@@ -150,7 +155,7 @@ class WorkerMessageHandler:
         a step may send many while a disk is full.
         """
         kind = type(message)
-        if kind is Began or kind is Heartbeat or kind is LogLine:
+        if kind is Began or kind is Heartbeat or kind is Exposed or kind is LogLine:
             self.hear(worker, message)
             return False
         if isinstance(message, Ended):
@@ -181,15 +186,27 @@ class WorkerMessageHandler:
                 entry.begun[message.token] = (message.thread, self._clock.monotonic())
         elif isinstance(message, Leaving):
             self.leaving(worker, message.reason)
-        elif isinstance(message, Heartbeat):
-            entry = self._in_flight.entries.get(worker)
-            if entry is not None and message.token in entry.queue:
-                entry.said[message.token] = message.progress, message.message
-                self._change_feed.heartbeat(message.token, message.progress, message.message)
+        elif isinstance(message, Heartbeat | Exposed):
+            self._reported(worker, message)
         elif isinstance(message, LogLine):
             entry = self._in_flight.entries.get(worker)
             command = entry.queue.get(message.token) if entry is not None and message.token is not None else None
             self._log_lines.put(message, worker, command, entry.ready.pid if entry is not None else 0)
+
+    def _reported(self, worker: WorkerId, message: Heartbeat | Exposed) -> None:
+        """A running step shows something of itself."""
+        token, entry = message.token, self._in_flight.entries.get(worker)
+        if entry is None or token not in entry.queue:
+            return
+        if isinstance(message, Exposed):
+            self._reports.expose(token, message.key, message.value)
+            return
+        entry.said[token] = message.progress, message.message
+        if entry.queue[token].heartbeat is not None:
+            entry.heard[token] = self._clock.monotonic()
+        if message.details is not None:
+            self._reports.heartbeat(token, message.details, message.step)
+        self._change_feed.heartbeat(token, message.progress, message.message)
 
     def ended(self, message: Ended) -> None:
         """Take the answer of a step; the pipeline is to `decide` when all that came with it is heard."""
@@ -197,6 +214,8 @@ class WorkerMessageHandler:
             self._pipeline.decide()  # a class that is registered may move others than this worker's steps
             self._learn(message)
         self.answered(message)
+        if self._reports.due_at is not None and (report := self._reports.take(message.token)) is not None:
+            self._pipeline.handle(report)
         outcome = message.outcome
         if type(outcome) is Suspended:
             with collector_paused_for(len(outcome.children)):
@@ -260,6 +279,10 @@ class WorkerMessageHandler:
             self._news.never_booted(worker, message.report)
             self._tell_gone(Gone(worker, message.report, message.booted, message.booted, message.successor))
             return None
+        for token in entry.queue:
+            report = self._reports.take(token)
+            if report is not None:
+                self.changed(report)
         verdict = judge(entry, message.report, self._clock.monotonic())
         blamed, crashed = verdict.blamed, verdict.crashed
         self._news.died(entry, verdict)

@@ -52,8 +52,9 @@ class RunStep(msgspec.Struct, frozen=True, gc=False):
     """Payload of the event waited for."""
     wall_time: float | None = None
     grace: float = 1.0
+    heartbeat: float | None = None
     limits: StepLimits | None = None
-    """Limits of the step besides `wall_time`; None: there are none."""
+    """Limits of the step besides those of its time; None: there are none."""
     recovered: bool = False
     """The first step handed out since the manager was started again: the recovery hooks run."""
     generation: int = 1

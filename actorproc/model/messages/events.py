@@ -37,6 +37,7 @@ __all__ = [
     "SignalsExpired",
     "SignalsWithdrawn",
     "StepEnded",
+    "StepReported",
     "StepReturned",
     "Submitted",
     "Tick",
@@ -254,6 +255,22 @@ class NoteMade(msgspec.Struct, frozen=True, gc=False):
     """The step that remembers; later than that of the token when those before it needed no record. 0: the token's."""
 
 
+class StepReported(msgspec.Struct, frozen=True, gc=False):
+    """A running step showed values (`ctx.expose`), or gave details with a heartbeat: the newest of each.
+
+    They come before its answer, or before the death of its worker, and at most once a second while it runs.
+    """
+
+    token: StepToken
+    exposed: tuple[tuple[str, bytes], ...] = ()
+    """Keys and encoded values."""
+    details: bytes | None = None
+    """Of the last heartbeat that had any."""
+    step: int = 0
+    """The step of that heartbeat; later than that of the token when those before it needed no record. 0: the
+    token's."""
+
+
 class PoisonCleared(msgspec.Struct, frozen=True, gc=False):
     """An operator says that the object behind a poisoned key is sound again."""
 
@@ -352,6 +369,7 @@ Event = (
     | SignalsExpired
     | StepDelayed
     | NoteMade
+    | StepReported
     | PoisonCleared
     | Acknowledged
     | DeleteRequested

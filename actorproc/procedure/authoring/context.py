@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -15,7 +14,9 @@ from actorproc.errors import RemoteError, UnknownProcedure, ValueNotDecodable
 from actorproc.model.exact import exact_text
 from actorproc.model.ids import Mode, check_id
 from actorproc.model.messages.definitions import OutcomeRow
+from actorproc.model.names import LAST_HEARTBEAT, note_key
 from actorproc.model.states import ProcedureState
+from actorproc.procedure.authoring.reporting import Reporting, as_fraction
 from actorproc.procedure.encoding.log_records import LogParts, log_parts
 from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
 from actorproc.procedure.values.codec import PLAIN
@@ -25,15 +26,6 @@ __all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "UnreadableValu
 
 _LONGEST_MESSAGE = 1000
 """Characters of a heartbeat's message that are shown."""
-_ROUNDING = 1e-6
-"""Progress that is summed up of fractions may be beyond 1.0 by so much."""
-"""Characters of one log record that are sent to the host."""
-_REMEMBERS_AS = {
-    Mode.ROLLBACK: "rollback()\n",
-    Mode.ASK_ABORT: "abort()\n",
-    Mode.ON_TIMEOUT: "on_timeout()\n",
-}
-"""Before the keys of what a method remembers that runs under a number which a step may have as well."""
 _beginning = threading.Lock()
 _rows = msgspec.msgpack.Decoder(list[OutcomeRow])
 _SUFFIX = {Mode.ROLLBACK: "undo", Mode.ASK_ABORT: "abort", Mode.ON_TIMEOUT: "timeout"}
@@ -54,11 +46,17 @@ class StepChannel(Protocol):
     """Way of a context to the engine while its step runs."""
 
     def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
-        """Ask ("remember", "recall", "query", "children", "output"), wait for the answer; raises when refused."""
+        """Ask ("remember", "recall", "query" …), wait for the answer; raises when refused."""
         ...
 
-    def heartbeat(self, progress: float | None, message: str | None) -> None:
-        """Send a sign of life; does not wait."""
+    def heartbeat(
+        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+    ) -> None:
+        """Send a sign of life, with encoded details for the next attempt of a step; does not wait."""
+        ...
+
+    def expose(self, key: str, value: bytes) -> None:
+        """Send a value to be shown; does not wait."""
         ...
 
     def log(self, parts: LogParts) -> None:
@@ -182,6 +180,7 @@ class Context(msgspec.Struct, eq=False):
     """The procedure, where its steps have names."""
     _unreadable: tuple[str, str] | None = None
     """Reason for giving the attempt up, and the type whose class may mend that ("": only this one's)."""
+    _reporting: Reporting | None = None
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
@@ -252,8 +251,8 @@ class Context(msgspec.Struct, eq=False):
     def _remembered(self, key: str, make: Callable[[], Any], notes: dict[str, bytes]) -> Any:
         if key in notes:
             return self._note(key, notes[key])  # the step may have changed what it was given
-        name = key if self.mode is Mode.EXECUTE else f"{_REMEMBERS_AS[self.mode]}{key}"
-        if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
+        name = note_key(self.mode, key)
+        if self._may_repeat:
             stored = self._channel.request("recall", name, b"", self._begun + self.step)
             if stored is not None:
                 notes[key] = stored
@@ -264,22 +263,80 @@ class Context(msgspec.Struct, eq=False):
         notes[key] = encoded
         return value
 
-    def heartbeat(self, progress: float | None = None, message: str | None = None) -> None:
-        """Show how far the step is. Silence never kills a step.
+    @property
+    def _may_repeat(self) -> bool:
+        """An attempt before this one may have left something."""
+        return self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE
+
+    def heartbeat(self, progress: float | None = None, message: str | None = None, *, details: Any = None) -> None:
+        """Show how far the step is, and keep details for its next attempt. Does not wait.
+
+        Silence ends a step only where its class says ``Limits(heartbeat=…)``.
 
         Args:
             progress: A fraction from 0 to 1; a rounding error beyond 1.0 is cut off. Default: None.
             message: A text for people; 1000 characters of it are shown. Default: None.
+            details: A value that `last_heartbeat` has in the next attempt of this step. Default: None, which leaves
+                those of an earlier heartbeat as they are.
 
         Raises:
             TypeError: ``progress`` is no number, or ``message`` no text.
             ValueError: ``progress`` is outside of the range, such as a percentage, or not finite.
+            StateNotEncodable: ``details`` cannot be kept.
+            StateTooLarge: ``details`` take more bytes than `Config.max_state`.
         """
         if message is not None and (not isinstance(message, str) or not is_text(message)):
             msg = f"heartbeat(message=…) is a text or None, not {message!a:.60}"
             raise TypeError(msg)
         text = None if message is None else exact_text(message)[:_LONGEST_MESSAGE]
-        self._channel.heartbeat(None if progress is None else _fraction(progress), text)
+        fraction = None if progress is None else as_fraction(progress)
+        if details is None:
+            self._channel.heartbeat(fraction, text)
+            return
+        encoded = self._codec.encode(details, "heartbeat(details=…)", NOTE + self.id)
+        self._reports.details_before()  # or a later look at them would find these
+        self._channel.heartbeat(fraction, text, encoded, self._begun + self.step)
+
+    @property
+    def last_heartbeat(self) -> Any:
+        """Details of the last heartbeat that earlier attempts of this step sent with ``heartbeat(details=…)``.
+
+        None in a first attempt, and when there were none. The manager stores them at most once a second while a step
+        runs, and when the attempt ends or its worker dies. So they may be up to a second old where the host died. Each
+        access gives a new object.
+        """
+        stored = self._reports.details_before()
+        if stored is None:
+            return None
+        return self._read(self._codec, stored, NOTE, self.id, "the details of the last heartbeat")
+
+    @property
+    def _reports(self) -> Reporting:
+        with _beginning if self._reporting is None else nullcontext():
+            if self._reporting is None:
+                key, step = note_key(self.mode, LAST_HEARTBEAT), self._begun + self.step
+                self._reporting = Reporting(self._channel, self._codec, self.id, step, key, may_repeat=self._may_repeat)
+            return self._reporting
+
+    def expose(self, key: str, value: Any) -> None:
+        """Show a value of the procedure, in `ProcedureInfo.exposed` and on the command line. Does not wait.
+
+        The value is durable within a second, or with the end of the step if that comes first, however the step ends.
+        The newest value of a key is kept, over attempts, steps and undos, until the procedure is removed.
+
+        Args:
+            key: A name, one in this procedure: 1 to 128 characters without control characters.
+            value: A value that a state could hold. Values of one procedure take at most `Config.max_state` bytes
+                together.
+
+        Raises:
+            TypeError: ``key`` is no text.
+            ValueError: ``key`` can be no key, or there are 100 others already.
+            StateNotEncodable: The value cannot be kept.
+            StateTooLarge: The values would take more bytes than `Config.max_state`.
+            NotAllowed: The step is over, or this is a forked copy of its process.
+        """
+        self._reports.expose(key, value)
 
     def query(self, procedure_id: str) -> dict[str, Any]:
         """Facts of `ProcedureManager.info` about a procedure.
@@ -338,22 +395,6 @@ class Context(msgspec.Struct, eq=False):
             if self._unreadable is None:
                 self._unreadable = reason, type_name
             raise UnreadableValue(reason) from error
-
-
-def _fraction(progress: Any) -> float:
-    try:
-        number = float(progress)  # numbers of other libraries are welcome
-    except (TypeError, ValueError, OverflowError) as error:
-        msg = f"heartbeat(progress=…) is a number from 0 to 1 or None, not {progress!r:.60}"
-        raise TypeError(msg) from error
-    if not -_ROUNDING <= number <= 1.0 + _ROUNDING:
-        if not math.isfinite(number):
-            msg = f"heartbeat(progress={progress!r:.60}): it must be finite"
-            raise ValueError(msg)
-        hint = f": {progress!r:.20} of 100 is {number / 100:g}" if 1 < number <= 100 else ""
-        msg = f"heartbeat(progress=…) is a fraction from 0 to 1, not {progress!r:.60}{hint}"
-        raise ValueError(msg)
-    return min(max(number, 0.0), 1.0)
 
 
 class _ToChannel(logging.Handler):

@@ -45,6 +45,7 @@ _MEANT = {
     **{("Limits", name): "wall_time" for name in ("timeout", "time", "time_limit", "max_time", "seconds", "walltime")},
     **{("Limits", name): "cpu_time" for name in ("cpu", "cpu_seconds", "max_cpu")},
     **{("Limits", name): "memory" for name in ("max_memory", "mem", "memory_limit", "ram", "rss")},
+    **{("Limits", name): "heartbeat" for name in ("heartbeat_timeout", "heartbeat_interval", "silence")},
     **{("Limits", name): "crashes" for name in ("max_crashes", "crash_limit")},
     **{("Limits", name): "threads" for name in ("concurrency", "max_threads", "workers")},
 }
@@ -74,8 +75,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
     """Rules for trying errors of a step again: which, how often and when.
 
     The nth retry waits ``base * factor**(n-1)``, at most ``cap``, and up to the fraction ``jitter`` longer. A step that
-    was killed for its ``wall_time`` or ``cpu_time`` is tried again only where ``retry_on`` takes a `StepTimeout`, which
-    the default does not. A predicate is asked that once, when the class is registered.
+    was killed for its ``wall_time``, ``cpu_time`` or ``heartbeat`` is tried again only where ``retry_on`` takes a
+    `StepTimeout`, which the default does not. A predicate is asked that once, when the class is registered.
 
     Args:
         max_attempts: Greatest number of attempts, the first included, at least 1. Default: 3.
@@ -163,6 +164,8 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
         abort_grace: Duration that a step may go on after the decision to undo its procedure; `Context.aborting` tells
             it. Then it is stopped with SIGTERM and killed after ``grace``. `math.inf`: to its end. Default: None, as
             `Config.abort_grace` says.
+        heartbeat: Longest duration from the begin of a step to its first `Context.heartbeat`, and from each to the
+            next; then it ends as by ``wall_time``. Default: None, so that silence ends no step.
 
     Raises:
         UsageError: A value makes no sense, or ``threads`` is given with a limit of the whole process.
@@ -181,9 +184,10 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
     grace: float | timedelta = 1.0
     processes: int | None = None
     abort_grace: float | timedelta | None = None
+    heartbeat: float | timedelta | None = None
 
     def __post_init__(self) -> None:
-        for name in ("wall_time", "cpu_time", "grace"):
+        for name in ("wall_time", "cpu_time", "heartbeat", "grace"):
             is_limit = name != "grace"
             least: Least = "above zero" if is_limit else "zero"
             _set(self, name, _seconds("Limits", name, getattr(self, name), least=least, may_be_none=is_limit))

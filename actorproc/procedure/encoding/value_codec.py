@@ -38,6 +38,11 @@ class ValueCodec:
         self._key = key
         self._pickles = pickles
 
+    @property
+    def pickles(self) -> bool:
+        """Values that typed data cannot hold are pickled."""
+        return self._pickles
+
     def encode(self, value: object, where: str, purpose: str) -> bytes:
         """The bytes of a value. Raises `StateNotEncodable` naming the place, or `StateTooLarge`."""
         if not self._pickles or is_plain(value, MAX_DEPTH):

@@ -56,6 +56,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         processes=limits.processes,
         retries_overtime=said.retry.retries_overtime,
         abort_grace=limits.abort_grace,
+        heartbeat=limits.heartbeat,
         keep_steps=said.keep_steps,
     )
 

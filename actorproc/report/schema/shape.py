@@ -70,7 +70,9 @@ def _timed(value: Any) -> Any:
     if isinstance(value, dict):
         # What counts by user's names ({"at": 3}) counts in whole numbers; moments are fractions.
         return {
-            name: iso(item) if name in TIMES and (item is None or isinstance(item, float)) else _timed(item)
+            name: iso(item)
+            if name in TIMES and (item is None or isinstance(item, float))
+            else (_finite if name == "exposed" else _timed)(item)  # the user's own, as above
             for name, item in value.items()
         }
     if isinstance(value, list):

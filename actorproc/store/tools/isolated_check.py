@@ -38,9 +38,7 @@ _RECORDS = (
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
 )
-_OWNED = frozenset(
-    {Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.EXPOSED, Table.AUDIT, Table.UNDO}
-)
+_OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.EXPOSED, Table.AUDIT, Table.UNDO})
 """Tables whose keys name the procedure they belong to."""
 
 

@@ -31,7 +31,7 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
     booted: bool
     stop_asked: bool = False
     killed_as: str = ""
-    """Kind of the report when the pool killed it: "timeout", "cpu-limit", "memory-limit", "stopped", "protocol"."""
+    """Kind of the report when the pool killed it: "timeout", "heartbeat-limit", "memory-limit", "stopped" …"""
     kill_reason: str = ""
     boot_failed: BootFailed | None = None
     out_of_memory: bool = False

@@ -36,6 +36,7 @@ __all__ = [
     "Define",
     "Definition",
     "Ended",
+    "Exposed",
     "FrameBuffer",
     "FrameError",
     "FromWorker",
@@ -233,7 +234,7 @@ class Ask(_Frame, frozen=True, array_like=True, tag="ask", gc=False):
 
     kind "remember" (key, value): durable before the answer. "recall" (key): value of an earlier note or nil.
     "query" (key=procedure id): `ProcedureInfo` as JSON-able dict. "children" (step): list of `OutcomeRow`.
-    "output" (key=procedure id): encoded output.
+    "output" (key=procedure id): encoded output. "exposed": bytes of each value that the procedure shows, by key.
     """
 
     request: int
@@ -248,6 +249,18 @@ class Heartbeat(_Frame, frozen=True, array_like=True, tag="beat", gc=False):
     token: StepToken
     progress: float | None
     message: str | None
+    details: bytes | None = None
+    """Encoded details for the next attempt; None: those of an earlier heartbeat stay."""
+    step: int = 0
+    """The step that gives them; later than that of the token when those before it needed no record."""
+
+
+class Exposed(_Frame, frozen=True, array_like=True, tag="exposed", gc=False):
+    """The running step shows a value, which is stored within a second, or with its answer."""
+
+    token: StepToken
+    key: str
+    value: bytes
 
 
 class Began(_Frame, frozen=True, array_like=True, tag="began", gc=False):
@@ -284,7 +297,19 @@ class LogLine(_Frame, frozen=True, array_like=True, tag="log", gc=False):
 
 ToWorker = Prepare | WorkerHello | WarmUp | Define | Run | TakeBackSteps | AbortAsked | StepAnswer | StackWanted | Stop
 FromWorker = (
-    Prepared | Ready | BootFailed | Began | Ended | Returned | NeedState | Ask | Heartbeat | Leaving | LogLine | Stack
+    Prepared
+    | Ready
+    | BootFailed
+    | Began
+    | Ended
+    | Returned
+    | NeedState
+    | Ask
+    | Heartbeat
+    | Exposed
+    | Leaving
+    | LogLine
+    | Stack
 )
 
 _encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode

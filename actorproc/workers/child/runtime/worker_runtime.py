@@ -34,6 +34,7 @@ from actorproc.workers.protocol.frames import (
     Ask,
     Began,
     Define,
+    Exposed,
     FrameError,
     FromWorker,
     Heartbeat,
@@ -312,11 +313,7 @@ class WorkerRuntime:
 
     def request(self, token: StepToken, kind: str, key: str, value: bytes, step: int) -> bytes | None:
         """Ask the host and wait for its answer. Raises what the host refused with."""
-        if token not in self.running:
-            raise _is_over(token)
-        if self.guard.is_copy:
-            msg = f"{kind!r} was asked in a forked copy of the worker, which cannot ask; do it in the step itself"
-            raise NotAllowed(msg)
+        self._check_is_here(token, kind)
         number = next(self._requests)
         pending = self.asked[number] = _Pending(token)
         try:
@@ -335,6 +332,18 @@ class WorkerRuntime:
             msg = f"the host refused {kind!r}: {answer.error}"
             raise ActorprocError(msg)
         return answer.value
+
+    def expose(self, token: StepToken, key: str, value: bytes) -> None:
+        """Send a value that the step shows; does not wait."""
+        self._check_is_here(token, "expose")
+        self.channel.send([Exposed(token, key, value)])
+
+    def _check_is_here(self, token: StepToken, kind: str) -> None:
+        if token not in self.running:
+            raise _is_over(token)
+        if self.guard.is_copy:
+            msg = f"{kind!r} was asked in a forked copy of the worker, which cannot ask; do it in the step itself"
+            raise NotAllowed(msg)
 
 
 class _Pending:
@@ -363,9 +372,15 @@ class StepLine:
         """Ask the host and wait."""
         return self._worker_runtime.request(self._token, kind, key, value, step)
 
-    def heartbeat(self, progress: float | None, message: str | None) -> None:
+    def heartbeat(
+        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+    ) -> None:
         """Tell how far the step is."""
-        self._worker_runtime.channel.send([Heartbeat(self._token, progress, message)])
+        self._worker_runtime.channel.send([Heartbeat(self._token, progress, message, details, step)])
+
+    def expose(self, key: str, value: bytes) -> None:
+        """Show a value."""
+        self._worker_runtime.expose(self._token, key, value)
 
     def log(self, parts: LogParts) -> None:
         """Send a log line."""

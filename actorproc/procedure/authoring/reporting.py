@@ -1,0 +1,147 @@
+"""Reports of a running step: the values it shows (`Context.expose`), and the details of its heartbeats."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any, Protocol
+
+import msgspec
+
+from actorproc.errors import StateNotEncodable
+from actorproc.model.exact import exact_text
+from actorproc.procedure.encoding.value_codec import NOTE, ValueCodec
+from actorproc.procedure.values.codec import check_size
+from actorproc.procedure.values.kinds.base import is_text
+
+__all__ = ["MOST_KEYS", "Reporting", "as_fraction"]
+
+MOST_KEYS = 100
+"""Keys of one procedure."""
+_LONGEST_KEY = 128
+_ROUNDING = 1e-6
+"""Progress that is summed up of fractions may be beyond 1.0 by so much."""
+_KEPT = 1024
+"""Bytes of a value up to which it is kept, so that one that is shown again unchanged is not sent again."""
+_sizes = msgspec.msgpack.Decoder(dict[str, int])
+
+
+class _Channel(Protocol):
+    """Way to the engine: the part of `StepChannel` that is used here."""
+
+    def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
+        """Ask and wait."""
+        ...
+
+    def expose(self, key: str, value: bytes) -> None:
+        """Send a value."""
+        ...
+
+
+class Reporting:
+    """Reports of one attempt of a step, and the sizes of all values that its procedure shows. For any thread.
+
+    Args:
+        channel: Way to the engine.
+        codec: The class's own.
+        id: The procedure.
+        step: Number of the step as the store has it.
+        beat_key: Key of the note with the details of the last heartbeat.
+        may_repeat: An attempt before this one may have left something.
+    """
+
+    def __init__(
+        self, channel: _Channel, codec: ValueCodec, id: str, step: int, beat_key: str, *, may_repeat: bool
+    ) -> None:
+        self._channel = channel
+        self._codec = codec
+        self._id = id
+        self._step = step
+        self._beat_key = beat_key
+        self._lock = threading.RLock()
+        self._before: tuple[bytes | None] | None = None if may_repeat else (None,)
+        """Details of the last heartbeat of earlier attempts; None: not asked for yet."""
+        is_first = step == 1 and not may_repeat
+        self._sizes: dict[str, int] | None = {} if is_first else None
+        """Bytes of each value; None: those of earlier steps are not known yet."""
+        self._sent: dict[str, bytes] = {}
+
+    def details_before(self) -> bytes | None:
+        """Details of the last heartbeat of earlier attempts, encoded; None: there are none.
+
+        Asked for before the first heartbeat of this attempt that has details, which takes their place in the store.
+        """
+        with self._lock:
+            if self._before is None:
+                self._before = (self._channel.request("recall", self._beat_key, b"", self._step),)
+            return self._before[0]
+
+    def expose(self, key: object, value: Any) -> None:
+        """Send a value unless it is the one that was sent last. Raises as `Context.expose`."""
+        name = _checked(key)
+        encoded = self._encoded(name, value)
+        with self._lock:
+            if self._sent.get(name) == encoded:
+                return
+            if self._sizes is None:
+                self._sizes = _sizes.decode(self._channel.request("exposed") or b"\x80")
+            self._check_room(self._sizes, name, len(encoded))
+            self._channel.expose(name, encoded)
+            self._sizes[name] = len(encoded)
+            if len(encoded) <= _KEPT:
+                self._sent[name] = encoded
+            else:
+                self._sent.pop(name, None)
+
+    def _encoded(self, name: str, value: Any) -> bytes:
+        where = f"expose({name!r})"
+        try:
+            return self._codec.data.encode(value, where)  # typed data can be shown without the class, a pickle cannot
+        except StateNotEncodable:
+            if not self._codec.pickles:
+                raise
+            return self._codec.encode(value, where, NOTE + self._id)
+
+    def _check_room(self, sizes: dict[str, int], name: str, size: int) -> None:
+        if name not in sizes and len(sizes) >= MOST_KEYS:
+            msg = (
+                f"expose({name!r}, …): {self._id} shows {MOST_KEYS} values already, which is the most; use one of its "
+                f"keys again, or expose one mapping in the place of several values"
+            )
+            raise ValueError(msg)
+        others = sum(sizes.values()) - sizes.get(name, 0)
+        what = f"expose({name!r}, …): with {others} bytes of other values it"
+        check_size(others + size, what if others else f"the value of expose({name!r}, …)")
+
+
+def _checked(key: object) -> str:
+    if not isinstance(key, str):
+        msg = f"expose(key, value) takes a text as its key, such as 'copied', not {key!a:.60}"
+        raise TypeError(msg)
+    if not 0 < len(key) <= _LONGEST_KEY or not is_text(key) or not key.isprintable():
+        msg = (
+            f"expose({key!a:.60}, …): a key has 1 to {_LONGEST_KEY} characters, and no control characters, such as "
+            "'rows copied'"
+        )
+        raise ValueError(msg)
+    return exact_text(key)
+
+
+def as_fraction(progress: Any) -> float:
+    """Progress from 0 to 1. Raises `TypeError` or `ValueError` in the words of `Context.heartbeat`."""
+    try:
+        number = float(progress)  # numbers of other libraries are welcome
+    except (TypeError, ValueError, OverflowError) as error:
+        msg = (
+            f"heartbeat(progress=…) is a number from 0 to 1 or None, not {progress!r:.60}; what the next attempt is to "
+            "have goes by name: heartbeat(details=…)"
+        )
+        raise TypeError(msg) from error
+    if not -_ROUNDING <= number <= 1.0 + _ROUNDING:
+        if not math.isfinite(number):
+            msg = f"heartbeat(progress={progress!r:.60}): it must be finite"
+            raise ValueError(msg)
+        hint = f": {progress!r:.20} of 100 is {number / 100:g}" if 1 < number <= 100 else ""
+        msg = f"heartbeat(progress=…) is a fraction from 0 to 1, not {progress!r:.60}{hint}"
+        raise ValueError(msg)
+    return min(max(number, 0.0), 1.0)
