@@ -9,7 +9,7 @@ from actorproc.model.ids import Mode
 from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord
 from actorproc.model.states import ProcedureState
 from actorproc.testing.journal import JournalLine
-from actorproc.testing.torture.operating import KillJudge, RestartJudge
+from actorproc.testing.torture.orders.operating import KillJudge, RestartJudge
 
 WORK = {"do": "work", "seconds": 0.0}
 CHILD = {"type": "echo", "keys": [], "orders": [WORK]}

@@ -26,8 +26,8 @@ from actorproc.model.states import TERMINAL
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import JournalLine
-from actorproc.testing.torture.cancelling import CancelJudge
-from actorproc.testing.torture.operating import AGAIN, KillJudge, RestartJudge
+from actorproc.testing.torture.orders.cancelling import CancelJudge
+from actorproc.testing.torture.orders.operating import AGAIN, KillJudge, RestartJudge
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
 
 __all__ = ["judge"]

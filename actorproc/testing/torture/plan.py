@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.testing.torture.cancelling import draw_cancelled
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, TortureFault
-from actorproc.testing.torture.operating import AGAIN, draw_echo
-from actorproc.testing.torture.padding import draw_padding
+from actorproc.testing.torture.orders.cancelling import draw_cancelled
+from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
+from actorproc.testing.torture.orders.padding import draw_padding
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
 
