@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stack": ("commands.live", "add_stack"),
     "logs": ("commands.live", "add_logs"),
     "watch": ("commands.live", "add_watch"),
-    "top": ("commands.live", "add_top"),
+    "top": ("commands.top", "add_top"),
     "metrics": ("commands.live", "add_metrics"),
     "submit": ("commands.submit", "add_submit"),
     "abort": ("commands.operator", "add_abort"),

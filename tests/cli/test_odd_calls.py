@@ -233,7 +233,7 @@ def test_the_next_page_is_found_by_the_beginning_of_an_id(lonely):
         (["run", "jobs", "--stop-timeout", "soon"], "'soon' is no span of time"),
         (["steps", "only", "--last", "-1"], "'-1' is no whole number"),
         (["tree", "only", "--limit", "0"], "'0' is no whole number"),
-        (["top", "--count", "0"], "'0' is no whole number"),
+        (["top", "--every", "often"], "'often' is no span of time"),
         (["submit", "jobs:add", "a=1", "b=2", "--timeout", "5s"], "--timeout is how long --wait waits"),
     ],
 )

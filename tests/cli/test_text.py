@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from actorproc.cli.output.text import Columns, ago, clipped, duration, plain_line, size_of, width_of
+from actorproc.cli.output.columns import Columns
 from actorproc.cli.select.filters import moment, seconds
+from actorproc.ui.text import ago, clipped, duration, plain_line, size_of, width_of
 
 
 @pytest.mark.parametrize(

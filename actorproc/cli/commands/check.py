@@ -8,9 +8,10 @@ import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from actorproc.cli.output.columns import Columns
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.output.text import Columns, plain_line
 from actorproc.cli.select.common import FAILED, OK, USAGE, globals_for
+from actorproc.ui.text import plain_line
 
 if TYPE_CHECKING:
     from actorproc.report.deploy_report import DeployFinding, DeployReport

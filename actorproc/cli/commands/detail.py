@@ -7,11 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from actorproc.cli.commands.inspect import what_of
-from actorproc.cli.commands.states import value_lines
-from actorproc.cli.output.causes import cause_lines, error_lines
 from actorproc.cli.output.output import Column, Output, complain
-from actorproc.cli.output.text import ago, clipped, duration, plain_line, size_of
 from actorproc.cli.select.common import (
     FAILED,
     ID_HELP,
@@ -24,11 +20,14 @@ from actorproc.cli.select.common import (
     typed,
     whole_number,
 )
+from actorproc.ui.causes import cause_lines, error_lines
+from actorproc.ui.text import ago, clipped, duration, plain_line, size_of
+from actorproc.ui.views.words import attempt_words, facts_of, request_words, step_words, tree_lines, value_lines
 
 if TYPE_CHECKING:
     from actorproc.procedure.values.viewing import ShownValue
     from actorproc.report.audit import AuditInfo
-    from actorproc.report.info import LockInfo, ProcedureInfo, ProcedureTree
+    from actorproc.report.info import LockInfo, ProcedureInfo
     from actorproc.report.states import StateInfo
     from actorproc.report.step_log import AttemptInfo, StepInfo
     from actorproc.report.why import Cause
@@ -100,7 +99,7 @@ def _show_lines(
     values: dict[str, ShownValue | None],
 ) -> Iterator[str]:
     now = time.time()
-    yield from _fields(_head_of(info, now))
+    yield from _fields(facts_of(info, now))
     yield from _values_lines(values)
     yield from _exposed_lines(info)
     for title, error in (("error", info.error), ("its undo fails", info.undo_error)):
@@ -124,12 +123,12 @@ def _show_lines(
         yield ""
         yield f"last steps (of {len(steps)}: {typed(options, 'steps', info.id)})"
         for step in steps[-_LAST:]:
-            yield "  " + plain_line(_step_words(step, now))
+            yield "  " + plain_line(step_words(step, now))
     if attempts:
         yield ""
         yield f"failed attempts (of {len(attempts)}: {typed(options, 'steps --failed', info.id)})"
         for attempt in attempts[-_LAST:]:
-            yield "  " + plain_line(_attempt_words(attempt, now))
+            yield "  " + plain_line(attempt_words(attempt, now))
     yield from _audit_lines(audit, now)
     if info.finished_at is None:
         yield ""
@@ -140,11 +139,7 @@ def _audit_lines(audit: list[AuditInfo], now: float) -> Iterator[str]:
     if audit:
         yield ""
         yield "operators"
-        for row in audit:
-            said = f": {row.reason}" if row.reason else ""
-            detail = f" ({row.detail})" if row.detail else ""
-            who = f" by {row.by}" if row.by else ""
-            yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{who}{said}")
+        yield from (f"  {request_words(row, now)}" for row in audit)
 
 
 def _exposed_lines(info: ProcedureInfo) -> Iterator[str]:
@@ -166,72 +161,9 @@ def _values_lines(values: dict[str, ShownValue | None]) -> Iterator[str]:
         yield from value_lines(first, "input", _LAST)
 
 
-def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  # noqa: C901 - a list of fields
-    yield "id", info.id
-    yield "type", f"{info.type_name} (version {info.version})"
-    yield "state", f"{info.state}, {info.phase}" + (f": {info.reason}" if info.reason else "")
-    yield (
-        "step",
-        f"{' '.join(filter(None, (str(info.step), info.step_name)))}, attempt {info.attempt}, "
-        f"errors {info.errors}, crashes {info.crashes}"
-        + (f", run {info.run}" if info.run > 1 else "")
-        + (f", generation {info.generation}" if info.generation > 1 else ""),
-    )
-    if info.parent_id is not None:
-        yield "parent", f"{info.parent_id} (root {info.root_id})"
-    if info.children:
-        yield "children", ", ".join(f"{count} {state}" for state, count in info.children.items())
-    if info.locks:
-        yield "locks", ", ".join(f"{key.mode.name.lower()} {key.path}" for key in info.locks)
-    if info.owner is not None:
-        yield "owner", info.owner
-    if info.tags:
-        yield "tags", ", ".join(info.tags)
-    if info.priority:
-        yield "priority", info.priority
-    yield "created", f"{ago(info.created_at, now)} ago"
-    yield "changed", f"{ago(info.updated_at, now)} ago"
-    if info.finished_at is not None:
-        yield "finished", f"{ago(info.finished_at, now)} ago, after {duration(info.finished_at - info.created_at)}"
-    if info.due_at is not None:
-        yield "due", ago(info.due_at, now)
-    if info.deadline is not None:
-        yield "deadline", ago(info.deadline, now)
-    if info.aborting:
-        yield "abort", "asked for; it has not agreed yet"
-    if info.paused is not None:
-        yield "paused", info.paused or "no reason given"
-    if info.bypassed:
-        yield "bypassed", "an operator ended it as if it had succeeded"
-    for leftover in info.leftovers:
-        yield "left behind", leftover
-
-
 def _fields(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
     for name, value in pairs:
         yield f"{name:<12}{plain_line(value)}"
-
-
-def _step_words(step: StepInfo, now: float) -> str:
-    ran = f" in {duration(step.elapsed)}" if step.elapsed is not None else ""
-    tries = f", {step.attempts} attempts" if step.attempts > 1 else ""
-    label = f" {step.next_name}" if step.next_name else f" [{step.label}]" if step.label else ""
-    error = f": {step.error.message}" if step.error is not None else ""
-    return (
-        f"{step.number}.{step.kind.name.lower()}{label}  {step.outcome}{ran}{tries}, {ago(step.at, now)} ago"
-        + clipped(error, _TEXT)
-    )
-
-
-def _attempt_words(attempt: AttemptInfo, now: float) -> str:
-    name = f" {attempt.step_name}" if attempt.step_name else ""
-    what = "" if attempt.mode == "execute" else f" ({attempt.mode})"
-    worker = f", worker {attempt.slot}" if attempt.slot >= 0 else ""
-    return (
-        f"{attempt.step}.{attempt.attempt}{name}{what}  {ago(attempt.ended_at, now)} ago after "
-        f"{duration(max(0.0, attempt.duration))}{worker}: "
-        + clipped(f"{attempt.error.type_name.rpartition('.')[2]}: {attempt.error.message}", _TEXT)
-    )
 
 
 # ---------------------------------------------------------------- steps
@@ -282,9 +214,7 @@ def _steps(options: argparse.Namespace) -> int:
         drop=_NARROW,
     )
     if attempts and output.format in ("table", "wide"):
-        output.lines(
-            ["", "failed attempts", *(f"  {plain_line(_attempt_words(attempt, now))}" for attempt in attempts)]
-        )
+        output.lines(["", "failed attempts", *(f"  {plain_line(attempt_words(attempt, now))}" for attempt in attempts)])
     return OK
 
 
@@ -306,21 +236,8 @@ def _tree(options: argparse.Namespace) -> int:
     output = Output(options)
     with open_reader(options) as reader:
         tree = reader.tree(full_id(reader, options.id), limit=options.limit)
-    output.one("tree", tree, lambda: _tree_lines(tree, "", ""), name=tree.info.id)
+    output.one("tree", tree, lambda: tree_lines(tree), name=tree.info.id)
     return OK
-
-
-def _tree_lines(tree: ProcedureTree, first: str, rest: str) -> Iterator[str]:
-    info = tree.info
-    kind = info.type_name.rpartition(".")[2]
-    words = f"{info.id}  {kind}  {info.state}" + ("" if info.phase == "done" else f" {info.phase}, step {info.step}")
-    said = clipped(plain_line(what_of(info)), _TEXT)
-    yield first + plain_line(words) + (f"  {said}" if said else "")
-    for place, child in enumerate(tree.children):
-        is_last = place == len(tree.children) - 1 and not tree.omitted
-        yield from _tree_lines(child, rest + ("└─ " if is_last else "├─ "), rest + ("   " if is_last else "│  "))
-    if tree.omitted:
-        yield f"{rest}└─ … {tree.omitted} more"
 
 
 # ---------------------------------------------------------------- why

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from actorproc.cli.output.output import Column, Output, complain
-from actorproc.cli.output.text import ago, clipped, duration, plain_line, size_of
 from actorproc.cli.select.common import (
     ID_HELP,
     OK,
@@ -24,6 +23,8 @@ from actorproc.cli.select.common import (
 )
 from actorproc.cli.select.filters import add_filters, filter_of, has_filter, moment, no_match
 from actorproc.errors import UnknownProcedure, UsageError
+from actorproc.ui.text import ago, clipped, duration, plain_line, size_of
+from actorproc.ui.views.rows import why_of
 
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
@@ -152,7 +153,7 @@ def _columns(output: Output) -> list[Column]:
             ("DUE", lambda info: output.when(info.due_at, now)),
             ("EXPOSED", _exposed_of),
         ]
-    columns.append(("WHY", lambda info: clipped(plain_line(what_of(info)), 10_000 if wide else 60)))
+    columns.append(("WHY", lambda info: clipped(plain_line(why_of(info)), 10_000 if wide else 60)))
     return columns
 
 
@@ -160,13 +161,6 @@ def _step_of(info: ProcedureInfo) -> str:
     """The number of the step, and its name where that is stored."""
     name = getattr(info, "step_name", None)
     return f"{info.step} {name}" if name and info.finished_at is None else str(info.step)
-
-
-def what_of(info: ProcedureInfo) -> str:
-    """The error or the reason, for one cell."""
-    if info.error is not None and (info.reason is None or info.reason == info.error.message):
-        return f"{info.error.type_name.rpartition('.')[2]}: {info.error.message}"
-    return info.reason or ""
 
 
 def add_locks(commands: _Commands) -> None:

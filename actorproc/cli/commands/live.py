@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.output import Column, Output, complain
-from actorproc.cli.output.text import clipped, duration, moment_of, plain_line, size_of
 from actorproc.cli.select.common import (
     FAILED,
     ID_HELP,
@@ -22,17 +20,17 @@ from actorproc.cli.select.common import (
     open_client,
     open_reader,
     typed,
-    whole_number,
 )
 from actorproc.cli.select.filters import moment, seconds
 from actorproc.errors import ManagerStopped, UsageError
+from actorproc.ui.text import clipped, duration, moment_of, plain_line, size_of
 
 if TYPE_CHECKING:
     from actorproc.api.client import ProcedureClient
     from actorproc.report.changes import ChangeDigest
     from actorproc.workers.protocol.log_entry import LogEntry
 
-__all__ = ["add_logs", "add_metrics", "add_stack", "add_top", "add_watch", "add_workers", "end_of_watch"]
+__all__ = ["add_logs", "add_metrics", "add_stack", "add_watch", "add_workers", "end_of_watch"]
 
 _Commands = Any
 
@@ -327,29 +325,3 @@ def _metrics(options: argparse.Namespace) -> int:
     else:
         output.lines(metrics.prometheus().removesuffix("\n").split("\n"))
     return OK
-
-
-def add_top(commands: _Commands) -> None:
-    """Add ``top``."""
-    parser = commands.add_parser("top", help="the workers and what stands still, refreshed until interrupted")
-    globals_for(parser, output=False)
-    parser.add_argument("--every", type=seconds, default=2.0, metavar="TIME", help="between two looks (2s)")
-    parser.add_argument("--count", type=whole_number(1), metavar="N", help="so many looks (default: until interrupted)")
-    parser.set_defaults(run=_top)
-
-
-def _top(options: argparse.Namespace) -> int:
-    from actorproc.cli.commands.top_screen import screen_of
-
-    output = Output(options)
-    seen = 0
-    with open_client(options) as client:
-        while True:
-            lines = screen_of(client)
-            if sys.stdout.isatty():
-                sys.stdout.write("\x1b[H\x1b[2J")  # home, and a clean screen
-            output.lines(lines)
-            seen += 1
-            if options.count is not None and seen >= options.count:
-                return OK
-            time.sleep(options.every)

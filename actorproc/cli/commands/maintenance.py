@@ -8,10 +8,10 @@ from typing import Any
 
 from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.output.text import duration, plain_line, size_of
 from actorproc.cli.select.common import OK, directory, globals_for, home, open_client, open_reader
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.steering import Steered
+from actorproc.ui.text import duration, plain_line, size_of
 
 __all__ = ["add_backup", "add_compact", "add_reload", "add_rotate_key", "add_schema"]
 

@@ -14,10 +14,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.output import Column, Output, complain
-from actorproc.cli.output.text import clipped, plain_line
 from actorproc.cli.select.common import FAILED, ID_HELP, OK, REFUSED, full_id, globals_for, typed, whole_number
 from actorproc.cli.select.json_fields import fields_of, strict_json
 from actorproc.errors import UnknownProcedure, UsageError
+from actorproc.ui.text import clipped, plain_line
 
 if TYPE_CHECKING:
     from actorproc.api.replay.replayer import Replayer

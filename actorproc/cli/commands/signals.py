@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output.output import Column, Output
-from actorproc.cli.output.text import ago, size_of
 from actorproc.cli.select.common import ID_HELP, NOT_FOUND, OK, REFUSED, full_id, globals_for, open_reader
 from actorproc.cli.select.filters import has_filter, seconds
 from actorproc.cli.select.json_fields import strict_json
 from actorproc.cli.select.selection import add_care, add_selection, asked, carry_out, confirmed, selected
 from actorproc.cli.select.steering import Steered, is_stopped
 from actorproc.errors import UnknownProcedure, UsageError
+from actorproc.ui.text import ago, size_of
 
 if TYPE_CHECKING:
     from actorproc.cli.select.steering import Steering

@@ -8,36 +8,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.output import Column, Output, complain
-from actorproc.cli.output.text import ago, clipped, plain_line, size_of
 from actorproc.cli.select.common import ID_HELP, OK, full_id, globals_for, open_reader, typed, whole_number
+from actorproc.ui.text import ago, clipped, plain_line, size_of
+from actorproc.ui.views.words import SOME_ITEMS, value_lines
 
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
-    from actorproc.procedure.values.viewing import ShownValue
     from actorproc.report.states import StateInfo
 
-__all__ = ["add_diff", "add_state", "add_states", "value_lines"]
+__all__ = ["add_diff", "add_state", "add_states"]
 
 _Commands = Any
-_SOME = 12
-"""Items of a container that are shown without --full."""
-
-
-def value_lines(shown: ShownValue, title: str, most: int = _SOME) -> Iterator[str]:
-    """A value in lines that are safe to print: a mapping as its fields below the title, another one behind it."""
-    from actorproc.procedure.values.viewing import lines_of
-
-    if shown.type != "dict" or not shown.items:
-        lines = list(lines_of(shown, "", 0, most))
-        yield f"{title:<12}{plain_line(lines[0].strip())}"
-        yield from (plain_line(line) for line in lines[1:])
-        return
-    yield title
-    for name, item in shown.items[:most]:
-        yield from (plain_line(line) for line in lines_of(item, name, 1, most))
-    left = len(shown.items) - len(shown.items[:most]) + shown.omitted
-    if left:
-        yield f"  … {left} more"
 
 
 # ---------------------------------------------------------------- one state
@@ -60,7 +41,7 @@ def _state(options: argparse.Namespace) -> int:
     output = Output(options)
     with open_reader(options) as reader:
         info = reader.state(full_id(reader, options.id), options.step)
-    most = 200 if options.full else _SOME
+    most = 200 if options.full else SOME_ITEMS
     output.one("state", info.to_dict(), lambda: _state_lines(options, info, most), name=info.procedure)
     return OK
 

@@ -8,13 +8,13 @@ from typing import Any, get_args
 
 from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.output.text import duration, plain_line
 from actorproc.cli.select.common import FAILED, OK, TIMED_OUT, directory, globals_for, start_command, typed
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.json_fields import fields_of
 from actorproc.cli.select.steering import Steered
 from actorproc.errors import ManagerStopped, ProcedureFailed, ResultTimeout, UsageError
 from actorproc.model.policies import OnExisting
+from actorproc.ui.text import duration, plain_line
 
 __all__ = ["add_submit"]
 

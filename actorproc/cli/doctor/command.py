@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from actorproc.cli.output.output import Output
-from actorproc.cli.output.text import plain_line, size_of
 from actorproc.cli.select.common import FAILED, OK, directory, globals_for
+from actorproc.ui.text import plain_line, size_of
 
 __all__ = ["add_doctor"]
 

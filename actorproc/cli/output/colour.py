@@ -6,16 +6,13 @@ import argparse
 import os
 import sys
 
+from actorproc.ui.views.tones import Tone, tone_of
+
 __all__ = ["CHOICES", "Paint"]
 
 CHOICES = ("auto", "always", "never")
-_RED, _GREEN, _YELLOW, _CYAN, _BOLD = "31", "32", "33", "36", "1"
-_COLOURS = {
-    **dict.fromkeys(("FAILED", "failed", "stuck", "parked", "broken", "degraded", "refused"), _RED),
-    **dict.fromkeys(("ROLLEDBACK", "retrying", "rolling-back", "paused", "locked-out", "undone", "gated"), _YELLOW),
-    **dict.fromkeys(("SUCCESS", "running", "busy"), _GREEN),
-    **dict.fromkeys(("waiting", "sleeping", "suspended", "queued"), _CYAN),
-}
+_BOLD = "1"
+_COLOURS: dict[Tone, str] = {"bad": "31", "good": "32", "warn": "33", "calm": "36"}
 _PAINTED = frozenset({"STATE", "PHASE", "OUTCOME", "RESULT"})
 
 
@@ -32,7 +29,7 @@ class Paint:
 
     def word(self, text: str) -> str:
         """A text that begins with a state, a phase or an outcome, in the colour of that word; others as they are."""
-        colour = _COLOURS.get(text.partition(" ")[0].rstrip(",:"))
+        colour = _COLOURS.get(tone_of(text))
         return f"\x1b[{colour}m{text}\x1b[0m" if self.is_on and colour and text else text
 
     def cell(self, heading: str, text: str) -> str:
@@ -45,4 +42,4 @@ class Paint:
 
     def bad(self, text: str) -> str:
         """The words of a failure."""
-        return f"\x1b[{_RED}m{text}\x1b[0m" if self.is_on and text else text
+        return f"\x1b[{_COLOURS['bad']}m{text}\x1b[0m" if self.is_on and text else text

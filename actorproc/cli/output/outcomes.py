@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actorproc.cli.output.output import Column
-from actorproc.cli.output.text import plain_line
+from actorproc.ui.text import plain_line
 
 __all__ = ["DRY_RUN", "columns_of_outcomes", "outcome"]
 

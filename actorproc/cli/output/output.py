@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from actorproc.cli.output.colour import Paint
-from actorproc.cli.output.text import Columns, ago, fitting, moment_of, plain_line
+from actorproc.cli.output.columns import Columns
 from actorproc.errors import UsageError
+from actorproc.ui.text import ago, fitting, moment_of, plain_line
 
 __all__ = ["FORMATS", "Column", "Output", "complain"]
 

@@ -161,7 +161,7 @@ def start_command(options: argparse.Namespace) -> str:
 
 def typed(options: argparse.Namespace, words: str, *values: str) -> str:
     """A command to type next, `values` quoted: the same store is meant, so what --path said is said again."""
-    from actorproc.cli.output.text import plain_line
+    from actorproc.ui.text import plain_line
 
     path = getattr(options, "path", None)
     start = "actorproc" if path is None else f"actorproc --path {shlex.quote(path)}"

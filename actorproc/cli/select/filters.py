@@ -6,7 +6,7 @@ import argparse
 import re
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.nearest import nearest
 from actorproc.cli.select.common import full_id, whole_number
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from actorproc.report.listing import ListFilter
     from actorproc.store.reading import ReadingStore
 
-__all__ = ["add_filters", "filter_of", "has_filter", "moment", "no_match", "seconds", "type_of"]
+__all__ = ["add_filters", "filter_of", "has_filter", "list_arguments", "moment", "no_match", "seconds", "type_of"]
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, None: 1.0}
@@ -134,32 +134,40 @@ def type_of(name: str | None, source: StoreReader | ReadingStore) -> str | None:
     return name
 
 
+def list_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `list` that the options say; types and ids as they were given."""
+    phases = [*(options.phase or ())]
+    phases += ["retrying"] if options.retrying else []
+    phases += ["stuck"] if options.stuck else []
+    given = {
+        "state": options.state,
+        "phase": phases,
+        "type_name": options.type,
+        "root": options.root,
+        "parent": options.parent,
+        "tag": options.tag,
+        "owner": options.owner,
+        "id_prefix": options.prefix,
+        "roots_only": options.roots,
+        "troubled": options.troubled,
+        "created_since": options.since,
+        "created_until": options.until,
+        "updated_since": options.changed_since,
+        "updated_until": options.changed_until,
+    }
+    return {name: value for name, value in given.items() if value is not None and value is not False and value != []}
+
+
 def filter_of(options: argparse.Namespace, source: StoreReader | ReadingStore) -> ListFilter:
     """The filter that the options say; ids in it may be beginnings. Raises `UsageError`s and `ValueError`s."""
     from actorproc.report.listing import ListFilter
 
-    after = getattr(options, "after", None)
-    phases = list(options.phase or ())
-    phases += ["retrying"] if options.retrying else []
-    phases += ["stuck"] if options.stuck else []
+    given = list_arguments(options) | {"type_name": type_of(options.type, source)}
+    given |= {"after": getattr(options, "after", None)}
+    for name in ("root", "parent", "after"):
+        given[name] = None if given.get(name) is None else full_id(source, given[name])
     return ListFilter.of(
-        state=options.state or None,
-        phase=phases or None,
-        type_name=type_of(options.type, source),
-        root=None if options.root is None else full_id(source, options.root),
-        parent=None if options.parent is None else full_id(source, options.parent),
-        tag=options.tag,
-        owner=options.owner,
-        id_prefix=options.prefix,
-        roots_only=options.roots,
-        troubled=options.troubled,
-        created_since=options.since,
-        created_until=options.until,
-        updated_since=options.changed_since,
-        updated_until=options.changed_until,
-        newest_first=not getattr(options, "oldest", True),
-        limit=getattr(options, "limit", None),
-        after=None if after is None else full_id(source, after),
+        newest_first=not getattr(options, "oldest", True), limit=getattr(options, "limit", None), **given
     )
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from actorproc.cli.output.text import clipped, duration, plain_line, size_of
+from actorproc.ui.text import clipped, duration, plain_line, size_of
 
 if TYPE_CHECKING:
     from actorproc.model.rows.records import ErrorInfo

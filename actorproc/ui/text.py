@@ -5,19 +5,14 @@ from __future__ import annotations
 import math
 import time
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from actorproc.model.lines import plain_line
 
-if TYPE_CHECKING:
-    from actorproc.cli.output.colour import Paint
+__all__ = ["ago", "clipped", "duration", "fitting", "moment_of", "plain_line", "size_of", "width_of", "wrapped"]
 
-__all__ = ["Columns", "ago", "clipped", "duration", "fitting", "moment_of", "plain_line", "size_of", "width_of"]
-
-_LEAST, _SOME = 8, 24
-"""Columns that the last cell of a line has in any case, and those for which other cells give way."""
-
+_SOME = 24
+"""Columns of the last cell of a line, for which other cells give way."""
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"))
 
 
@@ -80,46 +75,21 @@ def width_of(text: str) -> int:
     )
 
 
-class Columns:
-    """Rows of a table, written as they come: a later and wider row shifts its own line only, and widens the next.
-
-    Args:
-        headings: one for each column.
-        width: columns of the terminal: the last cell of a line is clipped to it. Default: None, nothing is clipped.
-        paint: gives the colour of a cell by its heading. Default: none.
-    """
-
-    def __init__(self, headings: Sequence[str], width: int | None = None, paint: Paint | None = None) -> None:
-        self._headings = headings
-        self._widths = [len(heading) for heading in headings]
-        self._begun = False
-        self._width = width
-        self._paint = paint
-
-    def lines(self, rows: Iterable[Sequence[object]]) -> list[str]:
-        """The lines of these rows; before the first ones come the headings."""
-        safe = [[plain_line(cell) for cell in row] for row in rows]
-        for row in safe:
-            for place, cell in enumerate(row):
-                self._widths[place] = max(self._widths[place], width_of(cell))
-        lines = [self._line(row) for row in safe]
-        if not self._begun:
-            self._begun = True
-            heading = self._line(list(self._headings), is_heading=True)
-            lines.insert(0, heading if self._paint is None else self._paint.bold(heading))
-        return lines
-
-    def _line(self, row: Sequence[str], *, is_heading: bool = False) -> str:
-        cells = list(row)
-        if self._width is not None:
-            room = self._width - sum(self._widths[:-1]) - 2 * (len(cells) - 1)
-            cells[-1] = clipped(cells[-1], max(_LEAST, room))
-        padded = [
-            (cell if self._paint is None or is_heading else self._paint.cell(heading, cell))
-            + " " * (width - width_of(cell))
-            for cell, width, heading in zip(cells, self._widths, self._headings, strict=True)
-        ]
-        return "  ".join(padded).rstrip()
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of so many columns; those that follow are set in two columns deeper than the first."""
+    if width_of(text) <= width:
+        return [text]
+    indent = " " * min(len(text) - len(text.lstrip(" │├└─⇒")) + 2, width // 2)
+    lines: list[str] = []
+    while width_of(text) > width:
+        at = len(text)
+        while width_of(text[:at]) > width:
+            at -= 1
+        space = text.rfind(" ", width // 2, at + 1)
+        at = space if space > len(indent) else max(at, len(indent) + 1)
+        lines.append(text[:at].rstrip())
+        text = indent + text[at:].lstrip()
+    return [*lines, text]
 
 
 def fitting(headings: Sequence[str], rows: Sequence[Sequence[object]], width: int, drop: Sequence[str]) -> list[int]:

@@ -1,1 +1,0 @@
-"""Orders of tortured procedures with steps, draws and judges of their own."""

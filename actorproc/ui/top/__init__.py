@@ -1,0 +1,1 @@
+"""``actorproc top``: a live screen of a store, on textual."""

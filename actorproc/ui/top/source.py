@@ -1,0 +1,264 @@
+"""Looks at a store, for a screen: through the store itself, and what only a manager knows through its client.
+
+Lists, locks and details are read from the store, which costs the manager nothing. A look asks the manager for its
+health, its counters and its workers. An expensive question is asked seldom: each one may take a hundredth of a core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from actorproc.api.client import ProcedureClient
+from actorproc.api.reader import StoreReader
+from actorproc.api.watch import Watch
+from actorproc.errors import ActorprocError, ManagerStopped, ResultTimeout
+from actorproc.model.states import Phase, ProcedureState
+from actorproc.report.changes import ChangeDigest, DigestRow
+from actorproc.report.info import ProcedureInfo
+from actorproc.ui.text import plain_line
+from actorproc.ui.top.detail import detail_lines
+from actorproc.ui.top.look import Look, Wanted
+from actorproc.ui.views.failures import FailureGroup, failure_groups
+from actorproc.ui.views.header import Header, RateMeter, header_of
+from actorproc.ui.views.rows import ProcedureRow, row_of, told
+from actorproc.ui.views.wait_graph import graph_lines, wait_graph_of
+from actorproc.ui.views.words import request_words
+from actorproc.ui.views.workers import WorkerMeter, WorkerRow
+
+__all__ = ["StoreSource"]
+
+_T = TypeVar("_T")
+_SHARE = 0.01
+"""Part of a core that one question may take."""
+_PATIENCE = 1.0
+"""Seconds that a call waits for a manager that does not answer."""
+_AGAIN = 3.0
+"""Seconds until a manager that did not answer is asked again."""
+_TROUBLE = (Phase.STUCK, Phase.RETRYING, Phase.ROLLING_BACK, Phase.LOCKED_OUT, Phase.PARKED, Phase.PAUSED)
+_ENDED_WELL = frozenset({ProcedureState.SUCCESS, ProcedureState.ROLLEDBACK})
+_FAILED = 200
+"""Failed procedures that are put into groups: the newest ones."""
+_REQUESTS = 200
+"""Requests of operators that are shown: the newest ones."""
+_SEARCHED = 1000
+"""Rows that are searched for a text."""
+
+
+class _Kept(Generic[_T]):
+    """An answer that is kept while nothing changes, and asked for again no more often than its cost allows."""
+
+    def __init__(self) -> None:
+        self._for: object = None
+        self._value: _T | None = None
+        self._next_at = 0.0
+        self._is_stale = True
+
+    def changed(self) -> None:
+        """Something in the store has changed."""
+        self._is_stale = True
+
+    def of(self, question: object, ask: Callable[[], _T]) -> _T:
+        """The answer to a question: the kept one, or a new one."""
+        now = time.monotonic()
+        value = self._value
+        if value is not None and question == self._for and (not self._is_stale or now < self._next_at):
+            return value
+        began = time.thread_time()
+        value = ask()
+        self._for, self._value, self._is_stale = question, value, False
+        self._next_at = now + (time.thread_time() - began) / _SHARE
+        return value
+
+
+class StoreSource:
+    """Answers the questions of one screen. Not thread-safe: one look at a time.
+
+    Args:
+        path: of the store.
+        clock: Epoch seconds. Default: the system's.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._clock = clock
+        self._reader: StoreReader | None = None
+        self._client: ProcedureClient | None = None
+        self._watch: Watch[ChangeDigest] | None = None
+        self._ask_at = 0.0
+        """Monotonic time before which a manager that did not answer is not asked."""
+        self._hung = ""
+        self._rates = RateMeter()
+        self._meter = WorkerMeter()
+        self._counts: _Kept[dict[str, int]] = _Kept()
+        self._listed: _Kept[list[ProcedureRow]] = _Kept()
+        self._groups: _Kept[list[FailureGroup]] = _Kept()
+        self._locks: _Kept[list[tuple[str, str]]] = _Kept()
+        self._details: _Kept[list[tuple[str, str]]] = _Kept()
+        self._told: dict[str, DigestRow] = {}
+        self._types: list[str] = []
+
+    def close(self) -> None:
+        """Let go of the store and of the manager."""
+        self._leave()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def look(self, wanted: Wanted) -> Look:
+        """Answer a question. Never raises what the store or the manager brings about: the look says it."""
+        at = self._clock()
+        try:
+            if self._reader is None:
+                self._reader = StoreReader(self.path)
+            header, workers = self._manager(self._reader)
+        except (ActorprocError, OSError) as error:
+            self.close()
+            return Look(wanted=wanted, at=at, header=header_of(status="no store", problems=(plain_line(error),)))
+        look = Look(wanted=wanted, at=at, header=header, workers=tuple(workers))
+        try:
+            return self._part(look, self._reader)
+        except (ActorprocError, OSError, ValueError, TypeError) as error:
+            return replace(look, trouble=plain_line(error))
+
+    # ------------------------------------------------------------ the manager
+    def _manager(self, reader: StoreReader) -> tuple[Header, list[WorkerRow]]:
+        owner = reader.owner()
+        counts = self._counts.of(None, lambda: reader.stats().states)
+        if owner is None:
+            self._leave()
+            self._all_changed()
+            return header_of(status="stopped", counts=counts), []
+        now = time.monotonic()
+        if now >= self._ask_at:
+            try:
+                client = self._open()
+                metrics = client.metrics()
+                self._hear()
+                header = header_of(
+                    pid=owner.pid,
+                    health=client.health(),
+                    metrics=metrics,
+                    rates=self._rates.take(metrics),
+                    counts=counts,
+                )
+                return header, self._meter.rows(client.workers(), time.monotonic())
+            except ManagerStopped as error:
+                self._leave()
+                self._hung, self._ask_at = plain_line(error), time.monotonic() + _AGAIN
+        self._all_changed()
+        return header_of(status="hung", pid=owner.pid, counts=counts, problems=(self._hung,)), []
+
+    def _open(self) -> ProcedureClient:
+        if self._client is None:
+            self._client = ProcedureClient(self.path, patience=_PATIENCE)
+            self._watch = self._client.watch(digest=0.5)
+            self._all_changed()
+        return self._client
+
+    def _leave(self) -> None:
+        for part in (self._watch, self._client):
+            if part is not None:
+                with contextlib.suppress(ActorprocError):
+                    part.close()
+        self._watch = self._client = None
+
+    def _hear(self) -> None:
+        """Take what has changed since the last look."""
+        self._told.clear()
+        while self._watch is not None:
+            try:
+                digest = self._watch.next(0)
+            except ResultTimeout:
+                return
+            if digest is None:
+                self._leave()
+                return
+            self._all_changed()
+            for row in digest.rows:
+                self._told[row.id] = row
+
+    def _all_changed(self) -> None:
+        for kept in (self._counts, self._listed, self._groups, self._locks, self._details):
+            kept.changed()
+
+    # ------------------------------------------------------------ parts
+    def _part(self, look: Look, reader: StoreReader) -> Look:
+        wanted = look.wanted
+        match wanted.pane:
+            case "now":
+                rows = self._listed.of(wanted, lambda: self._in_trouble(reader, wanted.limit))
+                groups = self._groups.of(None, lambda: self._failures(reader))
+                return replace(look, rows=self._live(rows, look), groups=tuple(groups))
+            case "procedures":
+                rows = self._listed.of(wanted, lambda: self._matching(reader, wanted))
+                shown = self._live(rows[: wanted.limit], look)
+                return replace(look, rows=shown, is_more=len(rows) > wanted.limit)
+            case "locks":
+                lines = self._locks.of(None, lambda: list(graph_lines(wait_graph_of(reader.locks()))))
+            case "activity":
+                requests = reader.audit_log(limit=_REQUESTS)
+                lines = [(f"{row.id or 'manager'}  {request_words(row, look.at)}", row.id or "") for row in requests]
+            case "procedure":
+                if wanted.detail in ("why", "logs", "stack"):  # these change without a commit
+                    self._details.changed()
+                lines = self._details.of(
+                    wanted, lambda: list(detail_lines(self._client, reader, wanted, look.at, self._store_option))
+                )
+        return replace(look, lines=tuple((plain_line(text), id) for text, id in lines))
+
+    @property
+    def _store_option(self) -> str | None:
+        return None if self.path == "state" else self.path
+
+    def _in_trouble(self, reader: StoreReader, limit: int) -> list[ProcedureRow]:
+        return [row_of(info) for info in reader.list(phase=_TROUBLE, limit=limit)]
+
+    def _failures(self, reader: StoreReader) -> list[FailureGroup]:
+        failed = reader.list(state=ProcedureState.FAILED, newest_first=True, limit=_FAILED)
+        return failure_groups(failed)
+
+    def _matching(self, reader: StoreReader, wanted: Wanted) -> list[ProcedureRow]:
+        """One row more than is wanted, if there is one."""
+        found: list[ProcedureRow] = []
+        for info in self._infos(reader, wanted):
+            row = row_of(info)
+            if wanted.text.lower() in f"{row.id} {row.type_name} {row.why}".lower():
+                found.append(row)
+                if len(found) > wanted.limit:
+                    break
+        return found
+
+    def _infos(self, reader: StoreReader, wanted: Wanted) -> Iterator[ProcedureInfo]:
+        filters = dict(wanted.filters)
+        limit = _SEARCHED if wanted.text else wanted.limit + 1
+        if filters.get("type_name"):
+            filters["type_name"] = _whole_type(filters["type_name"], reader.types())
+        if filters:
+            yield from reader.list(newest_first=True, limit=limit, **filters)
+            return
+        live = frozenset(ProcedureState) - _ENDED_WELL
+        for states in (live, _ENDED_WELL):
+            yield from reader.list(state=states, roots_only=True, newest_first=True, limit=limit)
+
+    def _live(self, rows: Sequence[ProcedureRow], look: Look) -> tuple[ProcedureRow, ...]:
+        """Rows with what digests and workers have told since they were read."""
+        in_hand = {worker.procedure: worker for worker in look.workers if worker.procedure is not None}
+        found = []
+        for row in rows:
+            shown = told(row, self._told[row.id], look.at) if row.id in self._told else row
+            worker = in_hand.get(row.id)
+            if worker is not None:
+                shown = replace(shown, progress=worker.progress, why=worker.message or shown.why)
+            found.append(shown)
+        return tuple(found)
+
+
+def _whole_type(name: Any, known: Sequence[str]) -> str:
+    """The name of the one type that ends so; the name itself when none or several do."""
+    found = [whole for whole in known if whole == name or whole.endswith(f".{name}")]
+    return found[0] if len(found) == 1 else str(name)
