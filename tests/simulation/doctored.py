@@ -34,6 +34,7 @@ from actorproc.model.rows.writes import (
 )
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.histories.evidence import StoreDump
+from tests.simulator.rules.cancel_rules import BY_OPERATOR
 from tests.simulator.rules.judge import Entry
 
 __all__ = ["CHANGES", "Change", "Left"]
@@ -420,6 +421,13 @@ def _a_kill_is_charged(left: Left) -> Left | None:
     return None
 
 
+def _a_kill_by_an_operator_is_charged(left: Left) -> Left | None:
+    for place, token, head in _sent(left, Mode.EXECUTE):
+        charged = _stored(replace(head, errors=head.errors + 1))
+        return _with(left, place + 1, ("kill", token, BY_OPERATOR), charged)
+    return None
+
+
 def _a_running_step_is_not_told(left: Left) -> Left | None:
     decided = {
         (place, head.id)
@@ -565,7 +573,8 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
         _is_killed(Mode.EXECUTE, is_beyond=True),
     ),
     "a step is killed that was not told": (22, "and had not been told", _is_killed(Mode.EXECUTE)),
-    "a kill for an abort is charged": (22, "and charged with it", _a_kill_is_charged),
+    "a kill for an abort is charged": (22, "for an abort, and charged with it", _a_kill_is_charged),
+    "a kill by an operator is charged": (22, "by an operator, and charged with it", _a_kill_by_an_operator_is_charged),
     "a running step is not told": (22, "and it was not told", _a_running_step_is_not_told),
     "a procedure begins as its second generation": (
         14,

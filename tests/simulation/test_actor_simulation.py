@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
+from actorproc.core.lifecycle import restart
 from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import worker_loss
 from actorproc.core.scheduler import scaling
@@ -25,8 +27,9 @@ from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable, UnknownProcedure
+from actorproc.model.crash_report import CrashReport
 from actorproc.model.messages.events import StepDelayed, Submitted, WorkerReady
-from tests.simulator.actor_sim.callers import RESTARTS_FROM
+from tests.simulator.actor_sim.callers import KILLS_FROM, RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
 from tests.simulator.actor_sim.disk import READS_FROM
@@ -56,6 +59,7 @@ def _story(seed: int) -> str:
         *range(NEW_CODE_FROM, NEW_CODE_FROM + HISTORIES // 4, PIECE),
         *range(RESTARTS_FROM, RESTARTS_FROM + HISTORIES // 8, PIECE),
         *range(READS_FROM, READS_FROM + HISTORIES // 4, PIECE),
+        *range(KILLS_FROM, KILLS_FROM + HISTORIES // 4, PIECE),
     ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
@@ -121,7 +125,7 @@ def test_everything_worth_seeing_happens_in_the_actor_simulation() -> None:
     seen: Counter[ActorGoal] = Counter()
     faults: Counter[FaultKind] = Counter()
     new_code, reads = range(NEW_CODE_FROM, NEW_CODE_FROM + 100), range(READS_FROM, READS_FROM + 20)
-    for seed in (*range(1, 401), *new_code, *reads):
+    for seed in (*range(1, 401), *new_code, *reads, *range(KILLS_FROM, KILLS_FROM + 50)):
         history = perform(seed)
         seen += goals_in(history.journal)
         faults += history.faults
@@ -281,6 +285,30 @@ BUGS_OF_READS: dict[str, tuple[SeededBug, set[int]]] = {
     ),
     "a step whose state cannot be read is not sent again": (_a_step_whose_state_cannot_be_read_is_not_sent_again, {15}),
 }
+
+
+def _a_kill_of_an_operator_counts_as_a_time_limit(patch: pytest.MonkeyPatch) -> None:
+    honest = CommandExecutor._kill_worker
+
+    def kill(self: CommandExecutor, command, batch) -> None:
+        honest(self, replace(command, kind="") if command.kind == "killed" else command, batch)
+
+    patch.setattr(CommandExecutor, "_kill_worker", kill)
+
+
+def _a_kill_of_an_operator_counts_as_a_crash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(worker_loss, "_is_killed", lambda *_: False)
+    patch.setattr(worker_loss, "end_forced", _crashed)
+
+
+def _crashed(state, record, item) -> None:
+    worker_loss._count_crash(state, record, item, CrashReport(kind="signal", message="killed"), "")
+
+
+def _a_submit_that_comes_again_restarts_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(restart, "was_done", lambda *_: False)
+
+
 BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "what is sent again is taken to run at once": (_what_is_sent_again_is_taken_to_run_at_once, {22}),
     "what is sent again is sent before its turn": (_what_is_sent_again_is_sent_before_its_turn, {22}),
@@ -297,16 +325,24 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "ends are not found": (_ends_are_not_found, {15}),
     "ends asked for with the submit are not told": (_ends_asked_for_with_the_submit_are_not_told, {15}),
     "some submits are refused": (_some_submits_are_refused, {15}),
+    "a kill of an operator counts as a time limit": (_a_kill_of_an_operator_counts_as_a_time_limit, {22}),
+    "a kill of an operator counts as a crash": (_a_kill_of_an_operator_counts_as_a_crash, {22}),
+    "a submit that comes again restarts again": (_a_submit_that_comes_again_restarts_again, {20}),
 }
-FROM_1 = [(1, *bug) for bug in BUGS.values()]
-WITH_READS = [(READS_FROM, *bug) for bug in BUGS_OF_READS.values()]
+FIRST = {
+    **dict.fromkeys(BUGS_OF_READS, READS_FROM),
+    "a kill of an operator counts as a time limit": KILLS_FROM,
+    "a kill of an operator counts as a crash": KILLS_FROM,
+    "a submit that comes again restarts again": RESTARTS_FROM,
+}
+"""First seeds for bugs of what is drawn only from there on."""
 
 
-@pytest.mark.parametrize(("first", "plant", "promises"), FROM_1 + WITH_READS, ids=[*BUGS, *BUGS_OF_READS])
-def test_a_bug_seeded_in_the_shell_is_found(
-    first: int, plant: SeededBug, promises: set[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("bug", [*BUGS, *BUGS_OF_READS])
+def test_a_bug_seeded_in_the_shell_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, promises = (BUGS | BUGS_OF_READS)[bug]
     plant(monkeypatch)
+    first = FIRST.get(bug, 1)
 
     for number, seed in enumerate(range(first, first + BUDGET), 1):
         broken = {violation.number for violation in perform(seed).violations}

@@ -85,3 +85,18 @@ def cancelled() -> Plan:
     race = {"type": "errand", "keys": [], "orders": [fan, {"do": "work"}]}
     roots = tuple(Root(f"root-{number}", race, ("SUCCESS",), exact=False) for number in range(2))
     return Plan(seed=11, roots=roots, lives=(Life("quiet", 0.0),), workers=6)
+
+
+@pytest.fixture(scope="session")
+def operated() -> Plan:
+    """A root that is restarted three times, steps that run for a while, and an operator who ends attempts of them."""
+    child = {"type": "echo", "keys": [], "orders": [{"do": "work", "seconds": 0.01}] * 2}
+    echo = {**child, "orders": [{"do": "work", "seconds": 0.01, "children": [child]}, {"do": "work", "seconds": 0.01}]}
+    slow = {"type": "errand", "keys": [], "orders": [{"do": "work", "seconds": 0.4}, {"do": "work", "seconds": 0.4}]}
+    roots = (
+        Root("again-0", echo, ("SUCCESS",), restarts=3),
+        Root("root-0", slow, ("SUCCESS",)),
+        Root("root-1", slow, ("SUCCESS",)),
+    )
+    kills = tuple(Fault(TortureFault.OPERATOR_KILL, after=after, draw=0.9) for after in (0.1, 0.3, 0.5, 0.7))
+    return Plan(seed=12, roots=roots, lives=(Life("quiet", 0.0, kills),))

@@ -14,8 +14,8 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture import oracle
-from actorproc.testing.torture.cancelling import CancelJudge
 from actorproc.testing.torture.oracle import judge
+from actorproc.testing.torture.orders.cancelling import CancelJudge
 from actorproc.testing.torture.plan import Plan, Root, Spec
 from tests.simulator.rules.invariants import StoreDump, Violation
 

@@ -19,6 +19,8 @@ TRIES = 4
 PATIENCE = 4.0
 """Seconds until work that does not end counts as stuck, and until a host is killed that does not come to its end."""
 EXPECTED = {
+    "attempts that operators kill count as crashes": {22},
+    "the end of an earlier generation is told": {14},
     "submits are acknowledged before the commit": {1},
     "steps are handed out before the commit": {5, 6},
     "some commits are never written": {1, 4, 9, 15},
@@ -39,6 +41,8 @@ EXPECTED = {
 
 
 PLANS = {
+    "attempts that operators kill count as crashes": "operated",
+    "the end of an earlier generation is told": "operated",
     "a refused submit is done all the same": "refusing",
     "a worker that comes while the disk is full is heard of before the death": "troubled",
     "running steps are not told of their undo": "cancelled",

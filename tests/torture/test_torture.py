@@ -197,7 +197,8 @@ def test_plans_draw_every_fault_and_every_point():
         assert f"'do': '{order}'" in text
     lasts = [plan.lives[-1] for plan in plans]
     assert {last.ends for last in lasts} == {"quiet"}
-    assert 60 <= sum(bool(last.faults) for last in lasts) <= 140
+    kinds = [{fault.kind for fault in last.faults} - {TortureFault.OPERATOR_KILL} for last in lasts]
+    assert 60 <= sum(map(bool, kinds)) <= 140
     assert not {fault.kind for last in lasts for fault in last.faults} & {TortureFault.CLOCK, TortureFault.HOST_KILL}
     assert max(work_of(root.spec) for plan in plans for root in plan.roots) > 10
 

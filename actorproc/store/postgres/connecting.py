@@ -24,7 +24,7 @@ from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.sessions import Connection, Session, SessionKind, Statement, numbered
 
-__all__ = ["connect", "new_title"]
+__all__ = ["connect", "new_title", "title_of_owners"]
 
 _OLDEST = 150000
 """Version of the oldest server."""
@@ -44,8 +44,6 @@ _SETTINGS: dict[SessionKind, dict[str, str]] = {
 }
 """Set in every session, as a role or a service may have other defaults. The owner may load for minutes."""
 
-_AT_ONCE = "-c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0"
-"""Options for the start of a session, before the others can be set."""
 _FOR_ALL = {
     "idle_session_timeout": "0",
     "search_path": "pg_catalog",
@@ -83,8 +81,6 @@ def connect(place: DatabasePlace, kind: SessionKind, title: str, *, settings: di
         try:
             connection = _connected(driver, conninfo, patience)
         except DatabaseFailure as failure:
-            if "unsupported startup parameter" in failure.text:
-                raise _pooled(place, failure.text) from failure
             failures.append(failure)
             continue
         if connection.server_version < _OLDEST:
@@ -109,16 +105,12 @@ def _settle(session: Session, place: DatabasePlace, kind: SessionKind, settings:
     (answer,) = session.ask([(Statement(f"SELECT {facts}, {sets}".encode()), ())], _CONNECT_WITHIN)
     pid = numbered(answer.get_value(0, 0))
     if pid != session.pid:
-        raise _pooled(place, f"libpq reports process {session.pid} of the server, and the server says {pid}")
+        raise EngineError(
+            f"{place.words} is a connection pooler (libpq reports process {session.pid} of the server, the server says "
+            f"{pid}). Locks and sessions of a store do not survive pooling: give the address of the database itself"
+        )
     if kind in {"commit", "lock"} and numbered(answer.get_value(0, 1)):
         raise DatabaseFailure("the server is a standby, which takes no writes", "25006")
-
-
-def _pooled(place: DatabasePlace, why: str) -> EngineError:
-    return EngineError(
-        f"{place.words} is a connection pooler ({why}). Locks and sessions of a store do not survive pooling: give the "
-        "address of the database itself"
-    )
 
 
 def _driver() -> Any:
@@ -158,8 +150,6 @@ def _attempts(place: DatabasePlace, kind: SessionKind, title: str) -> Iterator[t
     given.setdefault("tcp_user_timeout", "15000")
     if kind != "look":
         given["target_session_attrs"] = "primary"
-    # Those of a role or a service would hold from the first statement on.
-    given["options"] = f"{given.get('options', '')} {_AT_ONCE}".strip()
     wanted = given.pop("connect_timeout", os.environ.get("PGCONNECT_TIMEOUT", ""))
     patience = float(wanted) if wanted.isdecimal() and int(wanted) > 0 else _CONNECT_WITHIN
     hosts = given.get("host", "").split(",")
@@ -233,10 +223,30 @@ def _without_values(text: str) -> str:
     return text.partition('"')[0].strip() or "libpq does not understand it"
 
 
-def new_title(role: str) -> str:
-    """A name of this life of a process for `application_name`: 63 bytes at most, what is unique comes first."""
+def new_title(place: DatabasePlace, role: str) -> str:
+    """A name of this life of a process on a store, for `application_name`.
+
+    Args:
+        place: The store.
+        role: Its use of the store.
+
+    Returns:
+        The name, 63 bytes at most: the server cuts longer ones. Store and unique part come first.
+    """
     host = socket.gethostname().encode("ascii", "replace").decode()
-    return f"actorproc-{secrets.token_hex(8)} {role} {os.getpid()} {host}"[:_LONGEST_TITLE]
+    return f"{title_of_owners(place)}{secrets.token_hex(8)} {role} {os.getpid()} {host}"[:_LONGEST_TITLE]
+
+
+def title_of_owners(place: DatabasePlace) -> str:
+    """Beginning of the names of all sessions on a store.
+
+    Args:
+        place: The store.
+
+    Returns:
+        The text.
+    """
+    return f"actorproc-{place.lock & 0xFFFFFFFF:08x}-"
 
 
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()

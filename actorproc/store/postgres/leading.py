@@ -4,31 +4,42 @@ Two things keep a second owner out: the advisory lock, which the server gives ba
 and the lease in the row of `leader`. Neither is trusted by a commit, which looks at the epoch in its own transaction.
 Only the clock of the database counts.
 
-The lock has a session of its own, by which a thread renews the lease.
+The lock has a session of its own, used by one thread, which renews the lease. It renews nothing while the manager's
+own thread hangs, so that a candidate takes over from a manager that lives and does nothing.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import threading
 import time
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal
 
-from actorproc.errors import StoreDamaged, StoreFormat, StoreInUse
-from actorproc.model.ids import new_id
 from actorproc.store.postgres.connecting import connect
 from actorproc.store.postgres.failures import DatabaseFailure
+from actorproc.store.postgres.open_tables import make_tables, one_row
+from actorproc.store.postgres.owner_row import (
+    DatabaseOwner,
+    DoorRow,
+    LeaderRow,
+    in_use,
+    patience_with,
+    read_leader,
+)
 from actorproc.store.postgres.place import DatabasePlace
-from actorproc.store.postgres.schema import create, statements_of
-from actorproc.store.postgres.sessions import BYTES, NUMBER, Question, Session, Statement, array_of, number, numbered
+from actorproc.store.postgres.schema import statements_of
+from actorproc.store.postgres.sessions import BYTES, NUMBER, Session, Statement, number, numbered
+from actorproc.store.postgres.takeover import Silence, end_sessions, is_in_the_way
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import FORMAT, FORMAT_KEY, LAST_BATCH, STORE_ID, meta_of
+from actorproc.store.rows.layout import LAST_BATCH, STORE_ID, meta_of
 from actorproc.store.rows.tables import Table
 from actorproc.support.engine_log import engine_logger
 
-__all__ = ["LEASE", "DatabaseOwner", "Leadership", "Role", "check_format", "owner_in"]
+__all__ = ["LEASE", "Leadership", "Role"]
 
 _log = engine_logger("actorproc.store")
 
@@ -38,20 +49,18 @@ LEASE = 5.0
 _WITHIN = 10.0
 """Seconds for a question about the owner."""
 _PAUSE = 0.05
-_PATIENCE = {"command": 10.0}
-"""Seconds to wait for a living owner, by its role: one that is gone in a moment."""
-_DEAD_OWNER = 5.0
-"""Seconds to wait for the server to notice that an owner of this machine has ended."""
+_LOOK = 0.1
+"""Seconds between two looks of a candidate."""
+_LONGEST_REST = 5.0
+"""Seconds that a candidate rests at most after the database refused it."""
+_CLAIMS = 4
+"""Tries to raise the epoch while sessions of older owners come in the way."""
+_JUMP = 1000
+"""Numbers that are left out when the database was failed over: a leader whose epoch it lost may have taken some."""
 
 _TRY = Statement(b"SELECT pg_try_advisory_lock($1)::int::bigint", (NUMBER,))
-
-
-class DatabaseOwner(NamedTuple):
-    """The process that has a store open."""
-
-    pid: int
-    host: str
-    role: str = "manager"
+_NAME = Statement(b"SELECT set_config('application_name', convert_from($1, 'UTF8'), false)", (BYTES,))
+_TIMELINE = Statement(b"SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)::text::bytea", once=True)
 
 
 class Leadership:
@@ -68,46 +77,145 @@ class Leadership:
         self._place = place
         self._title = title
         self._role = role
-        self._lease = lease
+        self.lease = lease
         self._session: Session | None = None
-        self._turn = threading.Lock()
-        """Held by the thread that uses the session."""
+        self._silence = Silence(lease)
         self._ending = threading.Event()
         self._keeper: threading.Thread | None = None
+        self._renewed = 0.0
+        """Monotonic seconds at which the last renewal that worked was sent."""
         self.epoch = 0
         """Of this owner; 0 before `claim`."""
+        self.seen = 0
+        """Highest epoch that was heard of elsewhere: the next one is above it."""
+        self.door_row: DoorRow | None = None
+        """The door that the row names from `claim` on."""
+        self.is_alive: Callable[[], bool] = _always
+        """Says whether the manager is alive; while it is not, the lease is not renewed."""
+        self.on_deposed: Callable[[], object] = _nothing
+        """Called once, on the keeper's thread, when the row names a newer epoch."""
         self.regained = 0
         """Number of times that the lock was taken again because its session had ended."""
+        self.ended = 0
+        """Sessions of former owners that were ended."""
 
+    # ------------------------------------------------------------ the lock
     def take(self) -> None:
-        """Take the advisory lock. Raises `StoreInUse`, `DatabaseFailure`, `EngineError`."""
-        self._session = connect(self._place, "lock", self._title)
+        """Take the advisory lock, unless `campaign` has. Raises `StoreInUse`, `DatabaseFailure`, `EngineError`.
+
+        An owner whose lease has ended is looked at twice; when it is silent its sessions are ended.
+        """
+        if self._session is not None and not self._session.is_broken:
+            return
+        begun = time.monotonic()
+        session = self._candidate()
         try:
-            self._wait_for_lock(self._session)
+            while not self._try(session):
+                row = self._look(session)
+                waited = time.monotonic() - begun
+                if row is not None and row.left is not None and row.left <= 0 and waited < 2 * self.lease:
+                    time.sleep(_PAUSE)
+                    continue
+                self._refuse_after(waited, row.owner if row is not None else None)
+                time.sleep(_PAUSE)
+            self._become_owner(session)
         except BaseException:
-            self._session.close()
-            self._session = None
+            session.close()
             raise
 
-    def _wait_for_lock(self, session: Session) -> None:
-        begun = time.monotonic()
-        while not self._try(session):
-            owner = self._found_owner(session)
-            if time.monotonic() - begun >= _patience_with(owner):
-                raise in_use(self._place, owner)
-            time.sleep(_PAUSE)
+    def _refuse_after(self, waited: float, owner: DatabaseOwner | None) -> None:
+        if waited >= patience_with(owner):
+            raise in_use(self._place, owner)
+
+    def campaign(self, stop: threading.Event) -> bool:
+        """Wait until the lock is ours; no error ends that.
+
+        Args:
+            stop: Set to give up.
+
+        Returns:
+            True with the lock; False when it was stopped.
+        """
+        failures = 0
+        session: Session | None = None
+        while not stop.is_set():
+            try:
+                if session is None or session.is_broken:
+                    session = self._candidate()
+                if self._try(session):
+                    self._become_owner(session)
+                    return True
+                self._look(session)
+            except Exception as error:  # noqa: BLE001 - no proof of the lock is no lock, whatever the reason
+                failures += 1
+                _log.debug("a candidate of %s looks again: %s", self._place.words, error)
+                if session is not None:
+                    session.close()
+                session = None
+                # Full jitter: all candidates lose a database at the same moment.
+                stop.wait(random.uniform(_LOOK, min(_LONGEST_REST, _LOOK * 2 ** min(failures, 10))))  # noqa: S311
+            else:
+                failures = 0
+                stop.wait(_LOOK)
+        if session is not None:
+            session.close()
+        return False
+
+    def _candidate(self) -> Session:
+        unique, _, rest = self._title.partition(" ")
+        return connect(self._place, "lock", f"{unique} candidate {rest.partition(' ')[2]}")
 
     def _try(self, session: Session) -> bool:
         (answer,) = session.ask([(_TRY, (number(self._place.lock),))], _WITHIN)
         return bool(numbered(answer.get_value(0, 0)))
 
-    def _found_owner(self, session: Session) -> DatabaseOwner | None:
-        if not _is_made(session, self._place):
-            return None
-        question = (statements_of(self._place.schema).leader, (number(self._place.lock),))
-        (answer,) = session.ask([question], _WITHIN)
-        return owner_in(answer.get_value(0, 1)) if answer.ntuples else None
+    def _look(self, session: Session) -> LeaderRow | None:
+        """Look at the owner, and end its sessions when it is silent: then the lock gets free."""
+        row = read_leader(session, self._place)
+        if row is None or row.left is None:
+            return row
+        if self._silence.look(row.epoch, row.expires, row.left):
+            who = row.owner.words if row.owner is not None else "the former owner"
+            _log.warning("%s has not renewed its lease on %s; its sessions are ended", who, self._place.words)
+            self.ended += end_sessions(session, self._place, self._title)
+        return row
 
+    def _become_owner(self, session: Session) -> None:
+        session.ask([(_NAME, (self._title.encode(),))], _WITHIN)
+        self._session = session
+        # Also when the lock was free: only the session with the lock may have ended.
+        self.ended += end_sessions(session, self._place, self._title)
+
+    def clear_the_way(self) -> None:
+        """End sessions of older owners, which came back and have locks; only for the owner of the present epoch.
+
+        Raises:
+            StoreInUse: A newer owner has the store, or its lock.
+            DatabaseFailure: The database refuses.
+        """
+        session = connect(self._place, "look", self._title)
+        try:
+            row = read_leader(session, self._place)
+            if row is None or row.epoch != self.epoch or not self._has_lock(session):
+                raise in_use(self._place, row.owner if row is not None else None)
+            self.ended += end_sessions(session, self._place, self._title)
+        finally:
+            session.close()
+
+    def _has_lock(self, session: Session) -> bool:
+        """The server says that our session holds the lock."""
+        own = self._session
+        if own is None or own.is_broken:
+            return False
+        held = Statement(
+            b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid = $1 "
+            b"AND classid = ($2 >> 32 & 4294967295)::oid AND objid = ($2 & 4294967295)::oid",
+            (NUMBER, NUMBER),
+        )
+        (answer,) = session.ask([(held, (number(own.pid), number(self._place.lock)))], _WITHIN)
+        return bool(numbered(answer.get_value(0, 0)))
+
+    # ------------------------------------------------------------ the epoch
     def claim(self, session: Session) -> tuple[int, str]:
         """Make the tables where there are none, and raise the epoch; with the lock held.
 
@@ -122,33 +230,52 @@ class Leadership:
             StoreDamaged: The store has no id.
             DatabaseFailure: The database refuses.
         """
-        place, schema = self._place, self._place.schema
-        if not _is_made(session, place):
-            _make(session, place)
-        check_format(session, place)
-        begin, end = (Statement(word) for word in (b"BEGIN", b"COMMIT"))
+        make_tables(session, self._place)
+        for left in range(_CLAIMS - 1, -1, -1):
+            try:
+                return self._claim(session)
+            except DatabaseFailure as failure:
+                if session.is_broken or not left or not is_in_the_way(failure):
+                    raise
+                session.ask([(Statement(b"ROLLBACK", once=True), ())], _WITHIN)
+                assert self._session is not None
+                self.ended += end_sessions(self._session, self._place, self._title)
+        raise AssertionError
+
+    def _claim(self, session: Session) -> tuple[int, str]:
+        schema = self._place.schema
+        begin, end = (Statement(word, once=True) for word in (b"BEGIN", b"COMMIT"))
         # Waits for the commit of an owner before that has met its fence, and lets no other one pass.
-        hold = Statement(f"SELECT epoch FROM {schema}.leader FOR UPDATE".encode())
-        found = session.ask([(begin, ()), (hold, ()), (statements_of(schema).numbers, ())], _WITHIN)[2]
-        epoch, last = numbered(found.get_value(0, 0)) + 1, numbered(found.get_value(0, 1))
+        hold = Statement(f"SELECT epoch, timeline::bytea FROM {schema}.leader FOR UPDATE".encode())
+        asked = [(begin, ()), (hold, ()), (statements_of(schema).numbers, ()), (_TIMELINE, ())]
+        _, held, found, now = session.ask(asked, _WITHIN)
+        last, before, timeline = numbered(found.get_value(0, 1)), held.get_value(0, 1), now.get_value(0, 0)
+        epoch = max(numbered(found.get_value(0, 0)), self.seen) + 1
+        if before and before != timeline:
+            epoch += _JUMP
         take = Statement(
             f"UPDATE {schema}.leader SET epoch = $1, owner = $2, since = clock_timestamp(), pids = ARRAY[$3, $4], "
-            f"address = NULL, certificate = NULL, secret = NULL, code = NULL, "
-            f"expires = clock_timestamp() + $5 * interval '1 millisecond'".encode(),
-            (NUMBER, BYTES, NUMBER, NUMBER, NUMBER),
+            "address = convert_from($6, 'UTF8'), certificate = $7, secret = $8, code = NULL, "
+            "timeline = convert_from($9, 'UTF8'), "
+            "expires = clock_timestamp() + $5 * interval '1 millisecond'".encode(),
+            (NUMBER, BYTES, NUMBER, NUMBER, NUMBER, BYTES, BYTES, BYTES, BYTES),
         )
         lock_pid = self._session.pid if self._session is not None else 0
-        lease = number(int(self._lease * 1000))
+        lease = number(int(self.lease * 1000))
+        door = self.door_row
+        shown = (None, None, None) if door is None else (door.address.encode(), door.pin, door.secret)
         drop = Statement(f"DELETE FROM {schema}.batch".encode())
         first = Statement(f"INSERT INTO {schema}.batch (epoch, n) VALUES ($1, 0)".encode(), (NUMBER,))
         put = statements_of(schema).tables[Table.META].put
         ids = statements_of(schema).tables[Table.META].get
+        sent = time.monotonic()
+        pids = (number(session.pid), number(lock_pid))
         answers = session.ask(
             [
-                (take, (number(epoch), self._about_us(), number(session.pid), number(lock_pid), lease)),
+                (take, (number(epoch), self._about_us(), *pids, lease, *shown, timeline)),
                 (drop, ()),
                 (first, (number(epoch),)),
-                (put, _one(LAST_BATCH, codec.encode(Table.META, LAST_BATCH, last))),
+                (put, one_row(LAST_BATCH, codec.encode(Table.META, LAST_BATCH, last))),
                 (ids, (STORE_ID,)),
                 (end, ()),
             ],
@@ -157,7 +284,7 @@ class Leadership:
         value = answers[4].get_value(0, 0) if answers[4].ntuples else None
         if value is None:
             raise codec.damaged(Table.META, STORE_ID, "the row is missing")
-        self.epoch = epoch
+        self.epoch, self._renewed = epoch, sent
         self._start_keeper()
         return epoch, str(meta_of(STORE_ID, value))
 
@@ -167,12 +294,16 @@ class Leadership:
 
     def check(self) -> None:
         """Have the lock again if its session has ended. Raises `StoreInUse`, `DatabaseFailure`."""
-        try:
-            self._renew()
-        except DatabaseFailure:
-            self._renew()
+        session = self._session
+        if session is None or session.is_broken:
+            self._regain()
 
     # ------------------------------------------------------------ the lease
+    @property
+    def has_lapsed(self) -> bool:
+        """The lease may have ended: no renewal was sent in its time that worked."""
+        return time.monotonic() - self._renewed > self.lease
+
     def _start_keeper(self) -> None:
         self._ending.clear()
         keeper = self._keeper = threading.Thread(target=self._keep, name="actorproc-lease", daemon=True)
@@ -180,30 +311,77 @@ class Leadership:
 
     def _keep(self) -> None:
         """Renew the lease until the end. No error ends it: what is lost is told by the fence of the next commit."""
-        while not self._ending.wait(self._lease / 3):
+        pause = self.lease / 3
+        was_late = False
+        while not self._ending.wait(pause):
+            pause = self.lease / 3
             try:
-                self._renew()
+                if not self.is_alive():
+                    _log.error("the manager of %s hangs; its lease is not renewed", self._place.words)
+                elif not self._renew():
+                    self.on_deposed()
+                    return
             except Exception as error:  # noqa: BLE001 - as the docstring says
+                pause = self.lease / 10
                 _log.debug("the lease of %s was not renewed: %s", self._place.words, error)
+            late = time.monotonic() - self._renewed
+            if late > self.lease / 2 and not was_late:
+                _log.warning(
+                    "the lease of %s was renewed %.1f s ago; it lasts %g s", self._place.words, late, self.lease
+                )
+            was_late = late > self.lease / 2
 
-    def _renew(self) -> None:
+    def _renew(self) -> bool:
+        """Renew the lease; False when the row names another epoch."""
+        session = self._session
+        if session is None or session.is_broken:
+            session = self._regain()
         renew = Statement(
-            f"UPDATE {self._place.schema}.leader SET expires = clock_timestamp() + $1 * interval '1 millisecond' "
-            "WHERE epoch = $2".encode(),
+            f"UPDATE {self._place.schema}.leader SET expires = clock_timestamp() + "
+            "$1 * interval '1 millisecond' WHERE epoch = $2 RETURNING epoch".encode(),
             (NUMBER, NUMBER),
         )
-        with self._turn:
-            session = self._session
-            if session is None or session.is_broken:
-                session = self._regain()
-            session.ask([(renew, (number(int(self._lease * 1000)), number(self.epoch)))], self._lease)
+        sent = time.monotonic()
+        (answer,) = session.ask([(renew, (number(int(self.lease * 1000)), number(self.epoch)))], self.lease)
+        if not answer.ntuples:
+            return False
+        self._renewed = sent
+        return True
+
+    def publish(self, door_row: DoorRow) -> None:
+        """Change the door that the row names, for a new certificate. Raises `DatabaseFailure`, `StoreInUse`.
+
+        Args:
+            door_row: The door.
+        """
+        session = connect(self._place, "look", self._title)
+        try:
+            change = Statement(
+                f"UPDATE {self._place.schema}.leader SET address = convert_from($1, 'UTF8'), certificate = $2, "
+                "secret = $3 WHERE epoch = $4 RETURNING epoch".encode(),
+                (BYTES, BYTES, BYTES, NUMBER),
+            )
+            values = (door_row.address.encode(), door_row.pin, door_row.secret, number(self.epoch))
+            (answer,) = session.ask([(change, values)], _WITHIN)
+        finally:
+            session.close()
+        if not answer.ntuples:
+            raise in_use(self._place, None)
+        self.door_row = door_row
 
     def _regain(self) -> Session:
+        """Take the lock again after its session has ended."""
+        old = self._session
         session = connect(self._place, "lock", self._title)
         owner: DatabaseOwner | None = None
         try:
-            has_lock = self._try(session)
-            owner = None if has_lock else self._found_owner(session)
+            row = read_leader(session, self._place)
+            owner = row.owner if row is not None else None
+            has_lock = (row is None or row.epoch == self.epoch) and self._try(session)
+            if not has_lock and old is not None and row is not None and row.epoch == self.epoch:
+                # The server may not have noticed yet that the old session is dead.
+                session.ask([(_END_OWN, (number(old.pid), self._title.encode()))], _WITHIN)
+                has_lock = self._try(session)
         except BaseException:
             session.close()
             raise
@@ -223,12 +401,12 @@ class Leadership:
         session, self._session = self._session, None
         if session is not None and not session.is_broken and self.epoch:
             end = Statement(
-                f"UPDATE {self._place.schema}.leader SET owner = NULL, pids = NULL, expires = '-infinity' "
-                "WHERE epoch = $1".encode(),
+                f"UPDATE {self._place.schema}.leader SET owner = NULL, pids = NULL, address = NULL, "
+                "certificate = NULL, secret = NULL, expires = '-infinity' WHERE epoch = $1".encode(),
                 (NUMBER,),
             )
             try:
-                session.ask([(end, (number(self.epoch),))], self._lease)
+                session.ask([(end, (number(self.epoch),))], self.lease)
             except DatabaseFailure as failure:
                 _log.debug("the lease of %s was not given back: %s", self._place.words, failure)
         if session is not None:
@@ -241,99 +419,16 @@ class Leadership:
         self.epoch = 0
 
 
-def owner_in(value: bytes | None) -> DatabaseOwner | None:
-    """The owner that a row of `leader` names; None: it names none."""
-    if value is None:
-        return None
-    try:
-        facts: dict[str, Any] = json.loads(value)
-        return DatabaseOwner(int(facts["pid"]), str(facts["host"]), str(facts["role"]))
-    except (ValueError, KeyError, TypeError):
-        return DatabaseOwner(0, "")
+_END_OWN = Statement(
+    b"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid = $1 AND pid <> pg_backend_pid() "
+    b"AND application_name = convert_from($2, 'UTF8')",
+    (NUMBER, BYTES),
+)
 
 
-def _patience_with(owner: DatabaseOwner | None) -> float:
-    if owner is None:
-        return _DEAD_OWNER
-    if owner.host == socket.gethostname() and not _lives(owner.pid):
-        return _DEAD_OWNER
-    return _PATIENCE.get(owner.role, 0.0)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+def _always() -> bool:
     return True
 
 
-def in_use(place: DatabasePlace, owner: DatabaseOwner | None) -> StoreInUse:
-    """The error for a store that has another owner."""
-    pid = owner.pid if owner is not None else 0
-    is_here = owner is not None and owner.host == socket.gethostname()
-    if is_here and pid == os.getpid():
-        who, help_ = f"another manager of this process ({pid})", "use that one, stop it, or use another ?store=NAME"
-    else:
-        who = f"process {pid}" if pid else "another process"
-        if owner is not None and owner.role == "command":
-            who = f"a command ({who})"
-        if owner is not None and owner.host and not is_here:
-            who += f" on host {owner.host}"
-        help_ = "stop it, or use another ?store=NAME"
-        if owner is None or owner.role != "command":
-            help_ = f"reach its manager through ProcedureClient({place.words!r}), {help_}"
-    return StoreInUse(f"the store {place.words} is in use by {who}; {help_}", pid)
-
-
-# ------------------------------------------------------------ the tables
-def _one(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    return array_of([key]), array_of([value])
-
-
-def _is_made(session: Session, place: DatabasePlace) -> bool:
-    name = f"{place.schema}.leader".replace("'", "''")
-    is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode())
-    (answer,) = session.ask([(is_there, ())], _WITHIN)
-    return bool(numbered(answer.get_value(0, 0)))
-
-
-def _make(session: Session, place: DatabasePlace) -> None:
-    questions: list[Question] = [(Statement(statement.encode(), once=True), ()) for statement in create(place)]
-    put = statements_of(place.schema).tables[Table.META].put
-    for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id())):
-        questions.append((put, _one(key, codec.encode(Table.META, key, value))))
-    try:
-        session.ask(questions, _WITHIN)
-    except DatabaseFailure as failure:
-        if failure.state in {"42P07", "42710"}:
-            raise StoreFormat(
-                f"the schema {place.store!r} of {place.words} has tables of another program in it ({failure.text}); "
-                "it was not changed. Give another ?store=NAME"
-            ) from failure
-        raise
-
-
-def check_format(session: Session, place: DatabasePlace) -> None:
-    """Raise `StoreFormat` unless the tables are a store of the format known here, or `StoreDamaged`."""
-    try:
-        (answer,) = session.ask([(statements_of(place.schema).tables[Table.META].get, (FORMAT_KEY,))], _WITHIN)
-    except DatabaseFailure as failure:
-        if failure.state in {"42P01", "42703"}:
-            raise StoreFormat(
-                f"the schema {place.store!r} of {place.words} is no actorproc store ({failure.text}); it was not "
-                "changed. Give another ?store=NAME"
-            ) from failure
-        raise
-    value = answer.get_value(0, 0) if answer.ntuples else None
-    if value is None:
-        raise StoreDamaged(f"the store {place.words} does not say its format; restore a backup", reason="no format")
-    found = codec.decode(Table.META, FORMAT_KEY, value)
-    if found != FORMAT:
-        raise StoreFormat(
-            f"the store {place.words} has format {found} and this actorproc knows format {FORMAT}; it was not changed. "
-            "Open it with the actorproc that wrote it"
-            + (", or a later one" if found > FORMAT else "; it can export it")
-        )
+def _nothing() -> None:
+    """Nothing is to be done."""

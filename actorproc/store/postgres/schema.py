@@ -89,7 +89,7 @@ def create(place: DatabasePlace) -> list[str]:
         (
             f"CREATE TABLE {schema}.leader (epoch bigint PRIMARY KEY, one boolean NOT NULL DEFAULT true UNIQUE "
             "CHECK (one), owner bytea, pids bigint[], address text, certificate bytea, secret bytea, code text, "
-            "since timestamptz, expires timestamptz NOT NULL DEFAULT '-infinity') WITH (fillfactor = 10)"
+            "timeline text, since timestamptz, expires timestamptz NOT NULL DEFAULT '-infinity') WITH (fillfactor = 10)"
         ),
         (
             f"CREATE TABLE {schema}.batch (epoch bigint NOT NULL, n bigint NOT NULL, PRIMARY KEY (epoch, n)) "
@@ -168,11 +168,13 @@ def statements_of(schema: str) -> Statements:
             f"LIMIT 1), 0) FROM {leader} AS l"
         ),
         leader=made(
-            "SELECT l.epoch, l.owner, "
-            "(extract(epoch FROM greatest(l.expires, to_timestamp(0)) - clock_timestamp()) * 1000)::bigint, "
+            "SELECT l.epoch, l.owner, CASE WHEN isfinite(l.expires) THEN "
+            "(extract(epoch FROM l.expires - clock_timestamp()) * 1000)::bigint END, "
+            "CASE WHEN isfinite(l.expires) THEN (extract(epoch FROM l.expires) * 1000000)::bigint END, "
             "EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND database = "
             "(SELECT oid FROM pg_database WHERE datname = current_database()) "
-            "AND classid = ($1 >> 32 & 4294967295)::oid AND objid = ($1 & 4294967295)::oid)::int::bigint "
+            "AND classid = ($1 >> 32 & 4294967295)::oid AND objid = ($1 & 4294967295)::oid)::int::bigint, "
+            "l.address::bytea, l.certificate, l.secret, (extract(epoch FROM l.since) * 1000000)::bigint "
             f"FROM {leader} AS l",
             NUMBER,
         ),

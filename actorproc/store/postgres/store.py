@@ -21,10 +21,12 @@ from actorproc.model.rows.writes import Write
 from actorproc.store.postgres.committing import Batch, fence
 from actorproc.store.postgres.connecting import connect, new_title
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
-from actorproc.store.postgres.leading import Leadership, Role, check_format
+from actorproc.store.postgres.leading import LEASE, Leadership, Role
 from actorproc.store.postgres.open_store import OpenDatabase
+from actorproc.store.postgres.open_tables import check_format
 from actorproc.store.postgres.place import DatabasePlace, place_of
 from actorproc.store.postgres.sessions import Question, Session, Statement, numbered
+from actorproc.store.postgres.takeover import is_in_the_way
 from actorproc.store.rows.layout import STORE_ID, meta_of, rows_of
 from actorproc.store.rows.tables import Table
 from actorproc.support.engine_log import engine_logger
@@ -41,6 +43,8 @@ _COMMIT_WITHIN = 60.0
 """Seconds for a commit, beyond those for its bytes."""
 _SLOWEST = 256 * 1024
 """Bytes a second that a database takes at least."""
+_TRIES = 4
+"""Tries of a commit that other sessions get in the way of."""
 _READ_WITHIN = 600.0
 """Seconds for one question of the owner; that of a start may read all that is unfinished."""
 _SYNC = Statement(b"SELECT current_setting('fsync'), current_setting('synchronous_commit')", once=True)
@@ -59,6 +63,7 @@ class DatabaseStore(OpenDatabase):
             commits. Default: "power".
         role: "command" for an owner that is done in a moment. Default: "manager".
         allow_unsynced: Take a database that does not sync (``fsync=off``) with durability "power" too. Default: False.
+        lease: Seconds after its last sign of life for which the owner is taken for alive. Default: `LEASE`.
     """
 
     def __init__(
@@ -68,15 +73,17 @@ class DatabaseStore(OpenDatabase):
         durability: Durability = "power",
         role: Role = "manager",
         allow_unsynced: bool = False,
+        lease: float = LEASE,
     ) -> None:
         if durability not in ("power", "process"):
             raise ValueError(f'durability is "power" or "process", not {durability!r}')
         place = place_of(url) if isinstance(url, str) else url
-        self._title = new_title(role)
+        self._title = new_title(place, role)
         super().__init__(place, lambda: connect(place, "load", self._title), _READ_WITHIN)
         self._is_power = durability == "power"
         self._allow_unsynced = allow_unsynced or os.environ.get(_ALLOWED, "") not in {"", "0"}
-        self._leadership = Leadership(place, self._title, role)
+        self.leadership = Leadership(place, self._title, role, lease=lease)
+        """The lock and the lease; for the manager that leads with this store."""
         self._session: Session | None = None
         self._is_owned = False
         self._id = ""
@@ -96,10 +103,10 @@ class DatabaseStore(OpenDatabase):
         self._pid = os.getpid()
         self._pool.open()
         try:
-            self._leadership.take()
+            self.leadership.take()
             self._session = self._connected()
             self._check_durability(self._session)
-            epoch, self._id = self._leadership.claim(self._session)
+            epoch, self._id = self.leadership.claim(self._session)
         except DatabaseFailure as failure:
             self.close()
             raise explained(failure, f"opening the store {self.place.words}") from failure
@@ -113,6 +120,8 @@ class DatabaseStore(OpenDatabase):
 
     def _connected(self) -> Session:
         settings = {} if self._is_power else {"synchronous_commit": "off"}
+        # What holds a lock for longer is no commit of ours: see `Leadership.clear_the_way`.
+        settings["lock_timeout"] = f"{int(self.leadership.lease * 1000 / 3)}ms"
         return connect(self.place, "commit", self._title, settings=settings)
 
     def _check_durability(self, session: Session) -> None:
@@ -138,7 +147,7 @@ class DatabaseStore(OpenDatabase):
         questions = gathered.questions(self._statements)
         questions += fence(self._statements, epoch, batch, self._acknowledged)
         try:
-            session.ask(questions, _patience_for(questions))
+            self._write(session, questions)
         except DatabaseFailure as failure:
             self._stored = {}
             if failure.state == "23502" and failure.table == "batch":
@@ -151,6 +160,19 @@ class DatabaseStore(OpenDatabase):
         self._stored.update(gathered.raised)
         if batch:
             self._acknowledged = batch
+
+    def _write(self, session: Session, questions: Sequence[Question]) -> None:
+        """Send a commit; again when sessions of older owners were in its way, which are ended then."""
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                session.ask(questions, _patience_for(questions))
+            except DatabaseFailure as failure:
+                if session.is_broken or not left or not is_in_the_way(failure):
+                    raise
+                _log.warning("another session is in the way of a commit and is ended: %s", failure.text)
+                self.leadership.clear_the_way()
+            else:
+                return
 
     def _raised(self, table: Table, key: bytes) -> bytes | None:
         if (table, key) not in self._stored:
@@ -173,8 +195,8 @@ class DatabaseStore(OpenDatabase):
         try:
             session = self._session = self._connected()
             self._check_store(session)
-            self._leadership.check()
-            session.ask(fence(self._statements, self._leadership.epoch, 0, 0), _COMMIT_WITHIN)
+            self.leadership.check()
+            session.ask(fence(self._statements, self.leadership.epoch, 0, 0), _COMMIT_WITHIN)
         except DatabaseFailure as failure:
             if self._session is not None:
                 self._session.close()
@@ -199,7 +221,7 @@ class DatabaseStore(OpenDatabase):
                 f"the store {self.place.words} was replaced by another one while it was open (id {name or 'missing'})"
             )
         epoch, batch = (numbered(numbers.get_value(0, column)) for column in range(2))
-        ours = self._leadership.epoch
+        ours = self.leadership.epoch
         if epoch < ours or (epoch == ours and batch < self._acknowledged):
             first = batch + 1 if epoch == ours else 1
             self.lost_commits += max(0, self._acknowledged - first + 1)
@@ -225,12 +247,12 @@ class DatabaseStore(OpenDatabase):
         self._is_owned = False
         session, self._session = self._session, None
         if os.getpid() != self._pid:
-            self._leadership.forget()
+            self.leadership.forget()
             return
         if session is not None:
             session.close()
         self._pool.close()
-        self._leadership.give_back()
+        self.leadership.give_back()
 
     def compact(self) -> CompactionReport:
         """Report the size, unchanged: giving space back is the work of the database's autovacuum."""

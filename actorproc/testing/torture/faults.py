@@ -29,6 +29,7 @@ class TortureFault(StrEnum):
     DISK_FULL = "disk full for a while"
     SLOW_DISK = "slow disk"
     CLOCK = "wall clock jumps"
+    OPERATOR_KILL = "attempt killed by an operator"
     RELOAD = "workers replaced one by one"
 
 

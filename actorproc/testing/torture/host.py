@@ -34,7 +34,7 @@ from actorproc.errors import (
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.values.error_text import in_words
 from actorproc.report.info import ProcedureInfo
-from actorproc.testing.torture.faults import FaultPhase, TortureFault
+from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan, Root
@@ -49,6 +49,8 @@ _INTO_THE_STOP = 0.01
 """Seconds from the beginning of an orderly stop to the kill that interrupts it."""
 _RELOADS_WITHIN = 20.0
 """Seconds a reload may take; then it is given up half-way."""
+_KILLS_WITHIN = 1.0
+"""Seconds for which a step is waited for whose attempt an operator ends."""
 _LOOK = 0.05
 """Seconds between two looks at the clock, or at what has not ended."""
 _PAUSE = 0.02
@@ -95,6 +97,9 @@ class _Caller:
             insists = root.insists or f"tried {root.id}" in known
             if root.id not in known and not self.submit(root, procedure, insists=insists):
                 return
+            if root.restarts:
+                self._restart(root, procedure)
+                return
             errands = [(after, "signal", event) for event, after in root.signals]
             if root.abort_after is not None:
                 errands.append((root.abort_after, "force" if root.force else "abort", root.id))
@@ -132,6 +137,37 @@ class _Caller:
             else:
                 self.journal.acknowledged(root.id)
                 return True
+
+    def _restart(self, root: Root, procedure: Procedure) -> None:
+        """Submit a root again each time it has ended, as often as planned; a later life goes on with it."""
+        while (generation := self._ended_generation(root.id)) <= root.restarts:
+            if generation:
+                self.journal.note("restarting", procedure=root.id)
+                try:
+                    self.manager.submit(procedure, id=root.id, on_existing="restart")
+                except OutcomeUnknown:
+                    pass
+                except ManagerStopped:
+                    raise
+                except (StorageUnavailable, UsageError):
+                    self.journal.note("restart-refused", procedure=root.id)
+                else:
+                    self.journal.note("restarted", procedure=root.id)
+                    continue
+            time.sleep(_PAUSE)
+
+    def _ended_generation(self, id: str) -> int:
+        """Wait for the end of a root, and give the number of its generation; 0 when that cannot be said now."""
+        try:
+            # An end that no caller waits for is kept elsewhere than one that is waited for.
+            while (info := self.manager.info(id)).generation % 2 and info.finished_at is None:
+                time.sleep(_PAUSE)
+            output = self.manager.get(id).result()
+            generation = self.manager.info(id).generation
+        except (StorageUnavailable, OutcomeUnknown, UnknownProcedure):
+            return 0
+        self.journal.note("generation-ended", procedure=id, step=generation, text=repr(output))
+        return generation
 
     def _request(self, what: str, name: str) -> None:
         while True:
@@ -185,6 +221,8 @@ def main(folder: Path, number: int) -> int:
     for fault in life.faults:
         if fault.kind is TortureFault.RELOAD:
             threading.Thread(target=_reload, args=(manager, journal, fault.after), daemon=True).start()
+    if kills := [fault for fault in life.faults if fault.kind is TortureFault.OPERATOR_KILL]:
+        threading.Thread(target=_kill_attempts, args=(manager, journal, kills), daemon=True).start()
     _live(
         manager, journal, clock, plan, life, roots, is_stopping=life.ends == "stopped" or executioner.is_due("stopping")
     )
@@ -208,6 +246,29 @@ def _reload(manager: ProcedureManager, journal: EpisodeJournal, after: float) ->
     journal.struck(TortureFault.RELOAD, FaultPhase.WAITING)
     with contextlib.suppress(ActorprocError, TimeoutError):
         manager.reload(timeout=_RELOADS_WITHIN)
+
+
+def _kill_attempts(manager: ProcedureManager, journal: EpisodeJournal, faults: list[Fault]) -> None:
+    """End attempts as an operator does, at the planned moments, each in a worker that has a step then."""
+    up = time.monotonic()
+    for fault in sorted(faults, key=lambda fault: fault.after):
+        time.sleep(max(0.0, up + fault.after - time.monotonic()))
+        with contextlib.suppress(ActorprocError, TimeoutError):
+            _kill_attempt(manager, journal, fault.draw)
+
+
+def _kill_attempt(manager: ProcedureManager, journal: EpisodeJournal, draw: float) -> None:
+    until = time.monotonic() + _KILLS_WITHIN
+    while time.monotonic() < until:
+        busy = [info.procedure for info in manager.workers() if info.procedure is not None]
+        name = busy[int(draw * len(busy))] if busy else None
+        if name is None or not manager.kill(name, reason="torture"):
+            time.sleep(_PAUSE)
+            continue
+        journal.struck(TortureFault.OPERATOR_KILL, FaultPhase.EXECUTING, procedure=name)
+        killed = [row.detail for row in manager.audit(name) if row.verb == "kill"]
+        journal.note("operator-killed", procedure=name, text=killed[-1] if killed else "")
+        return
 
 
 def _watch_for_lag(journal: EpisodeJournal) -> None:

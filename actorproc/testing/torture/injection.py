@@ -226,6 +226,7 @@ def note_durable(journal: EpisodeJournal, head: ProcedureRecord, epoch: int) -> 
         attempt=head.attempt,
         mode=head.state.value,
         state=str(head.records),
+        unit=str(head.generation) if head.generation > 1 else None,
         text="rolling" if head.rolling or head.failing else "ended" if head.state in TERMINAL else "",
     )
 

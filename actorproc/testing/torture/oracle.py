@@ -11,6 +11,8 @@ the output they say, told only when it is durable · 15 everything ends when the
 repeated leads to the same · 18 no process outlives its host · 20 what was refused is not there ·
 22 a running step is told within a second that its undo is decided, or killed within its grace and a second.
 
+Restarts, and attempts that operators kill, have judges of their own (`operating`).
+
 Seen elsewhere, or not from outside: 0, 17 (`14` for neighbours of a procedure that kills workers), 19 and 21.
 """
 
@@ -24,7 +26,8 @@ from actorproc.model.states import TERMINAL
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import JournalLine
-from actorproc.testing.torture.cancelling import CancelJudge
+from actorproc.testing.torture.orders.cancelling import CancelJudge
+from actorproc.testing.torture.orders.operating import AGAIN, KillJudge, RestartJudge
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
 
 __all__ = ["judge"]
@@ -36,7 +39,9 @@ _FOUND = {"stalled": 15, "orphan": 18, "unsound": 16}
 def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: frozenset[str]) -> list[Violation]:
     """All violations of an episode. Pure. `world` has the files the procedures left, as ``id/order``."""
     lines = list(lines)
-    found = check_journal(lines, dump)
+    found = _judge_operators(plan, lines, dump, world)
+    lines, dump = _without_restarted(lines, dump)
+    found += check_journal(lines, dump)
     if not any(line.kind == "enter" for line in lines):
         # A user's own procedures, which keep no journal: what ran cannot be compared with what is stored.
         found = [violation for violation in found if violation.number not in {3, 11}]
@@ -49,8 +54,34 @@ def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: froz
         cancelling.read(line)
     found += _judge_submits(lines, dump)
     for root in plan.roots:
-        found += _judge_root(root, lines, dump, world)
+        if not root.restarts:
+            found += _judge_root(root, lines, dump, world)
     return found
+
+
+def _judge_operators(plan: Plan, lines: list[JournalLine], dump: StoreDump, world: frozenset[str]) -> list[Violation]:
+    found: list[Violation] = []
+
+    def say(number: int, text: str) -> None:
+        found.append(Violation(number, text))
+
+    judges = {root.id: RestartJudge(root.id, root.spec, root.restarts, say) for root in plan.roots if root.restarts}
+    kills = KillJudge(dump.attempts, say)
+    for line in lines:
+        kills.read(line)
+        if line.procedure in judges:
+            judges[line.procedure].read(line)
+    for judge_ in judges.values():
+        judge_.end({id: head for id, head in dump.heads.items() if head.root == judge_.id}, world)
+    return found
+
+
+def _without_restarted(lines: list[JournalLine], dump: StoreDump) -> tuple[list[JournalLine], StoreDump]:
+    """Leave out restarted trees, whose generations the other rules would take for one."""
+    heads = {id: head for id, head in dump.heads.items() if not head.root.startswith(AGAIN)}
+    kept = [line for line in lines if not line.procedure.startswith(AGAIN) or line.kind in _FOUND]
+    steps = {id: dump.steps[id] for id in heads}
+    return kept, msgspec.structs.replace(dump, heads=heads, steps=steps)
 
 
 class _Head(msgspec.Struct):

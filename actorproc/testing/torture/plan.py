@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.testing.torture.cancelling import draw_cancelled
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, TortureFault
-from actorproc.testing.torture.padding import draw_padding
+from actorproc.testing.torture.orders.cancelling import draw_cancelled
+from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
+from actorproc.testing.torture.orders.padding import draw_padding
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
 
@@ -42,6 +43,8 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """Events to send, and when."""
     insists: bool = True
     """The caller submits again what was refused."""
+    restarts: int = 0
+    """The root is submitted again so many times, each time when it has ended."""
     exact: bool = True
     """True if the remains of a success are known: no part of the tree may fail on the way."""
 
@@ -88,6 +91,7 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     roots = _with_padding(Random(f"ballast of {seed}"), roots)
     if not module:
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
+        roots += _restarted(Random(f"restarted roots of {seed}"))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     # Drawn apart, so that all else in a plan is what its seed gave before there were such faults.
     lives = [_with_failing_reads(Random(f"reads of life {place} of {seed}"), life) for place, life in enumerate(lives)]
@@ -97,11 +101,12 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     latest = sum(jump for jump in jumps if jump > 0)
     clocks = _clocks(lives)
     lives = [msgspec.structs.replace(life, clock=clock) for life, clock in zip(lives, clocks, strict=True)]
+    # Drawn apart, so that all else in a plan is what its seed gave when the last life met no faults.
+    lives = [*lives, _last_life(Random(f"last life of {seed}"), clock=latest)]
     return Plan(
         seed=seed,
         roots=roots,
-        # Drawn apart, so that all else in a plan is what its seed gave when the last life met no faults.
-        lives=(*lives, _last_life(Random(f"last life of {seed}"), clock=latest)),
+        lives=tuple(_with_kills(Random(f"operator kills of {seed}"), lives)),
         workers=chance.randint(2, 4),
         durability=chance.choice(("power", "process")),
         module=module,
@@ -131,6 +136,32 @@ def _cancelled(chance: Random) -> tuple[Root, ...]:
         after = round(chance.uniform(0.0, 0.3), 3)
         roots.append(Root(id, spec, ends, after, abort_after=abort_after, force=force, exact=False))
     return tuple(roots)
+
+
+def _restarted(chance: Random) -> tuple[Root, ...]:
+    """Roots that are restarted when they have ended; also drawn apart."""
+    roots = []
+    for number in range(chance.choice((0, 1, 1, 2))):
+        spec, restarts = draw_echo(chance)
+        roots.append(
+            Root(f"{AGAIN}{number}", spec, ("SUCCESS",), round(chance.uniform(0.0, 0.3), 3), restarts=restarts)
+        )
+    return tuple(roots)
+
+
+def _with_kills(chance: Random, lives: list[Life]) -> list[Life]:
+    """Attempts that an operator ends, in half of the lives that are no part of a storm; also drawn apart."""
+    return [
+        msgspec.structs.replace(life, faults=(*life.faults, *_kills(chance, life)))
+        if (life.seconds or life.ends == _QUIET) and chance.random() < 0.5
+        else life
+        for life in lives
+    ]
+
+
+def _kills(chance: Random, life: Life) -> list[Fault]:
+    times = sorted(round(chance.uniform(0.0, life.seconds or 1.0), 3) for _ in range(chance.randint(1, 4)))
+    return [Fault(TortureFault.OPERATOR_KILL, after=after, draw=chance.random()) for after in times]
 
 
 def _clocks(lives: list[Life]) -> list[float]:

@@ -25,9 +25,10 @@ from actorproc.procedure.authoring.saga import Saga, step
 from actorproc.procedure.authoring.status import Status
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.testing.journal import Referee
-from actorproc.testing.torture.cancelling import ABORT_GRACE, GRACE, WAITS
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
-from actorproc.testing.torture.padding import check_padding, padding_of
+from actorproc.testing.torture.orders.cancelling import ABORT_GRACE, GRACE, WAITS
+from actorproc.testing.torture.orders.operating import Echo
+from actorproc.testing.torture.orders.padding import check_padding, padding_of
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.workers.child.runtime.worker_runtime import StepLine
@@ -415,6 +416,7 @@ CLASSES: dict[str, Callable[[str, list[Order], list[list[str]]], Procedure]] = {
     "deadly": Deadly,
     "journey": Journey,
     "circuit": Circuit,
+    "echo": Echo,
 }
 
 if _SEEDED := os.environ.get(VARIABLE):

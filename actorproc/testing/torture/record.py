@@ -11,6 +11,9 @@ Kinds beside those of `JournalLine`:
 - ``noted``: the value that `remember` returned;
 - ``orphan``, ``stalled``, ``unsound``: found by the episode runner;
 - ``listening``, ``heard`` and ``tick``: steps that wait for an abort, or are deaf to it;
+- ``restarting``, then ``restarted`` or ``restart-refused``: a root that has ended is submitted again;
+- ``generation-ended``: step is the generation, text its output;
+- ``operator-killed``: an operator ended an attempt; text is what the audit log says of it;
 - ``forced``: an abort by force was acknowledged;
 - ``lag``: seconds for which the host got no processor.
 """

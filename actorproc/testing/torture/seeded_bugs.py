@@ -232,7 +232,42 @@ def _outstaying_steps_are_not_killed() -> None:
     vars(due_times)["kill_outstaying"] = lambda *_: None
 
 
+def _killed_attempts_are_crashes() -> None:
+    from actorproc.core.results import worker_loss
+
+    honest = worker_loss._charge
+
+    def charge(state: Any, record: Any, item: Any, event: Any) -> None:
+        if event.report.kind == "killed":
+            item.forced = None
+            event = msgspec.structs.replace(event, report=msgspec.structs.replace(event.report, kind="signal"))
+        honest(state, record, item, event)
+
+    vars(worker_loss)["_charge"] = charge
+
+
+def _ends_of_earlier_generations_are_told() -> None:
+    from actorproc.engine.pipeline.commit_cache import CommitCache
+
+    honest = CommitCache.note_end
+    first: dict[str, Any] = {}
+
+    def note_end(self: CommitCache, ending: Any) -> None:
+        honest(self, ending)
+        first.setdefault(ending.record.id, ending)
+
+    CommitCache.note_end = note_end  # type: ignore[method-assign]
+
+    def end(self: CommitCache, id: str) -> Any:
+        del self
+        return first.get(id)
+
+    CommitCache.end = end  # type: ignore[method-assign]
+
+
 SEEDED_BUGS: dict[str, SeededBug] = {
+    "attempts that operators kill count as crashes": SeededBug(in_host=_killed_attempts_are_crashes),
+    "the end of an earlier generation is told": SeededBug(in_host=_ends_of_earlier_generations_are_told),
     "running steps are not told of their undo": SeededBug(in_host=_running_steps_are_not_told),
     "steps that outstay their abort_grace are not killed": SeededBug(in_host=_outstaying_steps_are_not_killed),
     "submits are acknowledged before the commit": SeededBug(in_host=_leaves_early("Reply")),

@@ -21,15 +21,18 @@ from tests.simulator.core_sim.world import World
 from tests.simulator.generators.requests import Call, Operator, Resubmits, call_of, described
 from tests.simulator.generators.scripts import ClientAction, program_of
 
-__all__ = ["RESTARTS_FROM", "Callers"]
+__all__ = ["KILLS_FROM", "RESTARTS_FROM", "Callers"]
 
 _MOST_WORKERS = 4
 RESTARTS_FROM = 60_000_000
 """The first seed of a history whose operator submits ids that exist, with policies."""
+KILLS_FROM = 80_000_000
+"""The first seed of a history whose operator also ends attempts."""
 _AT_ODDS = 0.2
 """Chance that the operator acts while a worker puts off a step."""
 _HARD = ("force", "force", "force", "abort", "bypass", "pause")
 """Verbs of the operator for those whose steps are with workers: mostly those that may end in a kill."""
+_HARDEST = (*_HARD, "kill", "kill", "kill", "kill")
 
 
 class Callers:
@@ -38,6 +41,7 @@ class Callers:
     def __init__(self, seed: int, world: World) -> None:
         self._world = world
         self._operator = Operator(seed, world.scenario, restarts=seed >= RESTARTS_FROM)
+        self._hard = _HARDEST if seed >= KILLS_FROM else _HARD
         self._resubmits = Resubmits()
         self._verbs_left = self._operator.below(20)
         self._last_call = 0
@@ -203,7 +207,7 @@ class Callers:
             if (found := _among(live, names))
         )
         head = chosen[self._operator.below(len(chosen))]
-        kind = _HARD[self._operator.below(len(_HARD))]
+        kind = self._hard[self._operator.below(len(self._hard))]
         return ClientAction(kind, (head.id, "force") if kind == "bypass" else (head.id,))
 
     # ------------------------------------------------------------ the end

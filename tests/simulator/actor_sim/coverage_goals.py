@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from actorproc.model.messages.events import Submitted
+from tests.simulator.rules.cancel_rules import BY_OPERATOR
 from tests.simulator.rules.judge import Entry
 
 __all__ = ["ActorGoal", "goals_in"]
@@ -32,6 +33,8 @@ class ActorGoal(StrEnum):
     FEWER_WORKERS = "the pool was made smaller"
     VACATED = "a slot without a worker was vacated"
     FORCED_KILL = "a worker was killed by force"
+    KILLED_BY_OPERATOR = "an operator ended an attempt"
+    RESUBMITTED = "an id was submitted again with a policy"
     TIMED_OUT = "a worker was killed for the wall time of a step"
     WORKER_DIED = "a worker died"
     WORKER_LEFT = "a worker left in order"
@@ -78,6 +81,8 @@ def _resized(before: int, now: int) -> Iterable[ActorGoal]:
 def _kill(_token: object, reason: str) -> Iterable[ActorGoal]:
     if "force" in reason:
         return (ActorGoal.FORCED_KILL,)
+    if reason == BY_OPERATOR:
+        return (ActorGoal.KILLED_BY_OPERATOR,)
     return (ActorGoal.TIMED_OUT,) if "wall time" in reason else ()
 
 
@@ -91,6 +96,7 @@ _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "resized": _resized,
     "vacated": _always(ActorGoal.VACATED),
     "kill": _kill,
+    "resubmit": _always(ActorGoal.RESUBMITTED),
     "worker-died": _always(ActorGoal.WORKER_DIED),
     "worker-left": _always(ActorGoal.WORKER_LEFT),
     "leaving": _always(ActorGoal.WORN_OUT),

@@ -1,4 +1,4 @@
-"""Promises to running steps whose undo is decided: told at once, and killed at no charge (22)."""
+"""Promises to running steps: told at once when their undo is decided, and killed for it, or by operators, at no charge (22)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.testing.histories.evidence import Violation
 from tests.simulator.rules.judge import Facts, Judge
 
-__all__ = ["CancelRules"]
+__all__ = ["BY_OPERATOR", "CancelRules"]
 
+BY_OPERATOR = "killed by operator"
+"""Reason of a kill that an operator asked for."""
 _FORWARD = frozenset({Mode.EXECUTE, Mode.ON_TIMEOUT})
 
 
@@ -25,7 +27,9 @@ class CancelRules(Judge):
         self.to_tell: dict[StepToken, None] = {}
         """Steps whose undo a commit decided; they are told before the next one."""
         self.killed: dict[str, StepToken] = {}
-        """Steps killed for an abort, until their procedure's next step is sent."""
+        """Steps killed for an abort, or by an operator, until their procedure's next step is sent."""
+        self.why: dict[str, str] = {}
+        """Reason of each of these kills, in words."""
 
     # ------------------------------------------------------------ steps
     def on_sent(self, token: StepToken, record: int, warm: bool) -> None:
@@ -75,6 +79,9 @@ class CancelRules(Judge):
             self.say(22, f"{token} is past the point of no return, and was told of an abort")
 
     def on_kill(self, token: StepToken, reason: str) -> None:
+        if reason == BY_OPERATOR and self.in_hand.get(token.procedure) == token:
+            self.killed[token.procedure] = token
+            self.why[token.procedure] = "by an operator"
         if reason != "aborted by force" and "abort_grace" not in reason:
             return
         head = self.facts.heads.get(token.procedure)
@@ -86,6 +93,7 @@ class CancelRules(Judge):
             if token not in self.told:
                 self.say(22, f"{token} was killed and had not been told: {reason}")
             self.killed[token.procedure] = token
+            self.why[token.procedure] = "for an abort"
 
     def _is_beyond(self, head: ProcedureRecord, token: StepToken) -> bool:
         """A step that declares the point of no return; its own head says so as long as it is not answered."""
@@ -100,7 +108,7 @@ class CancelRules(Judge):
                 self.to_tell[token] = None
         if record.id in self.killed and before is not None:
             if (record.errors, record.crashes) > (before.errors, before.crashes):
-                self.say(22, f"{self.killed[record.id]} was killed for an abort, and charged with it")
+                self.say(22, f"{self.killed[record.id]} was killed {self.why[record.id]}, and charged with it")
             if record.undoing or record.run > before.run:
                 del self.killed[record.id]
 

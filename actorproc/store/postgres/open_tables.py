@@ -1,0 +1,85 @@
+"""The tables of a store: made where there are none, and of a format that is known."""
+
+from __future__ import annotations
+
+from actorproc.errors import StoreDamaged, StoreFormat
+from actorproc.model.ids import new_id
+from actorproc.store.postgres.failures import DatabaseFailure
+from actorproc.store.postgres.place import DatabasePlace
+from actorproc.store.postgres.schema import create, statements_of
+from actorproc.store.postgres.sessions import Question, Session, Statement, array_of, numbered
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import FORMAT, FORMAT_KEY, STORE_ID
+from actorproc.store.rows.tables import Table
+
+__all__ = ["check_format", "make_tables", "one_row"]
+
+_WITHIN = 10.0
+
+
+def one_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Parameters that put one row."""
+    return array_of([key]), array_of([value])
+
+
+def _is_made(session: Session, place: DatabasePlace) -> bool:
+    name = f"{place.schema}.leader".replace("'", "''")
+    is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode())
+    (answer,) = session.ask([(is_there, ())], _WITHIN)
+    return bool(numbered(answer.get_value(0, 0)))
+
+
+def make_tables(session: Session, place: DatabasePlace) -> None:
+    """Make the tables where there are none, and check their format; under the lock of the store.
+
+    Args:
+        session: A session that may write.
+        place: The store.
+
+    Raises:
+        StoreFormat: The schema is no store, or one of another format.
+        StoreDamaged: The store does not say its format.
+        DatabaseFailure: The database refuses.
+    """
+    if not _is_made(session, place):
+        _make(session, place)
+    check_format(session, place)
+
+
+def _make(session: Session, place: DatabasePlace) -> None:
+    questions: list[Question] = [(Statement(statement.encode(), once=True), ()) for statement in create(place)]
+    put = statements_of(place.schema).tables[Table.META].put
+    for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id())):
+        questions.append((put, one_row(key, codec.encode(Table.META, key, value))))
+    try:
+        session.ask(questions, _WITHIN)
+    except DatabaseFailure as failure:
+        if failure.state in {"42P07", "42710"}:
+            raise StoreFormat(
+                f"the schema {place.store!r} of {place.words} has tables of another program in it ({failure.text}); "
+                "it was not changed. Give another ?store=NAME"
+            ) from failure
+        raise
+
+
+def check_format(session: Session, place: DatabasePlace) -> None:
+    """Raise `StoreFormat` unless the tables are a store of the format known here, or `StoreDamaged`."""
+    try:
+        (answer,) = session.ask([(statements_of(place.schema).tables[Table.META].get, (FORMAT_KEY,))], _WITHIN)
+    except DatabaseFailure as failure:
+        if failure.state in {"42P01", "42703"}:
+            raise StoreFormat(
+                f"the schema {place.store!r} of {place.words} is no actorproc store ({failure.text}); it was not "
+                "changed. Give another ?store=NAME"
+            ) from failure
+        raise
+    value = answer.get_value(0, 0) if answer.ntuples else None
+    if value is None:
+        raise StoreDamaged(f"the store {place.words} does not say its format; restore a backup", reason="no format")
+    found = codec.decode(Table.META, FORMAT_KEY, value)
+    if found != FORMAT:
+        raise StoreFormat(
+            f"the store {place.words} has format {found} and this actorproc knows format {FORMAT}; it was not changed. "
+            "Open it with the actorproc that wrote it"
+            + (", or a later one" if found > FORMAT else "; it can export it")
+        )

@@ -1,0 +1,1 @@
+"""Orders of tortured procedures with steps, draws and judges of their own."""
