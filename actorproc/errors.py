@@ -29,7 +29,8 @@
     │   ├── DeadlockDetected        it gave way in a cycle of lock waiting
     │   └── RemoteError             an exception of user code, carried as text
     ├── EngineError           the environment: disk, permissions, another owner
-    │   ├── StoreInUse              another manager, or a command, owns this directory
+    │   ├── StoreInUse              another manager, or a command, owns this store
+    │   │   └── Deposed                 another owner took the store over from this one
     │   ├── StoreFormat             the store was written by a newer or foreign format
     │   ├── StoreDamaged            a record's checksum does not match
     │   ├── ProcedureParked         what is waited for cannot end while a procedure is parked
@@ -53,6 +54,7 @@ __all__ = [
     "ActorprocError",
     "DeadlineExceeded",
     "DeadlockDetected",
+    "Deposed",
     "DuplicateProcedure",
     "DuplicateType",
     "EngineError",
@@ -296,6 +298,10 @@ class StoreInUse(EngineError):
     def __init__(self, message: str, pid: int = 0) -> None:
         super().__init__(message)
         self.pid = pid
+
+
+class Deposed(StoreInUse):
+    """Another owner has taken the store over from this one, which stores nothing more."""
 
 
 class StoreFormat(EngineError):

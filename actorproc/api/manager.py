@@ -34,7 +34,7 @@ from actorproc.engine.arguments import (
     checked_modules,
 )
 from actorproc.engine.runtime.clock import Clock, SystemClock, waiting_seconds
-from actorproc.errors import ActorprocError, ManagerStopped, StoreInUse, UsageError
+from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse, UsageError
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.runtime.class_shipping import pickled_by_value
 from actorproc.procedure.shipping.importing import shut_here
@@ -401,4 +401,6 @@ class ProcedureManager(
             tree = cast("EngineTree", self._running())
         if tree is None or os.getpid() != self._pid or (tree.closed and tree.failure is None):
             return Health.stopped()
+        if tree.closed and isinstance(tree.failure, StoreInUse | StoreFormat | StoreDamaged):
+            return Health.stopped(str(tree.failure))
         return Queries(tree).health(tree.failure)

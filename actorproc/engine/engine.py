@@ -36,6 +36,7 @@ from actorproc.engine.messages import (
     RegisterType,
     ReplaceWorker,
     StandDown,
+    StoreLost,
     Succeeded,
 )
 from actorproc.engine.pipeline.store_port import StorePort
@@ -45,7 +46,14 @@ from actorproc.engine.runtime.thread_check import check_room_for_threads
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
 from actorproc.engine.workers.dedicated_workers import is_dedicated
 from actorproc.engine.workers.rolling_reload import replace_each
-from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
+from actorproc.errors import (
+    ActorprocError,
+    Deposed,
+    EngineError,
+    InternalError,
+    ManagerStopped,
+    WorkerBootFailed,
+)
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import ReloadBegan
 from actorproc.model.reports import CompactionReport
@@ -127,8 +135,13 @@ class EngineTree(Gateway):
         """Called before workers are replaced; raises when they must not be."""
         self.after_reload: list[Callable[[], object]] = []
         """Called when all were replaced."""
+        self.on_deposed: Callable[[Deposed], object] | None = None
+        """Called in place of `on_fatal` when another owner has taken the store over, and this engine has closed.
+
+        With it the waits for ends of procedures are left for the next engine (`left_waiting`).
+        """
         self.failure: ActorprocError | None = None
-        """Error that is beyond help: a bug, or every slot is parked and none has come back yet."""
+        """Error that is beyond help: a bug, a lost store, or every slot is parked and none has come back yet."""
 
     # ------------------------------------------------------------ start
     def start(self, definitions: Callable[[], Sequence[Definition]]) -> None:
@@ -142,6 +155,9 @@ class EngineTree(Gateway):
             self._callback_thread.post(lambda: None)  # it is there now, whatever becomes of the system's threads
             self._alarm.start()
             snapshot = self._store_port.start()
+            when_deposed = getattr(self.store, "when_deposed", None)
+            if when_deposed is not None:  # a store that learns of a takeover between two commits says so
+                when_deposed(self.depose)
             registered = definitions()
             self.epoch = snapshot.epoch
             self.pool = self._make_pool(snapshot.epoch)
@@ -162,6 +178,7 @@ class EngineTree(Gateway):
                     on_gone=self._to_supervisor,
                     to_supervisor=self._to_supervisor,
                     on_broken=self._broken,
+                    on_store_lost=self._store_lost,
                     on_stopped=self._stopped_by_host,
                     on_event=self._on_event,
                     gated=self._gated,
@@ -312,12 +329,41 @@ class EngineTree(Gateway):
     def _broken(self, error: InternalError) -> None:
         self._fatal(error, close=True)
 
+    def depose(self, error: Deposed) -> None:
+        """Another owner has taken the store over: store nothing more, and end in order; from any thread."""
+        self._store_port.depose(error)
+        self._to_manager(StoreLost(error))
+
+    def _store_lost(self, error: EngineError) -> None:
+        """End in order, on a thread of its own: this may be the store's."""
+        if isinstance(self.failure, InternalError):
+            return
+        self.failure = error
+        if self.on_deposed is not None and isinstance(error, Deposed):
+            self.leave_ends()
+        self._post_trouble(lambda: self._end_without_store(error))
+
+    def _end_without_store(self, error: EngineError) -> None:
+        self._to_supervisor(StandDown())
+        if not self._closed.is_set():
+            why = ManagerStopped(f"the manager has lost its store and ended: {error}")
+            why.__cause__ = error
+            self._close(why, _NOW)
+        for actor in (self._supervisor, self._manager):
+            if actor is not None:
+                with contextlib.suppress(pykka.ActorDeadError, pykka.Timeout):
+                    actor.stop(timeout=1.0)
+        if self.on_deposed is not None and isinstance(error, Deposed):
+            self.on_deposed(error)
+        else:
+            self._on_fatal(error)
+
     def _failed(self, error: EngineError) -> None:
         logger.critical("actorproc can start no worker any more: %s", error)
         self._fatal(error, close=False)
 
     def _recovered(self) -> None:
-        if not isinstance(self.failure, InternalError):
+        if isinstance(self.failure, WorkerBootFailed):
             self.failure = None
 
     def _fatal(self, error: ActorprocError, *, close: bool) -> None:
@@ -333,6 +379,10 @@ class EngineTree(Gateway):
                 self.pool.close(_NOW)
             self._on_fatal(error)
 
+        self._post_trouble(tell)
+
+    def _post_trouble(self, tell: Callable[[], None]) -> None:
+        """Run this on a thread of its own."""
         try:
             threading.Thread(target=tell, name="actorproc-fatal", daemon=True).start()
         except RuntimeError:  # the system has no more threads

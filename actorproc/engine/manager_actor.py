@@ -21,12 +21,13 @@ from actorproc.engine.messages import (
     RegisterType,
     Reopened,
     ReopenFailed,
+    StoreLost,
     SweepDue,
     Wake,
 )
 from actorproc.engine.runtime.gc_pause import collector_paused, collector_paused_for
 from actorproc.engine.runtime.inbox import CombiningInbox, QuickActor
-from actorproc.errors import InternalError, ManagerStopped
+from actorproc.errors import Deposed, EngineError, InternalError, ManagerStopped
 from actorproc.model.messages.events import (
     Acknowledged,
     DeleteRequested,
@@ -34,6 +35,7 @@ from actorproc.model.messages.events import (
     Submitted,
     TypeRegistered,
 )
+from actorproc.store.committer import FINAL
 from actorproc.support.engine_log import engine_logger
 
 __all__ = ["ManagerActor"]
@@ -76,6 +78,7 @@ class ManagerActor(QuickActor):
             ReopenFailed: self._reopen_failed,
             OpenGate: self._open_gate,
             LookSettled: self._look_settled,
+            StoreLost: lambda message: self._lose_store(message.error),
         }
         self._marked = False
         """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""
@@ -118,7 +121,10 @@ class ManagerActor(QuickActor):
             return
         try:
             self._routes[type(message)](message)
-            self._go_on(message)
+            if not self._over:
+                self._go_on(message)
+        except Deposed as error:
+            self._lose_store(error)
         except BaseException as error:  # noqa: BLE001 - Pykka would stop every actor of the host for some of these
             self._break(error)
 
@@ -213,12 +219,23 @@ class ManagerActor(QuickActor):
 
     # ------------------------------------------------------------ storage trouble
     def _commit_failed(self, message: CommitFailed) -> None:
+        if isinstance(message.error, FINAL):
+            self._lose_store(message.error)
+            return
         self._outage.begin(message.error)
         self._pipeline.failed(message.batch)
 
     def _reopen_failed(self, message: ReopenFailed) -> None:
-        if not isinstance(message.error, ManagerStopped):
+        if isinstance(message.error, FINAL):
+            self._lose_store(message.error)
+        elif not isinstance(message.error, ManagerStopped):
             raise message.error
+
+    def _lose_store(self, error: EngineError) -> None:
+        """Another owner has the store, or it is no store of ours any more: decide and hand out nothing from here on."""
+        self._over = True
+        logger.error("the store is lost to this manager, which ends: %s", error)
+        self._parts.on_store_lost(error)
 
     def _reopened(self, message: Reopened) -> None:
         self._outage.doubt()

@@ -14,6 +14,7 @@ from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import Alarm, Clock
 from actorproc.errors import (
+    EngineError,
     InternalError,
 )
 from actorproc.model.messages.definitions import Definition
@@ -49,6 +50,8 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Tells the supervisor that a worker is to be added, or to be retired."""
     on_broken: Callable[[InternalError], None]
     """Called once, on the thread that has the manager's turn, when a bug stopped it. Must return at once."""
+    on_store_lost: Callable[[EngineError], None]
+    """As `on_broken`, when another owner has the store, or it is none of ours any more."""
     on_stopped: Callable[[], None]
     """Called when the host stopped this actor (`ActorRegistry.stop_all`)."""
     on_event: Callable[[LifecycleEvent], object] | None = None

@@ -11,7 +11,7 @@ import msgspec
 
 from actorproc.core.locks.request import LockWaiter
 from actorproc.engine.runtime.subscription import Subscription
-from actorproc.errors import StoreDamaged
+from actorproc.errors import Deposed, StoreDamaged
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import CrashReport
@@ -57,6 +57,7 @@ __all__ = [
     "SlotStatus",
     "StandDown",
     "StorageTrouble",
+    "StoreLost",
     "Subscribe",
     "Succeeded",
     "SweepDue",
@@ -258,6 +259,12 @@ class StorageTrouble(_Message, frozen=True):
     """The store could not be opened again yet; the store thread goes on trying."""
 
     error: Exception
+
+
+class StoreLost(_Message, frozen=True):
+    """Another owner has taken the store over, as the store heard between two commits."""
+
+    error: Deposed
 
 
 class ReopenFailed(_Message, frozen=True):

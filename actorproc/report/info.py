@@ -287,11 +287,18 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in {"running", "paused", "gated", "stopping"}
 
     @classmethod
-    def stopped(cls) -> Health:
-        """The report of a manager that is not running."""
+    def stopped(cls, *problems: str) -> Health:
+        """The report of a manager that is not running.
+
+        Args:
+            problems: Sentences that say why, when it ended by itself.
+
+        Returns:
+            The report.
+        """
         return cls(
             status="stopped",
-            problems=(),
+            problems=problems,
             slots=(),
             busy=0,
             queued=0,

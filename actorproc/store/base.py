@@ -414,6 +414,9 @@ class ProcedureStore(RecordStore, Protocol):
 
     One owner at a time. `own`, `commit`, `reopen` and `close` are called from one thread only, because LMDB binds a
     write transaction to its thread. The reading methods may be called from any thread.
+
+    A store that can learn between two commits that another owner has taken it over has a method ``when_deposed(told)``
+    as well. ``told`` takes the `Deposed` and may be called from any thread.
     """
 
     def own(self) -> int:
@@ -443,7 +446,7 @@ class ProcedureStore(RecordStore, Protocol):
 
         Raises:
             StorageUnavailable: The disk refuses; the outcome is then unknown until `reopen`.
-            StoreInUse: A newer epoch owns the store.
+            Deposed: A newer epoch owns the store: nothing was applied, and nothing will be for this owner.
         """
         ...
 
@@ -452,6 +455,7 @@ class ProcedureStore(RecordStore, Protocol):
 
         Raises:
             StorageUnavailable: The disk still refuses.
+            Deposed: A newer epoch owns the store.
         """
         ...
 

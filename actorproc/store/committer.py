@@ -15,17 +15,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from actorproc.errors import EngineError, ManagerStopped, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
+from actorproc.errors import (
+    Deposed,
+    EngineError,
+    ManagerStopped,
+    StorageUnavailable,
+    StoreDamaged,
+    StoreFormat,
+    StoreInUse,
+)
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import DeleteProcedure, PutProcedure, Write
 from actorproc.store.base import ProcedureStore
 from actorproc.support.engine_log import engine_logger
 
-__all__ = ["Committer", "coalesce"]
+__all__ = ["FINAL", "Committer", "coalesce"]
 
 _log = engine_logger("actorproc.store")
 
-_FINAL = (StoreInUse, StoreFormat, StoreDamaged)
+FINAL = (StoreInUse, StoreFormat, StoreDamaged)
 """No waiting helps against these."""
 
 _STARTS_WITHIN = 5.0
@@ -83,6 +91,8 @@ class Committer:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._failed: Exception | None = None
+        self._deposed: Deposed | None = None
+        """Another owner has the store: nothing is written to it any more."""
         # Only a commit that worked resets it: a full disk may well let a reopen pass, and fail the next commit.
         self._delay = 0.0
         self.epoch = 0
@@ -132,6 +142,10 @@ class Committer:
         self._jobs.put(lambda: self._do(job, done))
         return done
 
+    def depose(self, error: Deposed) -> None:
+        """Write nothing more; from any thread. A commit that is under way is for the store to refuse."""
+        self._deposed = self._deposed or error
+
     def stop(self, timeout: float | None = None) -> bool:
         """Commit what was submitted, close the store, end the thread; a waiting `reopen` gives up.
 
@@ -165,16 +179,25 @@ class Committer:
             loaded.set_exception(error)
 
     def _commit(self, writes: Sequence[Write], batch: int) -> None:
+        self._failed = self._deposed or self._failed
         if self._failed is None:
             try:
                 self._store.commit(coalesce(writes), self.epoch, batch)
                 self._delay = 0.0
             except Exception as error:  # noqa: BLE001 - the manager is told, and decides
-                self._failed = error
+                self._note(error)
         self._tell(self._done, batch, self._failed)
+
+    def _note(self, error: Exception) -> None:
+        self._failed = error
+        if isinstance(error, Deposed):
+            self.depose(error)
 
     def _do(self, job: Callable[[], _T], done: Future[_T]) -> None:
         if not done.set_running_or_notify_cancel():
+            return
+        if self._deposed is not None:
+            done.set_exception(self._deposed)
             return
         if self._failed is not None:
             trouble = f"the store refuses writes at the moment: {self._failed}; try again later"
@@ -186,13 +209,14 @@ class Committer:
             done.set_exception(error)
 
     def _reopen(self, reopened: Reopened, retrying: Retrying | None) -> None:
-        while not self._stopping.wait(self._delay):
+        while self._deposed is None and not self._stopping.wait(self._delay):
             self._delay = min(max(2 * self._delay, self._first_delay), self._longest_delay)
             try:
                 self._store.reopen()
                 snapshot = self._store.load(whole=False)
             except Exception as error:  # noqa: BLE001 - the manager is told, and decides
-                if not isinstance(error, EngineError) or isinstance(error, _FINAL):
+                if not isinstance(error, EngineError) or isinstance(error, FINAL):
+                    self._note(error)
                     self._tell(reopened, None, error)
                     return
                 if retrying is not None:
@@ -201,6 +225,9 @@ class Committer:
                 self._failed = None
                 self._tell(reopened, snapshot, None)
                 return
+        if self._deposed is not None:
+            self._tell(reopened, None, self._deposed)
+            return
         self._tell(reopened, None, ManagerStopped(f"stopped while the store was unavailable: {self._failed}"))
 
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from actorproc.errors import EngineError, NotAllowed, StoreInUse
+from actorproc.errors import Deposed, EngineError, NotAllowed
 from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.writes import Write
@@ -44,6 +44,7 @@ class MemoryStore(RecordReader):
     def __init__(self) -> None:
         self._rows = _MemoryRows()
         self._owned = False
+        self._epoch = 0
         for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id()), (EPOCH, 0)):
             self._rows.put(Table.META, key, codec.encode(Table.META, key, value))
 
@@ -55,7 +56,7 @@ class MemoryStore(RecordReader):
             last = read_number(self._rows, BATCH)
             self._rows.put(Table.META, LAST_BATCH, codec.encode(Table.META, LAST_BATCH, last))
             self._rows.put(Table.META, BATCH, codec.encode(Table.META, BATCH, 0))
-            self._owned = True
+            self._owned, self._epoch = True, epoch
             return epoch
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
@@ -66,7 +67,9 @@ class MemoryStore(RecordReader):
             self._apply(rows)
 
     def reopen(self) -> None:
-        """Nothing to open again; the rows are what was committed last."""
+        """Nothing to open again; the rows are what was committed last. Raises `Deposed` after a takeover."""
+        if self._owned:
+            self._check(self._epoch)
 
     def close(self) -> None:
         """Give the store up; it can be owned again."""
@@ -99,7 +102,7 @@ class MemoryStore(RecordReader):
         if not self._owned:
             raise EngineError("this store in memory has no owner: call own() first")
         if read_number(self._rows, EPOCH) != epoch:
-            raise StoreInUse(f"a newer owner has taken over this store in memory; epoch {epoch} is fenced off")
+            raise Deposed(f"a newer owner has taken over this store in memory; epoch {epoch} is fenced off")
 
     def _view(self) -> _MemoryRows:
         return self._rows

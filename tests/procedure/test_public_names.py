@@ -20,7 +20,7 @@ AUTHORING = {
 ENGINE = {
     "StateInfo",
     "AttemptInfo",
-    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Config", "CrashReport", "DeployReport",
+    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Config", "CrashReport", "DeployReport", "Deposed",
     "ErrorInfo", "Health", "LockInfo",
     "LogEntry", "SignalInfo", "as_completed", "freeze_support", "check_deploy",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",

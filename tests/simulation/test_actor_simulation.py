@@ -124,7 +124,7 @@ def test_the_command_counts_histories_faults_and_what_was_seen(capsys: pytest.Ca
 def test_everything_worth_seeing_happens_in_the_actor_simulation() -> None:
     seen: Counter[ActorGoal] = Counter()
     faults: Counter[FaultKind] = Counter()
-    new_code, reads = range(NEW_CODE_FROM, NEW_CODE_FROM + 100), range(READS_FROM, READS_FROM + 20)
+    new_code, reads = range(NEW_CODE_FROM, NEW_CODE_FROM + 100), range(READS_FROM, READS_FROM + 60)
     for seed in (*range(1, 401), *new_code, *reads, *range(KILLS_FROM, KILLS_FROM + 50)):
         history = perform(seed)
         seen += goals_in(history.journal)

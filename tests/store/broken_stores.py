@@ -8,6 +8,8 @@ import pytest
 
 from actorproc.errors import EngineError
 from actorproc.store.memory import MemoryStore
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import EPOCH
 from actorproc.store.rows.tables import Table
 from actorproc.testing.store_suite import StoreSuite
 
@@ -184,6 +186,11 @@ class CountsByTheMoment(MemoryStore):
         return {state: count for state, count in super().count_states().items() if count > 1}
 
 
+class ForgetsWhoOwnsIt(MemoryStore):
+    def reopen(self):
+        pass
+
+
 SOUND = [Sound]
 BROKEN = [found for found in MemoryStore.__subclasses__() if found.__module__ == __name__ and found not in SOUND]
 
@@ -200,6 +207,15 @@ class OnAStore(StoreSuite):
             return made[-1]
 
         return make
+
+    @pytest.fixture
+    def depose(self):
+        def take_over(store):
+            with store._rows:
+                later = codec.encode(Table.META, EPOCH, store.load().epoch + 1)
+                store._rows.put(Table.META, EPOCH, later)
+
+        return take_over
 
 
 for _kind in SOUND + BROKEN:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from actorproc.errors import ManagerStopped, StorageUnavailable, StoreInUse
+from actorproc.errors import Deposed, ManagerStopped, StorageUnavailable, StoreInUse
 from actorproc.store.committer import Committer
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
@@ -178,6 +178,33 @@ def test_a_store_taken_over_by_another_owner_is_not_waited_for(running, answers)
     committer.reopen(lambda snapshot, error: answers.put((snapshot, error)))
 
     assert answers.get(timeout=BOUND) == (None, store.trouble)
+
+
+def test_a_committer_whose_store_was_taken_over_writes_nothing_to_it_ever_again(running, answers):
+    store, committer = running
+    store.trouble = Deposed("taken over")
+    committer.submit([], 1)
+    assert answers.get(timeout=BOUND) == (1, store.trouble)
+    taken_over, store.trouble, called = store.trouble, None, len(store.calls)
+
+    committer.submit([], 2)
+    assert answers.get(timeout=BOUND) == (2, taken_over)
+    committer.reopen(lambda *answer: answers.put(answer))
+    assert answers.get(timeout=BOUND) == (None, taken_over)
+    with pytest.raises(Deposed):
+        committer.run(lambda: None).result(BOUND)
+    assert store.calls[called:] == []
+
+
+def test_a_committer_that_is_told_of_a_takeover_commits_no_more(running, answers):
+    store, committer = running
+    taken_over, called = Deposed("told by a keeper"), len(store.calls)
+
+    committer.depose(taken_over)
+    committer.submit([], 1)
+
+    assert answers.get(timeout=BOUND) == (1, taken_over)
+    assert store.calls[called:] == []
 
 
 def test_stopping_ends_a_waiting_reopen_at_once(answers):

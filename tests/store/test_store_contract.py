@@ -8,8 +8,12 @@ import pytest
 from actorproc.model.rows.writes import DeleteProcedure, PutProcedure
 from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.lmdb.transaction import apply_rows
 from actorproc.store.memory import MemoryStore
 from actorproc.store.postgres.store import DatabaseStore
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import EPOCH
+from actorproc.store.rows.tables import Table
 from actorproc.testing.store_suite import StoreSuite
 
 SUCCESS, WAITING, RUNNABLE = ProcedureState.SUCCESS, ProcedureState.WAITING, ProcedureState.RUNNABLE
@@ -19,6 +23,11 @@ class TestLmdbStore(StoreSuite):
     @pytest.fixture
     def make_store(self, lmdb_path):
         return lambda: LmdbStore(lmdb_path, map_size=1 << 24)
+
+    @pytest.fixture
+    def depose(self):
+        """A second owner is refused: the epoch is raised behind the back of the first."""
+        return lambda store: store._transact(lambda txn: apply_rows(txn, store._databases, [_next_epoch(store)]))
 
 
 class TestDatabaseStore(StoreSuite):
@@ -38,6 +47,14 @@ class TestMemoryStore(StoreSuite):
             return made[-1]
 
         return make
+
+    @pytest.fixture
+    def depose(self):
+        return lambda store: store._rows.apply([_next_epoch(store)])
+
+
+def _next_epoch(store):
+    return Table.META, EPOCH, codec.encode(Table.META, EPOCH, store.load().epoch + 1)
 
 
 def ids(heads):

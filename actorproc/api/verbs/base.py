@@ -13,7 +13,7 @@ from actorproc.config import Config
 from actorproc.engine.messages import Described, Ending, EndListener, EndWaiter, Patience
 from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.subscription import Subscription
-from actorproc.errors import ActorprocError, ManagerStopped
+from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.messages.events import Event
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
@@ -130,6 +130,9 @@ class EngineVerbs:
             successor = self._engine_of_successor()
             if successor is not None:
                 return successor
+            if isinstance(tree.failure, StoreInUse | StoreFormat | StoreDamaged):
+                msg = f"the manager has lost its store and ended: {tree.failure}; start() asks for it again"
+                raise ManagerStopped(msg) from tree.failure
             msg = "this manager has been stopped; call start() to use it again"
             raise ManagerStopped(msg)
         return tree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actorproc.engine.messages import StorageTrouble, WatchEnds
 from actorproc.engine.runtime.clock import Clock
-from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
+from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.messages.events import ReloadBegan, Resized, StepReported, WorkerLost, WorkerReady
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerMessages
@@ -44,8 +44,9 @@ class StoreOutage:
         return self.lasts or self.is_in_doubt
 
     def begin(self, error: Exception, what: str = "a commit failed") -> None:
-        """A commit failed, or what `what` says. Raises the error when retrying cannot help."""
-        _raise_if_final(error)
+        """A commit failed, or what `what` says. Raises an error that is none of the store's."""
+        if not isinstance(error, EngineError):
+            raise error
         if self.refuses:
             logger.warning("the store could be opened again, and still cannot be used: %s", error)
         else:
@@ -91,9 +92,3 @@ class StoreOutage:
         """Error for callers during the outage."""
         msg = f"the store cannot be used at the moment and is retried: {self.error}"
         return StorageUnavailable(msg)
-
-
-def _raise_if_final(error: Exception) -> None:
-    """Another owner, a replaced or damaged store, or a bug: retrying cannot help."""
-    if not isinstance(error, EngineError) or isinstance(error, StoreInUse | StoreFormat | StoreDamaged):
-        raise error

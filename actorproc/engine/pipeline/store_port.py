@@ -7,6 +7,7 @@ from concurrent.futures import Future
 
 from actorproc.config import Config
 from actorproc.engine.messages import CommitFailed, Committed, Reopened, ReopenFailed, StorageTrouble
+from actorproc.errors import Deposed
 from actorproc.model.reports import CompactionReport
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import Write
@@ -47,6 +48,10 @@ class StorePort:
     def reopen(self) -> None:
         """Open the store again, retried with backoff; `StorageTrouble` for each failure, at last `Reopened`."""
         self._committer.reopen(self._reopened, lambda error, _delay: self._tell(StorageTrouble(error)))
+
+    def depose(self, error: Deposed) -> None:
+        """Write nothing more to the store, which another owner has; from any thread."""
+        self._committer.depose(error)
 
     def compact(self) -> Future[CompactionReport]:
         """Compact the store on its thread; commits wait for it."""

@@ -14,7 +14,15 @@ from typing import Literal, TypeVar
 
 import lmdb
 
-from actorproc.errors import ActorprocError, EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
+from actorproc.errors import (
+    ActorprocError,
+    Deposed,
+    EngineError,
+    NotAllowed,
+    StorageUnavailable,
+    StoreFormat,
+    StoreInUse,
+)
 from actorproc.model.ids import new_id
 from actorproc.model.reports import CompactionReport
 from actorproc.model.rows.snapshot import RecoverySnapshot
@@ -159,7 +167,8 @@ class LmdbStore(OpenStore):
 
         def work(txn: Txn) -> None:
             if txn.get(EPOCH, db=databases[Table.META]) != expected:
-                raise StoreInUse(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
+                self._sound = False  # nothing is vouched for that another one has written
+                raise Deposed(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
             if self._sync:
                 self._clustering.before(len(writes), self._opened(), txn, databases)
             apply_rows(txn, databases, rows)
@@ -360,7 +369,8 @@ class LmdbStore(OpenStore):
             raise StoreFormat(f"the store {self.path} was replaced by another one while it was open (id {found})")
         epoch = int(read_meta(txn, databases, EPOCH))
         if epoch != self._epoch:
-            raise StoreInUse(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
+            self._sound = False
+            raise Deposed(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
         self._file.redo_last(txn, databases)
         self._adopt_blobs(txn, is_start=False)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])

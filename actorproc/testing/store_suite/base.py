@@ -39,6 +39,23 @@ class SuiteFixtures:
         made.close()
 
     @pytest.fixture
+    def depose(self, make_store: MakeStore) -> Iterator[Callable[[ProcedureStore], None]]:
+        """A function that makes another owner of the rows of a store, while that has an owner.
+
+        The fixture of the suite makes a second object the owner. A store that refuses a second owner as long as the
+        first one lives overrides it.
+        """
+        others: list[ProcedureStore] = []
+
+        def take_over(_store: ProcedureStore) -> None:
+            others.append(make_store())
+            others[-1].own()
+
+        yield take_over
+        for other in others:
+            other.close()
+
+    @pytest.fixture
     def make(self) -> type[Writes]:
         """Writes by short names."""
         return Writes

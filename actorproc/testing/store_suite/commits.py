@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from actorproc.errors import InternalError, StoreInUse
+from actorproc.errors import Deposed, EngineError, InternalError
 from actorproc.model.rows.records import (
     StepKind,
 )
@@ -20,7 +22,7 @@ from actorproc.model.rows.writes import (
 )
 from actorproc.model.states import ProcedureState
 from actorproc.store.base import ProcedureStore
-from actorproc.testing.store_suite.base import SuiteFixtures, ids
+from actorproc.testing.store_suite.base import MakeStore, SuiteFixtures, ids
 from actorproc.testing.store_suite.writes import Writes
 
 __all__ = ["CommitCases"]
@@ -79,17 +81,42 @@ class CommitCases(SuiteFixtures):
         assert store.load().next_seq == 4
 
     def test_an_old_epoch_is_fenced_off_and_changes_nothing(self, store: ProcedureStore, make: type[Writes]) -> None:
-        with pytest.raises(StoreInUse, match="epoch 0"):
+        with pytest.raises(Deposed, match="epoch 0"):
             store.commit([make.new("a", 1)], 0)
 
         assert store.procedure("a") is None
+
+    def test_an_owner_that_was_deposed_commits_nothing_ever_again(
+        self,
+        store: ProcedureStore,
+        make: type[Writes],
+        make_store: MakeStore,
+        depose: Callable[[ProcedureStore], None],
+    ) -> None:
+        store.commit([make.new("a", 1)], 1, 1)
+        depose(store)
+
+        for _ in range(2):
+            with pytest.raises(Deposed):
+                store.commit([make.new("b", 2)], 1, 2)
+        with pytest.raises(Deposed):
+            store.reopen()
+        with pytest.raises(EngineError):
+            store.commit([make.new("b", 2)], 1, 3)
+        store.close()
+        other = make_store()
+        try:
+            assert other.own() > 1
+            assert ids(other.scan()) == ["a"]
+        finally:
+            other.close()
 
     def test_each_owner_gets_a_higher_epoch(self, store: ProcedureStore, make: type[Writes]) -> None:
         store.commit([make.new("a", 1)], 1)
         store.close()
 
         assert store.own() == 2
-        with pytest.raises(StoreInUse):
+        with pytest.raises(Deposed):
             store.commit([], 1)
         store.commit([make.new("b", 2)], 2)
         assert ids(store.scan()) == ["a", "b"]

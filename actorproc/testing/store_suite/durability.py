@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actorproc.errors import NotAllowed, StoreInUse
+from actorproc.errors import Deposed, NotAllowed
 from actorproc.model.rows.writes import DeletePoison, DeleteProcedure, Write
 from actorproc.model.states import ProcedureState
 from actorproc.store.base import ProcedureStore
@@ -36,7 +36,7 @@ class DurabilityCases(SuiteFixtures):
             assert [record.number for record in other.steps("a")] == [1]
             assert [lock.path for lock in other.locks()] == ["x"]
             assert (other.store_id, other.load().epoch, other.load().last_batch) == (name, 2, 3)
-            with pytest.raises(StoreInUse):
+            with pytest.raises(Deposed):
                 other.commit([make.new("b", 2)], 1)
             other.commit([make.new("b", 2)], 2)
         finally:

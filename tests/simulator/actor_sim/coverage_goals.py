@@ -28,6 +28,7 @@ class ActorGoal(StrEnum):
     COMMIT_LOST = "a commit failed and was not applied"
     COMMIT_APPLIED = "a commit failed and was applied all the same"
     READ_FAILED = "a read of the store failed"
+    DEPOSED = "another owner took the store over"
     REFUSED_SUBMIT = "a submit was refused while the store was in trouble"
     MORE_WORKERS = "the pool was made larger"
     FEWER_WORKERS = "the pool was made smaller"
@@ -92,6 +93,7 @@ _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "returned": _always(ActorGoal.TAKEN_BACK),
     "commit-failed": _commit_failed,
     "read-failed": _always(ActorGoal.READ_FAILED),
+    "deposed": _always(ActorGoal.DEPOSED),
     "refused": _refused,
     "resized": _resized,
     "vacated": _always(ActorGoal.VACATED),

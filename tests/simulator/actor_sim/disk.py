@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from actorproc.engine.messages import CommitFailed, Committed, Reopened, StorageTrouble
+from actorproc.engine.messages import CommitFailed, Committed, Reopened, StorageTrouble, StoreLost
 from actorproc.engine.pipeline.store_port import StorePort
-from actorproc.errors import StorageUnavailable
+from actorproc.errors import Deposed, StorageUnavailable
 from actorproc.model.rows.writes import Write
 from actorproc.store.base import ProcedureStore
 from actorproc.store.committer import coalesce
@@ -22,7 +22,7 @@ __all__ = ["READS_FROM", "HeldStorePort", "unreliable"]
 _FULL_FOR = 20
 """Attempts to open the store again that fail after a failed commit: fewer than this."""
 READS_FROM = 70_000_000
-"""The first seed of a history in which reads of the store fail as well."""
+"""The first seed of a history in which reads of the store fail as well, and other owners take it over."""
 _IN_DOUBT = 6.0
 """Factor by which the next commit is likelier to fail when the store was opened again and has taken none since."""
 
@@ -69,6 +69,13 @@ class HeldStorePort(StorePort):
         fires, times = self._hazards.fires, _IN_DOUBT if self._is_in_doubt else 1.0
         if fires(FaultKind.HOST_BEFORE_COMMIT):
             raise HostCrash
+        if fires(FaultKind.DEPOSED):
+            self._world.store.own()
+            error = Deposed("another owner has the store")
+            if self._world.random() < 0.5:
+                self._tell(StoreLost(error))
+            self._tell(CommitFailed(batch, error))
+            return
         if fires(FaultKind.COMMIT_LOST, times):
             self._fail(batch, applied=False)
             return

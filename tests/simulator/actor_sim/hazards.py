@@ -25,9 +25,10 @@ CHANCES = {
     FaultKind.PLACED: 0.1,
     FaultKind.UNBEGUN: 0.03,
     FaultKind.READ_FAILED: 0.1,
+    FaultKind.DEPOSED: 0.01,
 }
 """Chance of each fault where it may strike, while the history has faults left."""
-_LATER = {FaultKind.PLACED, FaultKind.UNBEGUN, FaultKind.READ_FAILED}
+_LATER = {FaultKind.PLACED, FaultKind.UNBEGUN, FaultKind.READ_FAILED, FaultKind.DEPOSED}
 """Strike only in histories that have them: the draws of all others stay as they were."""
 _FEWEST, _SPREAD = 4, 8
 

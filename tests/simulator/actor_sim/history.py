@@ -45,6 +45,7 @@ class ActorSimulation(Player):
         super().__init__(seed, World(first + seed, plan=self.hazards))
         if seed >= READS_FROM:
             self.hazards.arm(FaultKind.READ_FAILED, 0)
+            self.hazards.arm(FaultKind.DEPOSED, 0)
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))
         self.clock = SimulatedClock(self.world)
         self.callers = Callers(seed, self.world)

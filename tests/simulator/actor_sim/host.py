@@ -16,7 +16,7 @@ from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
 from actorproc.engine.workers.dedicated_workers import is_dedicated
-from actorproc.errors import InternalError
+from actorproc.errors import EngineError, InternalError
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.definitions import Definition
@@ -30,7 +30,7 @@ from tests.simulator.actor_sim.clockwork import HeldAlarm, SimulatedClock
 from tests.simulator.actor_sim.disk import HeldStorePort, unreliable
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.pool import SimulatedPool
-from tests.simulator.core_sim.world import World
+from tests.simulator.core_sim.world import HostCrash, World
 from tests.simulator.generators.features import changed_meta
 from tests.simulator.generators.scripts import Scenario
 
@@ -54,6 +54,7 @@ class SimulatedHost:
         self.replies = ReplyRouter()
         self.disk = HeldStorePort(world, hazards, epoch, self.tell)
         self.pool = SimulatedPool(world, hazards, self)
+        self._is_deposed = False
         self.broken: InternalError | None = None
         """A bug stopped an actor: this is what it raised."""
         self._clock = clock
@@ -93,6 +94,7 @@ class SimulatedHost:
             on_gone=self.tell_supervisor,
             to_supervisor=self.tell_supervisor,
             on_broken=self._broke,
+            on_store_lost=self._lost_store,
             on_stopped=lambda: None,
             gated=scenario.is_gated,
         )
@@ -205,6 +207,8 @@ class SimulatedHost:
         message = self.manager.actor_inbox.get().message
         self._note(message)
         self.manager.on_receive(message)
+        if self._is_deposed:
+            raise HostCrash  # its process may live on, but for the store it is as dead as if it had been killed
         self._expect_short_steps()
 
     def _note(self, message: object) -> None:
@@ -237,6 +241,10 @@ class SimulatedHost:
         if isinstance(message, SlotParked):
             self.world.journal.append(("slot-parked", message.worker))
         self.tell(message)
+
+    def _lost_store(self, error: EngineError) -> None:
+        self.world.journal.append(("deposed", str(error)))
+        self._is_deposed = True
 
     def _broke(self, error: InternalError) -> None:
         self.broken = error

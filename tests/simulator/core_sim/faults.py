@@ -38,6 +38,7 @@ class FaultKind(StrEnum):
     PLACED = "new code places a saga before another step"
     UNBEGUN = "new code finds no place for a saga"
     READ_FAILED = "a read of the store fails"
+    DEPOSED = "another owner takes the store over"
 
 
 _ARMED = {
@@ -47,6 +48,7 @@ _ARMED = {
     FaultKind.PLACED,
     FaultKind.UNBEGUN,
     FaultKind.READ_FAILED,
+    FaultKind.DEPOSED,
 }
 _ALWAYS = tuple(kind for kind in FaultKind if kind not in _ARMED)
 
