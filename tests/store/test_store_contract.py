@@ -10,6 +10,8 @@ from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.lmdb.transaction import apply_rows
 from actorproc.store.memory import MemoryStore
+from actorproc.store.postgres.connecting import connect
+from actorproc.store.postgres.sessions import Statement
 from actorproc.store.postgres.store import DatabaseStore
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import EPOCH
@@ -34,6 +36,21 @@ class TestDatabaseStore(StoreSuite):
     @pytest.fixture
     def make_store(self, database_url):
         return lambda: DatabaseStore(database_url)
+
+    @pytest.fixture
+    def depose(self):
+        """As a takeover does it, without the wait for the lease."""
+
+        def take_over(store):
+            session = connect(store.place, "look", store._title)
+            try:
+                session.ask(
+                    [(Statement(f"UPDATE {store.place.schema}.leader SET epoch = epoch + 1".encode(), ()), ())], 10
+                )
+            finally:
+                session.close()
+
+        return take_over
 
 
 class TestMemoryStore(StoreSuite):

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from actorproc.errors import (
     ActorprocError,
+    Deposed,
     EngineError,
     StorageUnavailable,
     StoreFormat,
@@ -151,7 +152,7 @@ class DatabaseStore(OpenDatabase):
         except DatabaseFailure as failure:
             self._stored = {}
             if failure.state == "23502" and failure.table == "batch":
-                raise StoreInUse(
+                raise Deposed(
                     f"a newer owner has taken the store {self.place.words} over; epoch {epoch} is fenced off"
                 ) from failure
             self._unknown = batch
@@ -238,9 +239,13 @@ class DatabaseStore(OpenDatabase):
         # The commit whose outcome was not known may have been done.
         self._acknowledged = batch
 
-    def _taken_over(self, epoch: int = 0) -> StoreInUse:
+    def _taken_over(self, epoch: int = 0) -> Deposed:
         which = f" (epoch {epoch})" if epoch else ""
-        return StoreInUse(f"a newer owner{which} has taken the store {self.place.words} over")
+        return Deposed(f"a newer owner{which} has taken the store {self.place.words} over")
+
+    def when_deposed(self, told: Callable[[Deposed], None]) -> None:
+        """Have this called when a renewal of the lease meets another owner. See `ProcedureStore`."""
+        self.leadership.on_deposed = lambda: told(self._taken_over())
 
     def close(self) -> None:
         """Give the store up. Idempotent; in a forked child nothing is told to the database."""
