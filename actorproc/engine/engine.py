@@ -33,10 +33,10 @@ from actorproc.engine.messages import (
     Halt,
     LaunchAll,
     ManagerStatus,
+    OwnerDeposed,
     RegisterType,
     ReplaceWorker,
     StandDown,
-    StoreLost,
     Succeeded,
 )
 from actorproc.engine.pipeline.store_port import StorePort
@@ -332,7 +332,7 @@ class EngineTree(Gateway):
     def depose(self, error: Deposed) -> None:
         """Another owner has taken the store over: store nothing more, and end in order; from any thread."""
         self._store_port.depose(error)
-        self._to_manager(StoreLost(error))
+        self._to_manager(OwnerDeposed(error))
 
     def _store_lost(self, error: EngineError) -> None:
         """End in order, on a thread of its own: this may be the store's."""

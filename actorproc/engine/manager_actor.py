@@ -18,10 +18,10 @@ from actorproc.engine.messages import (
     LearnType,
     LookSettled,
     OpenGate,
+    OwnerDeposed,
     RegisterType,
     Reopened,
     ReopenFailed,
-    StoreLost,
     SweepDue,
     Wake,
 )
@@ -78,7 +78,7 @@ class ManagerActor(QuickActor):
             ReopenFailed: self._reopen_failed,
             OpenGate: self._open_gate,
             LookSettled: self._look_settled,
-            StoreLost: lambda message: self._lose_store(message.error),
+            OwnerDeposed: lambda message: self._lose_store(message.error),
         }
         self._marked = False
         """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""

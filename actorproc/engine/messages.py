@@ -46,6 +46,7 @@ __all__ = [
     "ManagerMetrics",
     "ManagerStatus",
     "OpenGate",
+    "OwnerDeposed",
     "Patience",
     "RegisterType",
     "ReopenFailed",
@@ -57,7 +58,6 @@ __all__ = [
     "SlotStatus",
     "StandDown",
     "StorageTrouble",
-    "StoreLost",
     "Subscribe",
     "Succeeded",
     "SweepDue",
@@ -261,7 +261,7 @@ class StorageTrouble(_Message, frozen=True):
     error: Exception
 
 
-class StoreLost(_Message, frozen=True):
+class OwnerDeposed(_Message, frozen=True):
     """Another owner has taken the store over, as the store heard between two commits."""
 
     error: Deposed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from actorproc.engine.messages import CommitFailed, Committed, Reopened, StorageTrouble, StoreLost
+from actorproc.engine.messages import CommitFailed, Committed, OwnerDeposed, Reopened, StorageTrouble
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.errors import Deposed, StorageUnavailable
 from actorproc.model.rows.writes import Write
@@ -73,7 +73,7 @@ class HeldStorePort(StorePort):
             self._world.store.own()
             error = Deposed("another owner has the store")
             if self._world.random() < 0.5:
-                self._tell(StoreLost(error))
+                self._tell(OwnerDeposed(error))
             self._tell(CommitFailed(batch, error))
             return
         if fires(FaultKind.COMMIT_LOST, times):
