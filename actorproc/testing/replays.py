@@ -10,6 +10,7 @@ import pytest
 
 from actorproc.api.replay.exported import store_of_export
 from actorproc.api.replay.replayer import Replayer, StoredStep, registry_of
+from actorproc.api.replay.time_limit import DEFAULT
 from actorproc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ class ReplayedStep:
 
 
 def replay_steps(
-    export: str | os.PathLike[str], procedures: Iterable[Any], *, env: Any = None, allow_requests: bool = False
+    export: str | os.PathLike[str],
+    procedures: Iterable[Any],
+    *,
+    env: Any = None,
+    allow_requests: bool = False,
+    timeout: float | None = DEFAULT,
 ) -> Callable[[Any], Any]:
     """Parametrize a test by the steps of an export whose ends are stored: its argument ``step`` is one of them.
 
@@ -56,6 +62,7 @@ def replay_steps(
         procedures: The classes and functions of today.
         env: The value of ``ctx.env``. Default: None.
         allow_requests: Let steps use the network and processes. Default: False.
+        timeout: Seconds that a step may take; a test fails whose step takes longer. Default: 60; None: no limit.
 
     Returns:
         A decorator of tests.
@@ -65,7 +72,8 @@ def replay_steps(
     """
     name = os.fspath(export)
     store = store_of_export(name)
-    replayer = Replayer(store, registry_of(procedures, None), env=env, allow_requests=allow_requests, quiet=True)
+    registry = registry_of(procedures, None)
+    replayer = Replayer(store, registry, env=env, allow_requests=allow_requests, quiet=True, timeout=timeout)
     steps = [step for head in store.scan() for step in replayer.steps(head.id)]
     if not steps:
         msg = f"{name} holds no step whose end is stored"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -123,9 +128,13 @@ def export(tmp_path_factory):
 
 @pytest.fixture
 def replayer(export):
+    return Replayer(store_of(export), registry_of(CLASSES, None), quiet=True)
+
+
+def store_of(export):
     from actorproc.api.replay.exported import store_of_export
 
-    return Replayer(store_of_export(str(export / "all.json")), registry_of(CLASSES, None), quiet=True)
+    return store_of_export(str(export / "all.json"))
 
 
 @pytest.fixture
@@ -376,3 +385,100 @@ def _path():
     import sys
 
     return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+def test_a_step_knows_that_it_is_replayed(replayer, today):
+    seen = []
+    today(acts=lambda: seen.append(sys._getframe(1).f_locals["ctx"].replaying))
+
+    assert replayer.replay("good", 1).same
+    assert seen == [True]
+
+
+def _endless() -> None:
+    while True:
+        pass
+
+
+def _stubborn() -> None:
+    with contextlib.suppress(BaseException):
+        time.sleep(60)
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("act", [_endless, lambda: time.sleep(60), _stubborn])
+def test_an_endless_step_is_stopped_and_says_so(export, today, act):
+    today(acts=act)
+    before = signal.getsignal(signal.SIGALRM)
+    replayer = Replayer(store_of(export), registry_of(CLASSES, None), quiet=True, timeout=0.2)
+
+    result = replayer.replay("good", 1)
+
+    assert result.verdict == "not replayable"
+    assert result.reason == "it still ran after 0.2 s and was stopped; --timeout (timeout=) gives it more"
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_an_endless_step_is_stopped_in_another_thread_too(export, today):
+    today(acts=_endless)
+    found = []
+    replayer = Replayer(store_of(export), registry_of(CLASSES, None), quiet=True, timeout=0.2)
+
+    thread = threading.Thread(target=lambda: found.append(replayer.replay("good", 1)))
+    thread.start()
+    thread.join(30)
+
+    assert [result.verdict for result in found] == ["not replayable"]
+
+
+def test_ctrl_c_ends_a_replay_and_is_no_error_of_the_step(replayer, today):
+    today(acts=lambda: signal.raise_signal(signal.SIGINT))
+
+    with pytest.raises(KeyboardInterrupt):
+        replayer.replay("good", 1)
+
+
+def test_the_command_has_a_time_limit_and_ends_what_holds_the_interpreter(export, tmp_path):
+    module = tmp_path / "held.py"
+    module.write_text(HELD)
+    store = tmp_path / "state"
+    made = [sys.executable, "-c", "import held; held.main()", str(store)]
+    subprocess.run(made, cwd=tmp_path, check=True, timeout=120)
+    command = [sys.executable, "-m", "actorproc", "--path", str(store), "replay", "p", "--step", "1", "--timeout"]
+
+    stopped = subprocess.run(
+        [*command, "300ms"], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=120
+    )
+    held = subprocess.run(
+        [*command, "300ms"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "HELD": "1"},
+    )
+
+    assert (stopped.returncode, "it still ran after 0.3 s" in stopped.stdout) == (5, True)
+    assert held.returncode == 1
+    assert "Timeout" in held.stderr
+    assert "in execute" in held.stderr
+
+
+HELD = """
+import os, sys, time
+from actorproc import Procedure, ProcedureManager, Status
+
+class Holds(Procedure):
+    def execute(self, ctx):
+        if ctx.replaying:
+            if os.environ.get("HELD"):
+                sum(range(10**13))  # looks for no signals
+            time.sleep(60)
+        return Status.done(1)
+
+def main():
+    with ProcedureManager(sys.argv[1], workers=1, procedures=[Holds]) as manager:
+        manager.run(Holds(), id="p")
+"""

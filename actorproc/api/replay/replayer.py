@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from actorproc.api.replay.guard import RequestGuard
 from actorproc.api.replay.recorded import RecordedChannel, children_since
 from actorproc.api.replay.result import ReplayResult
+from actorproc.api.replay.time_limit import DEFAULT, StepTookTooLong, TimeLimit
 from actorproc.errors import UnknownProcedure, UnknownStep, UsageError
 from actorproc.model.ids import Mode, check_id
 from actorproc.model.messages.outcomes import (
@@ -68,6 +69,7 @@ class Replayer:
         allow_requests: let steps use the network and processes. Default: False.
         quiet: print no heartbeats and log lines of steps. Default: False.
         run: how the step is called, such as by a debugger. Default: it is just called.
+        timeout: seconds that a step may take. Default: 60; None: as long as it wants, as under a debugger.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Replayer:
         allow_requests: bool = False,
         quiet: bool = False,
         run: Runner | None = None,
+        timeout: float | None = DEFAULT,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -86,6 +89,7 @@ class Replayer:
         self._allow = allow_requests
         self._quiet = quiet
         self._run = run or (lambda call: call())
+        self._timeout = timeout
         self.error: BaseException | None = None
         """The exception of the last step that failed, with its frames."""
 
@@ -198,6 +202,15 @@ class Replayer:
     def _ran(
         self, one: _Step, runtime: TypeRuntime, live: Any, payload: bytes | None, *, changed: bool
     ) -> ReplayResult:
+        try:
+            return self._run_turns(one, runtime, live, payload, changed=changed)
+        except StepTookTooLong:
+            limit = f"it still ran after {self._timeout:g} s and was stopped; --timeout (timeout=) gives it more"
+            return one.not_replayable(limit)
+
+    def _run_turns(
+        self, one: _Step, runtime: TypeRuntime, live: Any, payload: bytes | None, *, changed: bool
+    ) -> ReplayResult:
         self.error = None
         channel = RecordedChannel(self._store, one.head, one.after, quiet=self._quiet)
         own = runtime.runtime_of(live)
@@ -209,12 +222,14 @@ class Replayer:
             context = self._context(one, runtime, channel, turn, first=turn == 0)
             if turn == 0 and one.before.outcome == "suspended":
                 context._before = state
-            with guard:
+            with guard, TimeLimit(self._timeout):
                 outcome, _ = self._run(
                     lambda context=context, turn=turn: own.run(  # type: ignore[misc]
                         live, context, one.mode, one.unit, payload if turn == 0 else None
                     )
                 )
+            if isinstance(self.error, KeyboardInterrupt):
+                raise self.error  # of the one who waits for it, and no error of the step
             if not isinstance(outcome, Advanced):
                 break
         assert outcome is not None
@@ -251,6 +266,7 @@ class Replayer:
             one.head.parent,
             one.head.deadline,
             replayed=attempt > 1,
+            replaying=True,
             _children_step=since,
             env=self._env,
             _codec=runtime.values,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import linecache
 import os
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.output import Column, Output, complain
 from actorproc.cli.select.common import FAILED, ID_HELP, OK, REFUSED, full_id, globals_for, typed, whole_number
+from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.json_fields import fields_of, strict_json
 from actorproc.errors import UnknownProcedure, UsageError
 from actorproc.ui.text import clipped, plain_line
@@ -29,6 +31,8 @@ __all__ = ["add_replay"]
 _Commands = Any
 _ENGINE = ("actorproc.*", "importlib*", "contextlib", "threading", "typing", "dataclasses", "logging*", "functools")
 """Modules that a debugger passes over on its way to the step."""
+_UNTIL_EXIT = 5.0
+"""Seconds from the end of a step's time to the exit of a process whose step cannot be interrupted."""
 
 
 def add_replay(commands: _Commands) -> None:
@@ -63,6 +67,12 @@ def add_replay(commands: _Commands) -> None:
     parser.add_argument("--env", metavar="MODULE:FUNCTION", help="makes ctx.env")
     parser.add_argument(
         "--allow-requests", action="store_true", help="let the step use the network and processes, for real"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="TIME",
+        help="stop a step that takes longer: 90s, 10m (default: 60s, and under a debugger never; 0: never)",
     )
     parser.add_argument("--pdb", action="store_true", help="stop at the first line of the step, and where it fails")
     parser.add_argument(
@@ -192,8 +202,23 @@ def _replayer(options: argparse.Namespace, registry: TypeRegistry, store: Any) -
         if not colon:
             raise UsageError("--env is MODULE:FUNCTION")
     return Replayer(
-        store, registry, env=env, allow_requests=options.allow_requests, quiet=options.all, run=_runner(options)
+        store,
+        registry,
+        env=env,
+        allow_requests=options.allow_requests,
+        quiet=options.all,
+        run=_runner(options),
+        timeout=_timeout(options),
     )
+
+
+def _timeout(options: argparse.Namespace) -> float | None:
+    """Seconds that a step may take; None: no limit."""
+    from actorproc.api.replay.time_limit import DEFAULT
+
+    if options.timeout is None:
+        return None if options.pdb or options.debugpy else DEFAULT
+    return float(options.timeout) or None
 
 
 # ---------------------------------------------------------------- debuggers
@@ -202,7 +227,22 @@ def _runner(options: argparse.Namespace) -> Callable[[Callable[[], Any]], Any] |
         return _under_pdb
     if options.debugpy is not None:
         return _waiting_for(options.debugpy)
-    return _traced if options.trace else None
+    limit = _timeout(options)
+    run = _traced if options.trace else None
+    return run if limit is None else _or_exit(limit + _UNTIL_EXIT, run)
+
+
+def _or_exit(limit: float, run: Callable[[Callable[[], Any]], Any] | None) -> Callable[[Callable[[], Any]], Any]:
+    """End the process with its stacks when a step cannot be interrupted, as code in C that holds the interpreter."""
+
+    def limited(call: Callable[[], Any]) -> Any:
+        faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__ or sys.stderr)
+        try:
+            return call() if run is None else run(call)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    return limited
 
 
 def _under_pdb(call: Callable[[], Any]) -> Any:

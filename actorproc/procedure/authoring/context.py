@@ -138,6 +138,7 @@ class Context(msgspec.Struct, eq=False):
     - ``step`` counts from 1, anew in each ``generation`` (`Status.again`).
     - ``attempt`` counts how often this step was handed out.
     - ``replayed``: the step was started before and may have half run.
+    - ``replaying``: this is no attempt but a replay (``actorproc replay``). Nothing of it is stored.
     - ``recovered``: the manager was started again since the procedure's last step, and this is its first one now.
     - ``deadline`` is epoch seconds.
     - ``event`` is the payload after a ``Status.wait``.
@@ -181,6 +182,7 @@ class Context(msgspec.Struct, eq=False):
     _unreadable: tuple[str, str] | None = None
     """Reason for giving the attempt up, and the type whose class may mend that ("": only this one's)."""
     _reporting: Reporting | None = None
+    replaying: bool = False
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
