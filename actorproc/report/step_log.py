@@ -14,7 +14,7 @@ from actorproc.report.info import as_text
 
 __all__ = ["AttemptInfo", "StepInfo", "attempt_info_of", "step_infos_of"]
 
-_BYTES = {"state", "output"}
+_BYTES = {"state", "output", "event"}
 AttemptMode = Literal["execute", "rollback", "on_timeout"]
 _MODES: dict[Mode, AttemptMode] = {Mode.ROLLBACK: "rollback", Mode.ON_TIMEOUT: "on_timeout"}
 
@@ -60,6 +60,10 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int
     codec: str
     version: int
+    awaits: str | None
+    """Name of the event that the procedure waits for from this record on; None: for none."""
+    event_bytes: int | None
+    """Size of `event`; None when the step had waited for no event."""
     error: ErrorInfo | None
     crash: ErrorInfo | None
     """The last death of a worker in an earlier attempt of the step; `ErrorInfo.crash` is its report."""
@@ -67,6 +71,8 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Result of `dump`."""
     output: bytes
     """Of a ``.commit``: the encoded output."""
+    event: bytes
+    """Payload of the event that woke the step which ended with this record, encoded; `decode_value` reads it."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Fields for people: of states and outputs there are the sizes."""
@@ -81,7 +87,7 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.elapsed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold, in this order of fields: the kind by name, states and outputs left out."""
+        """Plain data that JSON can hold, in this order of fields: the kind by name; states and payloads are left out."""
         return plain_dict(self)
 
 
@@ -172,8 +178,11 @@ def _step_info_of(record: StepRecord, generation: int, step_name: str | None) ->
         output_bytes=len(record.output),
         codec=record.codec,
         version=record.version,
+        awaits=record.awaits,
+        event_bytes=None if record.event is None else len(record.event),
         error=as_text(record.error),
         crash=as_text(record.crash),
         state=record.state,
         output=record.output,
+        event=record.event or b"",
     )

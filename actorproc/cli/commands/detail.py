@@ -22,7 +22,15 @@ from actorproc.cli.select.common import (
 )
 from actorproc.ui.causes import cause_lines, error_lines
 from actorproc.ui.text import ago, clipped, duration, plain_line, size_of
-from actorproc.ui.views.words import attempt_words, facts_of, request_words, step_words, tree_lines, value_lines
+from actorproc.ui.views.words import (
+    attempt_words,
+    facts_of,
+    outcome_of,
+    request_words,
+    step_words,
+    tree_lines,
+    value_lines,
+)
 
 if TYPE_CHECKING:
     from actorproc.procedure.values.viewing import ShownValue
@@ -192,7 +200,7 @@ def _steps(options: argparse.Namespace) -> int:
     columns: list[Column] = [
         ("RECORD", lambda step: f"{step.number:06d}.{step.kind.name.lower()}"),
         ("STEP", lambda step: step.next_name or "-"),
-        ("OUTCOME", lambda step: step.outcome),
+        ("OUTCOME", outcome_of),
         ("LABEL", lambda step: step.label or "-"),
         ("AGO", lambda step: ago(step.at, now)),
         ("RAN", lambda step: "-" if step.elapsed is None else duration(step.elapsed)),

@@ -13,7 +13,7 @@ from actorproc.core.state.head import begin_step, end_last_step
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade, StepReported
-from actorproc.model.messages.outcomes import Advanced, Finished, Outcome
+from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Waited
 from actorproc.model.names import LAST_HEARTBEAT, note_key
 from actorproc.model.rows.records import (
     ErrorInfo,
@@ -76,6 +76,7 @@ def commit_step(
                 outcome.steps,
                 outcome.step_name,
                 record.payload,
+                outcome.event if type(outcome) is Waited else None,
             )
         )
     )

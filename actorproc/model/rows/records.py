@@ -353,6 +353,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of a ``.step``: the name of the step that runs from it; None: it has a number only, or none follows."""
     event: bytes | None = None
     """Payload of the event that woke the step which ended with this record; None: it had waited for none."""
+    awaits: str | None = None
+    """Name of the event that the procedure waits for from here on; None: for none."""
 
 
 ATTEMPTS_KEPT = 20

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from actorproc.report.info import ProcedureInfo, ProcedureTree
     from actorproc.report.step_log import AttemptInfo, StepInfo
 
-__all__ = ["SOME_ITEMS", "attempt_words", "facts_of", "request_words", "step_words", "tree_lines", "value_lines"]
+__all__ = [
+    "SOME_ITEMS",
+    "attempt_words",
+    "facts_of",
+    "outcome_of",
+    "request_words",
+    "step_words",
+    "tree_lines",
+    "value_lines",
+]
 
 SOME_ITEMS = 12
 """Items of a container that are shown unless all are asked for."""
@@ -63,6 +72,11 @@ def facts_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  
         yield "left behind", leftover
 
 
+def outcome_of(step: StepInfo) -> str:
+    """Outcome of a step, with the event for which it waits."""
+    return step.outcome if step.awaits is None else f"{step.outcome} for {step.awaits}"
+
+
 def step_words(step: StepInfo, now: float) -> str:
     """A record of the step log in one line."""
     ran = f" in {duration(step.elapsed)}" if step.elapsed is not None else ""
@@ -70,7 +84,7 @@ def step_words(step: StepInfo, now: float) -> str:
     label = f" {step.next_name}" if step.next_name else f" [{step.label}]" if step.label else ""
     error = f": {step.error.message}" if step.error is not None else ""
     return (
-        f"{step.number}.{step.kind.name.lower()}{label}  {step.outcome}{ran}{tries}, {ago(step.at, now)} ago"
+        f"{step.number}.{step.kind.name.lower()}{label}  {outcome_of(step)}{ran}{tries}, {ago(step.at, now)} ago"
         + clipped(error, _TEXT)
     )
 
