@@ -87,7 +87,7 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.elapsed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold, in this order of fields: the kind by name; states and payloads are left out."""
+        """Plain data that JSON can hold, in this order of fields: the kind by name, without states and payloads."""
         return plain_dict(self)
 
 
