@@ -59,14 +59,14 @@ _PLAIN = """
     finish forgettable fork forwarder frozen gate gc glance gone guard halt hand hello hook housekeeping ids info
     intake interpreter interrupt isolated kept killer killing known lag late launch layout leadership leading learn
     leaving lifecycle limiter line listener listening live lmdb loading local look loss main mark marker memory
-    metric need offspring on order os output outside part pass patched patience pending pipe place plan poison
-    postgres postponed prepare prepared process processor program promise protocol put quarantine query quick read
-    reader reading ready receiver recipe recovered reference register remain removal reopen reopened replace report
-    resource result retire returned rolling rule runtime sampler scaling schedule schema sender service set setting
-    settled shared shutdown signing skipped stack stand standard start started statement status stop stopwatch
-    storage stream subscribe subscriber subscription succeeded sweep switches system take target to tool tracker
-    transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting wake wanted warm
-    warning whole window work
+    metric move moving need offspring on order os output outside part pass patched patience pending pipe place plan
+    poison postgres postponed prepare prepared process processor program promise protocol put quarantine query quick
+    read reader reading ready receiver recipe recovered reference register remain removal reopen reopened replace
+    report resource result retire returned rolling rule runtime sampler scaling schedule schema sender service set
+    setting settled shared shutdown signing skipped stack stand standard start started statement status stop
+    stopwatch storage stream subscribe subscriber subscription succeeded sweep switches system take target to tool
+    tracker transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting wake wanted
+    warm warning whole window work
 """
 PLAIN = frozenset(_PLAIN.split())
 """Words of names that need no definition, in the singular. A word that is a concept of its own goes into the glossary."""

@@ -50,7 +50,7 @@ from actorproc.workers.os.processors import usable_processors
 if TYPE_CHECKING:
     from actorproc.control.doors import Entrance
     from actorproc.engine.engine import EngineTree
-    from actorproc.store.lmdb.store import Durability
+    from actorproc.store.reading import Durability
     from actorproc.workers.base import WorkerPool
 
 __all__ = ["ProcedureManager"]
@@ -125,12 +125,13 @@ class ProcedureManager(
         check_parts(store, clock)
         if workers is not None:
             check_workers(workers)
+        self._config = config if config is not None else Config()
         self._home = home_of(path)
         self._path = self._home.words
+        self._check_longest(store)
         self._slots = workers if workers is not None else usable_processors()
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store
-        self._config = config if config is not None else Config()
         check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
         permit_size(self._config.max_state)
         permit_calls(self._config.max_call)
@@ -158,6 +159,12 @@ class ProcedureManager(
         """It was asked to start, gated or not, while it was shut."""
         for procedure_class in checked_classes(procedures):
             self.register(procedure_class)
+
+    def _check_longest(self, store: ProcedureStore | None) -> None:
+        most = self._home.largest_value
+        if store is None and most is not None and self._config.max_state > most:
+            msg = f"Config.max_state is {self._config.max_state}; with a store in a database it is {most} at most"
+            raise UsageError(msg)
 
     # ------------------------------------------------------------ life
     def start(self, gated: bool = False, *, wait: float | timedelta = 0.0) -> Self:
@@ -335,7 +342,8 @@ class ProcedureManager(
             executable=config.executable,
             max_frame=config._longest_frame,
             max_state=config.max_state,
-            max_call=config.max_call,
+            max_call=config.max_call if home is None or home.largest_value is None else config.max_state,
+            withheld=home.secrets if home is not None else (),
             staging=home.staging if home is not None else "",
             warm_limit=config.warm_limit,
             recycle_steps=config.recycle_steps,

@@ -43,8 +43,10 @@ class Registration:
 
     def __init__(self, home: Home | None, key: SigningKey | None, *, max_frame: int | None = None) -> None:
         self._home = home if key is None else None
-        known = key or (home.keys() if home is not None else ())
+        known = key or (home.keys() if home is not None and home.is_near else ())
         self._key = known or os.urandom(32)
+        self._is_late = self._home is not None and not self._home.is_near
+        """The keys are asked for when they are needed first: a module that makes this may be imported anywhere."""
         self._registry = TypeRegistry(signing_key=self._key)
         self._lock = threading.RLock()  # a signal handler may submit in the middle of its thread's submit
         self._announced: dict[str, TypeRuntime] = {}
@@ -59,6 +61,7 @@ class Registration:
     @property
     def signing_key(self) -> SigningKey:
         """Key that signs and verifies what is pickled; final once the store is owned."""
+        self._learn_keys()
         return self._key
 
     def registry(self, key: SigningKey | None) -> TypeRegistry:
@@ -93,6 +96,7 @@ class Registration:
 
         Raises `UnknownType` when a class must be registered for it, and `ValueNotDecodable` when its classes changed.
         """
+        self._learn_keys()
         runtime = self._registry.get(type_name)
         try:
             return decode_value(output) if runtime is None else runtime.decode_output(output, id)
@@ -111,6 +115,8 @@ class Registration:
 
     def original_of(self, error: ErrorInfo, type_name: str) -> BaseException | None:
         """The exception that a step raised, where its class is in `uses` of a registered class, first of this type."""
+        if error.pickled:
+            self._learn_keys()
         names = (type_name, *self._registry.names()) if error.pickled else ()
         runtimes = (self._registry.get(name) for name in names)
         return next(filter(None, (runtime.original(error.pickled) for runtime in runtimes if runtime)), None)
@@ -120,13 +126,23 @@ class Registration:
         with self._lock:
             if self._home is not None:
                 known = self._key
-                key = self._home.keep_key(known if isinstance(known, bytes) else known[0])
-                if key not in (known, (known,)):  # made, or rotated, after this one was constructed
-                    self._key = key
-                    self._registry = _registered_again(self._registry, key)
-                    self._announced.clear()
+                self._is_late = False
+                self._use(self._home.keep_key(known if isinstance(known, bytes) else known[0]))
             self._take_in()  # what cannot be sent was told to the caller that registered it
             return tuple(self._definitions.values())
+
+    def _learn_keys(self) -> None:
+        if self._is_late and self._home is not None:
+            with self._lock:
+                self._use(self._home.keys() or self._key)
+                self._is_late = False
+
+    def _use(self, key: SigningKey) -> None:
+        known = self._key
+        if key not in (known, (known,)):  # made, or rotated, after this one was constructed
+            self._key = key
+            self._registry = _registered_again(self._registry, key)
+            self._announced.clear()
 
     def known(self) -> tuple[Definition, ...]:
         """All that was passed on."""

@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gc": ("commands.operator", "add_gc"),
     "backup": ("commands.maintenance", "add_backup"),
     "compact": ("commands.maintenance", "add_compact"),
+    "move": ("commands.moving", "add_move"),
     "reload": ("commands.maintenance", "add_reload"),
     "rotate-key": ("commands.maintenance", "add_rotate_key"),
     "export": ("commands.exporting", "add_export"),
@@ -69,7 +70,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
-    "Store": ("backup", "compact", "export", "import", "rotate-key", "reload"),
+    "Store": ("backup", "compact", "move", "export", "import", "rotate-key", "reload"),
     "Run": ("run", "demo", "torture", "schema", "completion"),
 }
 """The commands as the help shows them."""
@@ -147,13 +148,10 @@ def _done(given: list[str]) -> int:
 
 def _bare(options: argparse.Namespace) -> int:
     """The call without a command: how the store does, if there is one, and what to type next."""
-    from pathlib import Path
-
     from actorproc.cli.commands.inspect import show_status
-    from actorproc.cli.select.common import directory
-    from actorproc.store.directory import DATA_FILE
+    from actorproc.cli.select.common import home
 
-    if (Path(directory(options)) / DATA_FILE).exists():
+    if home(options).exists():
         show_status(options)
     print(_EXAMPLES.strip("\n"))
     return 0
@@ -231,7 +229,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, help="show the version and leave")
     parser.add_argument(
-        "--path", metavar="DIR", default=None, help="directory of the store (default: $ACTORPROC_PATH, else ./state)"
+        "--path",
+        metavar="DIR",
+        default=None,
+        help="directory of the store, or URL of one in a database (default: $ACTORPROC_PATH, else ./state)",
     )
     parser.add_argument(
         "-o",

@@ -193,12 +193,13 @@ def damaged_pages(path: Path, reason: str) -> StoreDamaged:
     )
 
 
-def refuse_url(path: str | os.PathLike[str] | Any, why: str) -> None:
+def refuse_url(path: str | os.PathLike[str] | Any, why: str, *, database: bool = False) -> None:
     """Refuse a URL where a directory or a file is made: a directory of that name would be made in silence.
 
     Args:
         path: The path, or the URL, that the caller gave.
         why: First half of the message: what is kept where.
+        database: URLs of databases are supported, where they are given as texts. Default: False.
 
     Raises:
         UsageError: It is a URL. The message has its scheme only: the rest may hold a password.
@@ -211,9 +212,15 @@ def refuse_url(path: str | os.PathLike[str] | Any, why: str) -> None:
             return  # a directory that is really called so
     if found is not None:
         scheme = found[1]
+        supported = "the path of a directory, such as 'state' or '/var/lib/shop'"
+        if database:
+            supported += ", or a URL such as postgresql://db/app?store=NAME"
+            if scheme.lower() in ("postgresql", "postgres"):
+                msg = f"{scheme}:/… went through pathlib, which makes one slash of two: give the URL as a text"
+                raise UsageError(msg)
         plain = "; for file:///…, give the path behind file://" if scheme.lower() == "file" else ""
         msg = (
             f"{scheme}://… is a URL, and {why}: URLs of the kind {scheme!r} are not supported. "
-            f"Supported: the path of a directory, such as 'state' or '/var/lib/shop'{plain}"
+            f"Supported: {supported}{plain}"
         )
         raise UsageError(msg)

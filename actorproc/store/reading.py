@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from actorproc.model.reports import BackupReport
 from actorproc.store.base import RecordStore
 
-__all__ = ["ReadingStore", "StoreOwner"]
+__all__ = ["Durability", "OwnerRole", "ReadingStore", "StoreOwner"]
+
+Durability = Literal["power", "process"]
+OwnerRole = Literal["manager", "command"]
+"""A command owns a store for as long as it takes to write down what was asked for."""
 
 
 class StoreOwner(Protocol):
@@ -36,8 +39,10 @@ class StoreOwner(Protocol):
 class ReadingStore(RecordStore, Protocol):
     """A store that is open for reading, while another process may own it. A context manager."""
 
-    path: Path
-    """Its place, absolute."""
+    @property
+    def path(self) -> str | os.PathLike[str]:
+        """Its place, absolute, as it is shown."""
+        ...
 
     def owner(self) -> StoreOwner | None:
         """The process whose manager has the store open; None: there is none, or a command that is done in a moment."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.store.directory import KEY_FILE as FILE_NAME, new_private, read_private
 
-__all__ = ["FILE_NAME", "keep_keys", "read_keys", "rotate"]
+__all__ = ["FILE_NAME", "keep_keys", "keys_in", "read_keys", "rotate", "rotated"]
 
 _SIZE = 32
 _MOST = 64
@@ -41,6 +41,11 @@ def _known(place: Path) -> tuple[bytes, ...]:
 
 def _keys_in(place: Path) -> tuple[bytes, ...]:
     content, _ = read_private(place, _SIZE * _MOST + 1)
+    return keys_in(content)
+
+
+def keys_in(content: bytes) -> tuple[bytes, ...]:
+    """The keys in the content of such a file; none when it is that of another file."""
     if len(content) % _SIZE or len(content) > _SIZE * _MOST:
         return ()
     return tuple(content[start : start + _SIZE] for start in range(0, len(content), _SIZE))
@@ -76,8 +81,7 @@ def rotate(directory: str | os.PathLike[str], *, forget: bool = False) -> tuple[
     For the owner of the store: a manager reads the keys when it starts. Raises as `keep_keys` does.
     """
     place = Path(directory, FILE_NAME)
-    known = () if forget else _known(place)[: _MOST - 1]
-    keys = (os.urandom(_SIZE), *known)
+    keys = rotated(() if forget else _known(place))
     aside = _written_aside(place, b"".join(keys))
     try:
         aside.rename(place)
@@ -89,6 +93,11 @@ def rotate(directory: str | os.PathLike[str], *, forget: bool = False) -> tuple[
     finally:
         os.close(descriptor)
     return keys
+
+
+def rotated(known: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """A new key before those that are known; the oldest goes when there are too many."""
+    return (os.urandom(_SIZE), *known[: _MOST - 1])
 
 
 def _written_aside(place: Path, content: bytes) -> Path:

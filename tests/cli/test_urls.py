@@ -31,7 +31,7 @@ def test_a_command_with_a_url_for_its_path_is_refused(tmp_path, monkeypatch, cap
     )
     command = command.replace("json:JSONDecoder", "app:procedures")
     before = {path.name for path in tmp_path.iterdir()}
-    url = "postgresql://user:secret@host/name"
+    url = "mariadb://user:secret@host/name"
     arguments = command.split()
     if how == "--path":
         arguments += ["--path", url]
@@ -42,7 +42,31 @@ def test_a_command_with_a_url_for_its_path_is_refused(tmp_path, monkeypatch, cap
 
     told = capsys.readouterr()
     assert code == 2, told
-    assert "postgresql://… is a URL" in told.err
+    assert "mariadb://… is a URL" in told.err
     assert "Supported: the path of a directory" in told.err
     assert "secret" not in told.err + told.out
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == before
+
+
+@pytest.mark.parametrize("command", ["list", "doctor", "run app", "move DIR", "--path {} list"])
+def test_a_password_on_the_command_line_is_refused(tmp_path, monkeypatch, capsys, command):
+    """Every user of the machine sees the arguments of a process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "app.py").write_text(
+        "from actorproc import Procedure, Status\n"
+        "class Shop(Procedure):\n    def execute(self, ctx):\n        return Status.done()\n"
+    )
+    url = "postgresql://user:secret@host/name"
+    arguments = command.format(url).split()
+    if command.startswith("move"):
+        arguments = ["move", url, "state"]
+    elif "{}" not in command:
+        arguments += ["--path", url]
+
+    code = main(arguments)
+
+    told = capsys.readouterr()
+    assert code == 2, told
+    assert "PGPASSFILE" in told.err
+    assert "secret" not in told.err + told.out

@@ -18,12 +18,17 @@ from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.output.spool import spooled
 
 PACKAGE = Path(actorproc.__file__).parent
-MAY_NAME_IT = ["store/home.py", "testing/torture/injection.py", "testing/torture/seeded_bugs.py"]
+MAY_NAME_IT = [
+    "store/home.py",
+    "store/tools/moving.py",
+    "testing/torture/injection.py",
+    "testing/torture/seeded_bugs.py",
+]
 """The home, and the torture, whose faults and bugs are those of the store on disk."""
 
 URLS = [
-    "postgresql://user:secret@host/name",
-    "postgres://host",
+    "mariadb://user:secret@host/name",
+    "cockroachdb://host",
     "redis://host:6379/0",
     "s3://bucket",
     "s3://bucket/folder",
@@ -31,7 +36,7 @@ URLS = [
     "sqlite+pysqlite:///x.db",
     "HTTP://host/",
     b"mysql://host/name",
-    Path("postgresql://user:secret@host/name"),
+    Path("mysql://user:secret@host/name"),
     pathlib.PurePosixPath("redis://host"),
 ]
 
@@ -80,6 +85,21 @@ def test_a_url_is_refused_with_what_is_supported_and_without_its_password(here, 
     scheme = os.fsdecode(url).partition(":")[0]
     assert str(refused.value).startswith(f"{scheme}://… is a URL")
     assert "secret" not in str(refused.value)
+    assert not list(here.iterdir())
+
+
+def test_a_database_url_that_went_through_pathlib_is_refused(here):
+    with pytest.raises(UsageError, match="give the URL as a text") as refused:
+        home_of(Path("postgresql://user:secret@host/name"))
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("make", [home_of, ProcedureManager, ProcedureClient, StoppedStore], ids=lambda it: it.__name__)
+def test_the_url_of_a_database_is_taken_and_nothing_is_opened_or_loaded(here, make):
+    made = make("postgresql://user:secret@host/name?store=shop")
+
+    assert "secret" not in repr(made)
     assert not list(here.iterdir())
 
 

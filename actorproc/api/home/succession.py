@@ -91,7 +91,7 @@ class Succession(EngineVerbs):
     @contextlib.contextmanager
     def _succeeding(self) -> Iterator[None]:
         """Stop the manager that was made in an earlier statement, if there is one; behind that, start this one."""
-        place = os.path.realpath(self._path)
+        place = os.path.realpath(self._path) if self._home.is_near else self._path
         former = _started.get(place) if self._statement is not None and self._given_store is None else None
         if former is None or former is self or former._pid != os.getpid() or self._is_same_statement(former):
             former = None

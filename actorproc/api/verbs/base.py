@@ -17,6 +17,7 @@ from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, Store
 from actorproc.model.messages.events import Event
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
+from actorproc.store.home import Home
 
 __all__ = ["EngineVerbs", "RunningEngine"]
 
@@ -97,6 +98,7 @@ class EngineVerbs:
     """The words for one that is found in a state, or in what a class refers to."""
     _path: str
     _config: Config
+    _home: Home
     _clock: Clock
     _types: Registration
     _tree: RunningEngine | None

@@ -335,6 +335,13 @@ class SubmitVerbs(InspectVerbs):
 
     def _check_size(self, new: NewProcedure, *, of_call: bool = False) -> None:
         config = self._config
+        if of_call and self._home.largest_value is not None and len(new.state) > config.max_state:
+            msg = (
+                f"the arguments of {new.type_name} take {len(new.state)} bytes; with a store in a database they may "
+                f"have {config.max_state} (Config.max_state). Put large data into storage that all machines share, and "
+                "pass its place"
+            )
+            raise StateTooLarge(msg)
         limit, option = (config.max_call, "max_call") if of_call else (config.max_state, "max_state")
         if len(new.state) > limit:
             msg = (

@@ -56,7 +56,7 @@ def _export(options: argparse.Namespace) -> int:
             roots = list(dict.fromkeys(reader.info(full_id(reader, start)).root_id for start in options.ids))
     place = home(options)
     # A store without a writer is read page by page, so that one damaged page costs its own trees only.
-    apart = options.skip_damaged and place.owner() is None
+    apart = options.skip_damaged and place.is_near and place.owner() is None
     with SalvageReader(place.words) if apart else place.reader() as store:
         if not isinstance(store, SalvageReader):
             store.check_is_up_to_date("an export")
@@ -151,13 +151,14 @@ def export_apart(path: str, out: str) -> dict[str, Any]:
     """
     if os.path.lexists(out):
         raise NotAllowed(f"there is something at {out} already; give a new file")
-    command = ("--path", path, "export", "--all", "--skip-damaged", "--reveal", "--out", out)
+    command = ("export", "--all", "--skip-damaged", "--reveal", "--out", out)
     done = subprocess.run(  # noqa: S603 - ourselves
         command_of_module("actorproc", *command),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
         check=False,
+        env={**os.environ, "ACTORPROC_PATH": path},  # not as an argument: the URL of a database may hold a password
     )
     if done.returncode:
         raise UsageError(f"the export ended with code {done.returncode}: {done.stderr.strip()}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.select.common import OK, directory, globals_for, home, open_client, open_reader
+from actorproc.cli.select.common import OK, globals_for, home, open_client, open_reader, shown
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.steering import Steered
 from actorproc.ui.text import duration, plain_line, size_of
@@ -32,7 +32,7 @@ def _backup(options: argparse.Namespace) -> int:
         is_owned = reader.owner() is not None
         size = reader.stats().file_bytes
         if options.dry_run:
-            says = f"would copy {directory(options)} ({size_of(size)}) to {options.destination}"
+            says = f"would copy {shown(options)} ({size_of(size)}) to {options.destination}"
             found = outcome(None, "backup", says)
             output.one("outcome", found, lambda: [plain_line(says)], name=options.destination)
             return OK

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.select.common import FAILED, OK, TIMED_OUT, directory, globals_for, start_command, typed
+from actorproc.cli.select.common import FAILED, OK, TIMED_OUT, globals_for, shown, start_command, typed
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.json_fields import fields_of
 from actorproc.cli.select.steering import Steered
@@ -81,7 +81,7 @@ def _submit(options: argparse.Namespace) -> int:
     steered = Steered(options)
     with steered as engine:
         if steered.is_stopped and options.wait:
-            msg = f"no manager runs on {directory(options)}, so there is nothing to wait for: start one with "
+            msg = f"no manager runs on {shown(options)}, so there is nothing to wait for: start one with "
             raise ManagerStopped(f"{msg}`{start_command(options)}`, or leave --wait out")
         handle = engine.submit(
             procedure,
@@ -107,7 +107,7 @@ def _submitted(name: str, procedure: Any, steered: Steered, output: Output, opti
     if steered.is_stopped:
         module = options.target.partition(":")[0]
         start = start_command(options).replace("MODULE", module)
-        complain(f"no manager runs on {directory(options)}; start one that knows {type(procedure).__name__}: {start}")
+        complain(f"no manager runs on {shown(options)}; start one that knows {type(procedure).__name__}: {start}")
 
 
 def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:

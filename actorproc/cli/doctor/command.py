@@ -48,11 +48,14 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"manager    pid {report['owner']['pid']} on {plain_line(report['owner']['host'])}"
     if "procedures" in facts:
         yield f"records    {facts['procedures']} procedures, {facts['steps']} steps, {len(report['damaged'])} damaged"
-        yield (
-            f"file       {size_of(facts['file_bytes'])}, {size_of(facts['used_bytes'])} used, "
-            f"map {size_of(facts['map_size'])}"
-        )
+        mapped = f", map {size_of(facts['map_size'])}" if "map_size" in facts else ""
+        yield f"file       {size_of(facts['file_bytes'])}, {size_of(facts['used_bytes'])} used{mapped}"
+    if "max_readers" in facts:
         yield f"readers    {facts['readers']} of {facts['max_readers']}, {facts.get('stale_readers', 0)} of them dead"
+    if "server_version" in facts:
+        version, patch = divmod(facts["server_version"], 10_000)
+        sessions = f"{facts['sessions']} of {facts['most_sessions']} sessions in use"
+        yield f"server     PostgreSQL {version}.{patch}, {sessions}"
     if "free_bytes" in facts:
         yield f"disk       {size_of(facts['free_bytes'])} free"
     yield f"clock      {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(report['checked_at']))}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from actorproc.procedure.values.type_names import command_of_module
 
 if TYPE_CHECKING:
-    from actorproc.store.lmdb.owner_lock import Owner
+    from actorproc.store.reading import StoreOwner
 
 __all__ = ["diagnose"]
 
@@ -31,6 +31,13 @@ _FEW_FILES = 256
 
 def diagnose(path: str) -> dict[str, Any]:
     """The facts and the findings; each finding has a severity (damage, warning, note), words and a next command."""
+    from actorproc.store.home import home_of
+
+    home = home_of(path)
+    if not home.is_near:
+        from actorproc.cli.doctor.database import diagnose_database
+
+        return diagnose_database(path, home)
     place = Path(path).absolute()
     report: dict[str, Any] = {
         "path": str(place),
@@ -140,7 +147,7 @@ def _judge(place: Path, report: dict[str, Any], path: str) -> None:
         _say(findings, "note", "no manager runs on this store", f"actorproc run MODULE --path {path}")
 
 
-def _owner(place: Path) -> Owner | None:
+def _owner(place: Path) -> StoreOwner | None:
     from actorproc.errors import ActorprocError
     from actorproc.store.home import home_of
 

@@ -53,6 +53,8 @@ __all__ = [
     "open_client",
     "open_reader",
     "quiet",
+    "refuse_password",
+    "shown",
     "start_command",
     "typed",
     "whole_number",
@@ -89,7 +91,7 @@ def code_of(error: BaseException) -> int:
 
 def globals_for(parser: argparse.ArgumentParser, *, output: bool = True) -> argparse.ArgumentParser:
     """Let a command take the global options behind its name too."""
-    says = "directory of the store (default: $ACTORPROC_PATH, else ./state)"
+    says = "directory of the store, or URL of one in a database (default: $ACTORPROC_PATH, else ./state)"
     parser.add_argument("--path", metavar="DIR", default=argparse.SUPPRESS, help=says)
     if output:
         from actorproc.cli.output.colour import CHOICES
@@ -126,16 +128,41 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def directory(options: argparse.Namespace) -> str:
-    """The store's directory: --path, else $ACTORPROC_PATH, else ./state. Raises `UsageError` when it is a URL."""
+    """The store's directory or URL: --path, else $ACTORPROC_PATH, else ./state.
+
+    Raises `UsageError` when it is a URL that cannot be used, or one with a password that all users of the machine see.
+    """
     from actorproc.store.home import home_of
 
-    path = getattr(options, "path", None) or os.environ.get("ACTORPROC_PATH") or "state"
+    path = getattr(options, "path", None)
+    refuse_password(path)
+    path = path or os.environ.get("ACTORPROC_PATH") or "state"
     home_of(path)
     return path
 
 
+def refuse_password(path: str | None) -> None:
+    """Raise `UsageError` when an argument of a command is a URL with a password: every user of the machine sees it."""
+    if path is None or "://" not in path:
+        return
+    from actorproc.store.postgres.place import is_database_url, place_of
+
+    if is_database_url(path) and place_of(path).has_password:
+        raise UsageError(
+            "a password on the command line is seen by every user of this machine. Leave it out of the URL, and give "
+            "it in a file (PGPASSFILE, ~/.pgpass), in a service file or in PGPASSWORD"
+        )
+
+
+def shown(options: argparse.Namespace) -> str:
+    """The store's directory as it was given, or its URL without a password."""
+    path = directory(options)
+    place = home(options)
+    return path if place.is_near else place.words
+
+
 def home(options: argparse.Namespace) -> Home:
-    """The home of the store. Raises `UsageError` when it is a URL."""
+    """The home of the store. Raises as `directory` does."""
     from actorproc.store.home import home_of
 
     return home_of(directory(options))
@@ -155,7 +182,7 @@ def is_live(reader: StoreReader) -> bool:
 
 def start_command(options: argparse.Namespace) -> str:
     """The command that starts a manager on this store."""
-    path = directory(options)
+    path = shown(options)
     return "actorproc run MODULE" + ("" if path == "state" else f" --path {shlex.quote(path)}")
 
 
@@ -174,7 +201,7 @@ def open_client(options: argparse.Namespace) -> ProcedureClient:
 
     quiet()
     if not is_owned(options):
-        msg = f"no manager runs on {directory(options)}: start one with `{start_command(options)}`"
+        msg = f"no manager runs on {shown(options)}: start one with `{start_command(options)}`"
         raise ManagerStopped(msg)
     return ProcedureClient(directory(options), patience=getattr(options, "patience", PATIENCE))
 

@@ -52,7 +52,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--path",
         metavar="DIR",
         default=argparse.SUPPRESS,
-        help="directory of the store, for procedures (default: $ACTORPROC_PATH, else ./state)",
+        help="directory or URL of the store, for procedures (default: $ACTORPROC_PATH, else ./state)",
     )
     parser.add_argument(
         "--workers",
@@ -105,6 +105,7 @@ def find_manager(target: str, *, path: str | None = None, workers: int | None = 
     Exceptions of the module pass.
     """
     from actorproc.api.manager import ProcedureManager
+    from actorproc.cli.select.common import refuse_password
     from actorproc.errors import UsageError
     from actorproc.store.home import home_of
 
@@ -123,6 +124,7 @@ def find_manager(target: str, *, path: str | None = None, workers: int | None = 
         raise CannotRun(msg)
     directory = path or os.environ.get("ACTORPROC_PATH") or "state"
     try:
+        refuse_password(path)
         home_of(directory)
     except UsageError as error:
         raise CannotRun(str(error)) from None

@@ -13,17 +13,15 @@ import socket
 import time
 import weakref
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from actorproc.errors import EngineError, StoreDamaged, StoreInUse
 from actorproc.store.directory import DATA_FILE, OWNER_FILE, make_private, read_private
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
 from actorproc.store.lmdb.page_check import boot_id, examined, inode_of
+from actorproc.store.reading import OwnerRole, StoreOwner
 
-__all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "in_use", "is_suspended", "owner_of"]
-
-OwnerRole = Literal["manager", "command"]
-"""A command owns a store for as long as it takes to write down what was asked for."""
+__all__ = ["Owner", "OwnerLock", "examine_for_reader", "facts_in", "in_use", "is_suspended", "owner_of"]
 
 _PATIENCE = {"command": 10.0}
 """Seconds to wait for a living owner, by its role: one that is gone in a moment."""
@@ -185,7 +183,7 @@ def owner_of(path: Path) -> Owner | None:
     return owner if _start_ticks(owner.pid) == facts.get("started") else None
 
 
-def is_suspended(owner: Owner) -> bool:
+def is_suspended(owner: StoreOwner) -> bool:
     """True if this process of this host was stopped by a signal (SIGSTOP, Ctrl-Z), and is not continued yet."""
     return owner.host == socket.gethostname() and _stat_of(owner.pid)[:1] in (["T"], ["t"])
 
@@ -239,7 +237,7 @@ def _in_use(path: Path, holder: str) -> StoreInUse:
     return in_use(path.parent, pid, facts.get("role", ""), facts.get("host", ""))
 
 
-def in_use(store: Path, pid: int, role: str, host: str) -> StoreInUse:
+def in_use(store: str | os.PathLike[str], pid: int, role: str, host: str) -> StoreInUse:
     """The error for a store that is in use; `pid` 0 and the empty texts: it is not known."""
     if pid == os.getpid():
         who = f"another manager of this process ({pid})"

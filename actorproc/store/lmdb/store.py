@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import lmdb
 
@@ -40,7 +40,7 @@ from actorproc.store.lmdb.commit.redo_record import RedoRecord
 from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import BlobFiles
 from actorproc.store.lmdb.open_store import OpenStore
-from actorproc.store.lmdb.owner_lock import OwnerLock, OwnerRole
+from actorproc.store.lmdb.owner_lock import OwnerLock
 from actorproc.store.lmdb.page_check import examined, seal_of
 from actorproc.store.lmdb.reader import LmdbReader, here
 from actorproc.store.lmdb.transaction import Txn, apply_rows, check_format, read_meta
@@ -52,14 +52,14 @@ from actorproc.store.lmdb.upkeep.compaction import (
     put_in_place,
     unmark,
 )
+from actorproc.store.reading import Durability, OwnerRole
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, STORE_ID, rows_of
+from actorproc.store.rows.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, MOVED_TO, STORE_ID, rows_of
+from actorproc.store.rows.reading import refuse_moved
 from actorproc.store.rows.tables import Table
 from actorproc.store.verify.cross_check import Findings, cross_check
 
-__all__ = ["Durability", "LmdbReader", "LmdbStore"]
-
-Durability = Literal["power", "process"]
+__all__ = ["LmdbReader", "LmdbStore"]
 
 _LOOK_EVERY = 10.0
 """Seconds from one search for dead readers to the next; it costs a system call for each process that reads."""
@@ -111,6 +111,8 @@ class LmdbStore(OpenStore):
         self._findings = Findings()
         self._look_at = 0.0
         """Monotonic time when readers that died are looked for."""
+        self.takes_moved = False
+        """It may be owned although it was moved."""
         self._sound = False
         """It was opened, and nothing has failed since."""
 
@@ -140,6 +142,7 @@ class LmdbStore(OpenStore):
             self._env.reader_check()
             self._lock.vouch()
             self._sound = True
+            refuse_moved(self, self.path)
         except lmdb.Error as error:
             self.close()
             raise translated(error, f"opening the store {self.path}") from error
@@ -183,6 +186,11 @@ class LmdbStore(OpenStore):
         self._transact(work, redo if body is not None else None)
         self._refuse_removed()
         self._drop_blobs()
+
+    def mark_moved(self, target: str | None) -> None:
+        """Note where the store was moved to, so that no manager starts on it any more; None takes the note off."""
+        value = None if target is None else codec.encode(Table.META, MOVED_TO, target)
+        self._transact(lambda txn: apply_rows(txn, self._databases, [(Table.META, MOVED_TO, value)]), waits=True)
 
     def place_of(self, id: str, number: int) -> str | None:
         """The file that holds the long field of a record of the step log. See `RecordStore.place_of`."""

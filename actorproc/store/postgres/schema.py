@@ -69,6 +69,8 @@ class Statements(NamedTuple):
     """Stores the keys in place of those that are there."""
     states: Statement
     size: Statement
+    server: Statement
+    """Facts about the server, for a diagnosis."""
 
 
 def create(place: DatabasePlace) -> list[str]:
@@ -187,6 +189,15 @@ def statements_of(schema: str) -> Statements:
             f"SELECT substring(k FROM 1 FOR position('\\x00'::bytea IN k) - 1), count(*) FROM {schema}.by_state "
             f"GROUP BY 1 UNION ALL SELECT 'FAILED'::text::bytea, count(*) FROM {schema}.failed "
             f"UNION ALL SELECT 'ROLLEDBACK'::text::bytea, count(*) FROM {schema}.rolled_back"
+        ),
+        server=made(
+            "SELECT current_setting('server_version_num')::bigint, "
+            "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()), "
+            "current_setting('max_connections')::bigint, "
+            "coalesce((SELECT max(age(backend_xmin)) FROM pg_stat_activity), 0)::bigint, "
+            "(SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint, "
+            "(SELECT count(*) FROM pg_prepared_xacts), (SELECT count(*) FROM pg_replication_slots WHERE NOT active), "
+            "(current_setting('fsync') = 'on' AND current_setting('synchronous_commit') <> 'off')::int::bigint"
         ),
         size=made(
             f"SELECT ({sizes.replace(', ', ' + ')})::bigint, ({rows.replace(', ', ' + ')})::bigint, "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from actorproc.errors import (
     ActorprocError,
@@ -26,15 +25,16 @@ from actorproc.store.postgres.leading import LEASE, Leadership, Role
 from actorproc.store.postgres.open_store import OpenDatabase
 from actorproc.store.postgres.open_tables import check_format
 from actorproc.store.postgres.place import DatabasePlace, place_of
-from actorproc.store.postgres.sessions import Question, Session, Statement, numbered
+from actorproc.store.postgres.sessions import Question, Session, Statement, array_of, numbered
 from actorproc.store.postgres.takeover import is_in_the_way
-from actorproc.store.rows.layout import STORE_ID, meta_of, rows_of
+from actorproc.store.reading import Durability
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import MOVED_TO, STORE_ID, meta_of, rows_of
+from actorproc.store.rows.reading import refuse_moved
 from actorproc.store.rows.tables import Table
 from actorproc.support.engine_log import engine_logger
 
-__all__ = ["DatabaseStore", "Durability"]
-
-Durability = Literal["power", "process"]
+__all__ = ["DatabaseStore"]
 
 _log = engine_logger("actorproc.store")
 
@@ -83,6 +83,8 @@ class DatabaseStore(OpenDatabase):
         super().__init__(place, lambda: connect(place, "load", self._title), _READ_WITHIN)
         self._is_power = durability == "power"
         self._allow_unsynced = allow_unsynced or os.environ.get(_ALLOWED, "") not in {"", "0"}
+        self.takes_moved = False
+        """It may be owned although it was moved."""
         self.leadership = Leadership(place, self._title, role, lease=lease)
         """The lock and the lease; for the manager that leads with this store."""
         self._session: Session | None = None
@@ -117,7 +119,24 @@ class DatabaseStore(OpenDatabase):
         self._is_owned = True
         self._acknowledged = self._unknown = 0
         self._stored = {}
+        try:
+            refuse_moved(self, self.place.words)
+        except BaseException:
+            self.close()
+            raise
         return epoch
+
+    def mark_moved(self, target: str | None) -> None:
+        """Note where the store was moved to, so that no manager starts on it any more; None takes the note off."""
+        own = self._statements.tables[Table.META]
+        mark: Question = (own.delete, (array_of([MOVED_TO]),))
+        if target is not None:
+            value = codec.encode(Table.META, MOVED_TO, target)
+            mark = (own.put, (array_of([MOVED_TO]), array_of([value])))
+        try:
+            self._opened().ask([mark, *fence(self._statements, self.leadership.epoch, 0, 0)], _COMMIT_WITHIN)
+        except DatabaseFailure as failure:
+            raise unavailable(failure, f"writing the store {self.place.words}") from failure
 
     def _connected(self) -> Session:
         settings = {} if self._is_power else {"synchronous_commit": "off"}

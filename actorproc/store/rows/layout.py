@@ -90,6 +90,7 @@ __all__ = [
     "KEPT_AUDITS",
     "LARGEST",
     "LAST_BATCH",
+    "MOVED_TO",
     "NEXT_SEQ",
     "PAUSED",
     "STATE_INDEX",
@@ -121,9 +122,10 @@ AUDITS = b"audits"
 KEPT_AUDITS = 100_000
 """Rows of the manager in the audit log; the oldest goes with each one more."""
 COPIED_FROM = b"copied_from"
+MOVED_TO = b"moved_to"
 LARGEST = 2**53
 """Beyond any number that is counted; one more than the largest of 64 bits could not be stored."""
-_TEXTS = {STORE_ID, PAUSED, COPIED_FROM}
+_TEXTS = {STORE_ID, PAUSED, COPIED_FROM, MOVED_TO}
 """Rows about the store itself that are texts; the others are numbers."""
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.

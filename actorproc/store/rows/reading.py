@@ -17,7 +17,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from actorproc.errors import StoreDamaged, UnknownProcedure
+from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure
 from actorproc.model.reports import KeptSignal, StoreSize
 from actorproc.model.rows.records import (
     AttemptRecord,
@@ -36,12 +36,12 @@ from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, number_key, prefix, text_key, time_key
-from actorproc.store.rows.layout import COPIED_FROM, EPOCH, PAUSED, STATE_INDEX, STORE_ID, meta_of
+from actorproc.store.rows.layout import COPIED_FROM, EPOCH, MOVED_TO, PAUSED, STATE_INDEX, STORE_ID, meta_of
 from actorproc.store.rows.loading import read_number, read_snapshot
 from actorproc.store.rows.step_log import in_pages, read_log, step_key
 from actorproc.store.rows.tables import Rows, Table
 
-__all__ = ["RecordReader"]
+__all__ = ["RecordReader", "refuse_moved"]
 
 _T = TypeVar("_T")
 _ASTRAY = "the row points to a procedure that is missing or another one"
@@ -76,6 +76,13 @@ class RecordReader(ABC):
         with self._view() as rows:
             value = rows.get(Table.META, COPIED_FROM)
         return None if value is None else str(meta_of(COPIED_FROM, value))
+
+    @property
+    def moved_to(self) -> str | None:
+        """The place to which this store was moved; None when it was not."""
+        with self._view() as rows:
+            value = rows.get(Table.META, MOVED_TO)
+        return None if value is None else str(meta_of(MOVED_TO, value))
 
     @property
     def paused(self) -> str | None:
@@ -383,6 +390,16 @@ class RecordReader(ABC):
                 place = entries[-1][1][-_SEQ:]
 
         return chunks(place)
+
+
+def refuse_moved(store: RecordReader, words: object) -> None:
+    """Raise `EngineError` for a store that was moved elsewhere, unless its `takes_moved` is set."""
+    if getattr(store, "takes_moved", False) or (target := store.moved_to) is None:
+        return
+    raise EngineError(
+        f"the store {words} was moved to {target}: use that one, or take the mark off with `actorproc move --undo` if "
+        "nothing has run there"
+    )
 
 
 def _narrowest_indexes(

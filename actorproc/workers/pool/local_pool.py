@@ -72,6 +72,7 @@ class LocalPool:
         max_state: int = 0,
         max_call: int = 0,
         staging: str = "",
+        withheld: Sequence[str] = (),
         warm_limit: int = 1024,
         log_level: int = logging.INFO,
         sys_path: Sequence[str] | None = None,
@@ -92,6 +93,7 @@ class LocalPool:
         self._max_state = max_state
         self._max_call = max_call
         self._staging = staging
+        self._withheld = tuple(withheld)
         self._warm_limit = warm_limit
         self._log_level = log_level
         self._sys_path = None if sys_path is None else tuple(sys_path)
@@ -140,7 +142,7 @@ class LocalPool:
                 spares=self._spares,
                 use_pidfd=self._use_pidfd,
                 staging=self._staging,
-                place=StartPlace(),  # last: it holds a descriptor
+                place=StartPlace(self._withheld),  # last: it holds a descriptor
             )
             self._pid = os.getpid()
             # Known before it runs: Ctrl-C may raise while it starts, and `close` must find it.

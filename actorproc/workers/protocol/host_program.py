@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,13 @@ class StartPlace:
     """The directory and the environment of this program at one moment, for the processes that it starts later.
 
     The directory is held open: a process begins in it also when it was renamed or removed meanwhile.
+
+    Args:
+        withheld: Variables of the environment that they are not given. Default: none.
     """
 
-    def __init__(self) -> None:
-        self.environment = _environment()
+    def __init__(self, withheld: Sequence[str] = ()) -> None:
+        self.environment = _environment((*_NOT_FOR_WORKERS, *withheld))
         self.directory = -1
         """A descriptor; -1: the directory cannot be opened, and processes inherit the one of their start."""
         with fork_guard.starting:
@@ -92,10 +96,10 @@ class StartPlace:
         self.close()
 
 
-def _environment() -> dict[str, str]:
+def _environment(withheld: Sequence[str]) -> dict[str, str]:
     while True:
         try:
-            return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
+            return {name: value for name, value in os.environ.items() if name not in withheld}
         except KeyError:  # another thread of the host removed a variable meanwhile
             continue
 

@@ -31,7 +31,8 @@ from typing import Self
 
 import msgspec
 
-from actorproc.store.lmdb.store import Durability, LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.reading import Durability
 
 __all__ = ["SKIPPED", "CutReport", "Disk", "NoPowerCuts", "Writer", "cut_power", "main"]
 

@@ -1,0 +1,124 @@
+"""Looking at a store in a database that another process may be writing to."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from actorproc.errors import EngineError
+from actorproc.store.postgres.connecting import connect, new_title
+from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
+from actorproc.store.postgres.open_store import OpenDatabase
+from actorproc.store.postgres.open_tables import check_format
+from actorproc.store.postgres.owner_row import DatabaseOwner, LeaderRow, read_leader
+from actorproc.store.postgres.place import DatabasePlace
+from actorproc.store.postgres.rows import DatabaseView
+from actorproc.store.postgres.sessions import Session, Statement, numbered
+
+__all__ = ["DatabaseReader"]
+
+_WITHIN = 90.0
+"""Seconds for one question; the server ends one before (`statement_timeout`)."""
+_FACTS = (
+    "file_bytes",
+    "used_bytes",
+    "procedures",
+    "steps",
+    "server_version",
+    "sessions",
+    "most_sessions",
+    "oldest_snapshot_age",
+    "freeze_age",
+    "prepared_transactions",
+    "stuck_slots",
+    "synced",
+)
+
+
+class DatabaseReader(OpenDatabase):
+    """The reading methods of a store, for other processes than its owner's. A context manager.
+
+    Args:
+        place: The store.
+
+    Raises:
+        EngineError: There is no store, or the database cannot be reached.
+        StoreFormat: The store is of another format.
+    """
+
+    def __init__(self, place: DatabasePlace) -> None:
+        title = new_title(place, "reader")
+        super().__init__(place, lambda: connect(place, "look", title), _WITHIN)
+        try:
+            session = self._pool.borrow()
+        except DatabaseFailure as failure:
+            raise explained(failure, f"reading the store {place.words}") from failure
+        try:
+            if not _is_made(session, place):
+                raise EngineError(f"there is no store at {place.words}: the schema {place.store!r} has none")
+            check_format(session, place)
+        except DatabaseFailure as failure:
+            raise explained(failure, f"reading the store {place.words}") from failure
+        finally:
+            self._pool.give_back(session)
+
+    @property
+    def path(self) -> str:
+        """The URL, without a password."""
+        return self.place.words
+
+    def rows(self) -> DatabaseView:
+        """All rows as of the last commit, undecoded; a context manager, to be left soon."""
+        return self._view()
+
+    def owner(self) -> DatabaseOwner | None:
+        """The process whose manager has the store open; None: there is none, or a command that is done in a moment."""
+        found = self.any_owner()
+        return found if found is not None and found.role == "manager" else None
+
+    def any_owner(self) -> DatabaseOwner | None:
+        """The process that owns the store, a manager or a command; None: there is none."""
+        row = self.leader_row()
+        return row.owner if row is not None and row.leads else None
+
+    def leader_row(self) -> LeaderRow | None:
+        """The row of `leader`, as of now."""
+        session: Session | None = None
+        try:
+            session = self._pool.borrow()
+            return read_leader(session, self.place)
+        except DatabaseFailure as failure:
+            raise unavailable(failure, f"reading the store {self.place.words}") from failure
+        finally:
+            if session is not None:
+                self._pool.give_back(session)
+
+    def facts(self) -> dict[str, int]:
+        """Sizes and numbers of rows, and the state of the server, for a diagnosis."""
+        with self._view() as rows:
+            size, server = rows.ask((self._statements.size, ()), (self._statements.server, ()))
+        values = [numbered(size.get_value(0, column)) for column in range(4)]
+        values += [numbered(server.get_value(0, column)) for column in range(server.nfields)]
+        return dict(zip(_FACTS, values, strict=True))
+
+    def check_is_up_to_date(self, what: str) -> None:
+        """Nothing: a database has every commit that it has acknowledged."""
+
+    def close(self) -> None:
+        """Stop reading. Idempotent."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _is_made(session: Session, place: DatabasePlace) -> bool:
+    name = f"{place.schema}.leader".replace("'", "''")
+    is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode(), once=True)
+    (answer,) = session.ask([(is_there, ())], _WITHIN)
+    return bool(numbered(answer.get_value(0, 0)))
