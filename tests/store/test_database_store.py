@@ -25,6 +25,7 @@ from actorproc.store.postgres.sessions import NUMBER, Statement, number, numbere
 from actorproc.store.postgres.store import DatabaseStore
 from actorproc.store.rows.tables import Table
 from tests.databases import database_or_skip, new_store
+from tests.kit.waiting import wait_until
 
 SUCCESS = ProcedureState.SUCCESS
 NOTES = (("a", 1, "k"), ("a", 3, "k"), ("ab", 1, "k"))
@@ -189,8 +190,8 @@ def test_the_lease_is_renewed_while_a_commit_is_under_way(database, admin):
 
 def test_the_row_of_the_leader_does_not_change_with_commits(database, admin):
     read = f"SELECT (xmin::text || cmin::text)::bytea FROM {database.place.schema}.leader"
-    database._leadership._ending.set()
-    database._leadership._keeper.join()
+    database.leadership._ending.set()
+    database.leadership._keeper.join()
     before = admin(read).get_value(0, 0)
 
     for batch in range(1, 20):
@@ -214,7 +215,7 @@ def test_sessions_that_an_administrator_ends_are_an_outage_and_no_more(database,
     assert database.load().batch == 1
     database.commit([make.new("b", 2)], 1, 2)
     assert [head.id for head in database.scan()] == ["a", "b"]
-    assert database._leadership.regained == 1
+    wait_until(lambda: database.leadership.regained == 1)
 
 
 def test_reads_go_on_after_their_sessions_were_ended(database, admin, make):
@@ -393,9 +394,10 @@ def test_a_session_that_is_answered_by_another_process_is_that_of_a_pooler(datab
 def test_the_name_of_a_session_begins_with_what_is_unique(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "é" * 100)
 
-    one, other = new_title("manager"), new_title("manager")
+    place = place_of("postgresql://db/app")
+    one, other = new_title(place, "manager"), new_title(place, "manager")
 
-    assert one[:26] != other[:26]
+    assert one[:36] != other[:36]
     assert max(len(one.encode()), len(other.encode())) <= 63
 
 

@@ -44,6 +44,8 @@ _SETTINGS: dict[SessionKind, dict[str, str]] = {
 }
 """Set in every session, as a role or a service may have other defaults. The owner may load for minutes."""
 
+_AT_ONCE = "-c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0"
+"""Options for the start of a session, before the others can be set."""
 _FOR_ALL = {
     "idle_session_timeout": "0",
     "search_path": "pg_catalog",
@@ -81,6 +83,8 @@ def connect(place: DatabasePlace, kind: SessionKind, title: str, *, settings: di
         try:
             connection = _connected(driver, conninfo, patience)
         except DatabaseFailure as failure:
+            if "unsupported startup parameter" in failure.text:
+                raise _pooled(place, failure.text) from failure
             failures.append(failure)
             continue
         if connection.server_version < _OLDEST:
@@ -105,12 +109,16 @@ def _settle(session: Session, place: DatabasePlace, kind: SessionKind, settings:
     (answer,) = session.ask([(Statement(f"SELECT {facts}, {sets}".encode()), ())], _CONNECT_WITHIN)
     pid = numbered(answer.get_value(0, 0))
     if pid != session.pid:
-        raise EngineError(
-            f"{place.words} is a connection pooler (libpq reports process {session.pid} of the server, the server says "
-            f"{pid}). Locks and sessions of a store do not survive pooling: give the address of the database itself"
-        )
+        raise _pooled(place, f"libpq reports process {session.pid} of the server, and the server says {pid}")
     if kind in {"commit", "lock"} and numbered(answer.get_value(0, 1)):
         raise DatabaseFailure("the server is a standby, which takes no writes", "25006")
+
+
+def _pooled(place: DatabasePlace, why: str) -> EngineError:
+    return EngineError(
+        f"{place.words} is a connection pooler ({why}). Locks and sessions of a store do not survive pooling: give the "
+        "address of the database itself"
+    )
 
 
 def _driver() -> Any:
@@ -150,6 +158,8 @@ def _attempts(place: DatabasePlace, kind: SessionKind, title: str) -> Iterator[t
     given.setdefault("tcp_user_timeout", "15000")
     if kind != "look":
         given["target_session_attrs"] = "primary"
+    # Those of a role or a service would hold from the first statement on.
+    given["options"] = f"{given.get('options', '')} {_AT_ONCE}".strip()
     wanted = given.pop("connect_timeout", os.environ.get("PGCONNECT_TIMEOUT", ""))
     patience = float(wanted) if wanted.isdecimal() and int(wanted) > 0 else _CONNECT_WITHIN
     hosts = given.get("host", "").split(",")
