@@ -19,7 +19,6 @@ from actorproc.api.verbs.signal import SignalVerbs
 from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
-from actorproc.engine.runtime.clock import SystemClock
 from actorproc.errors import ManagerStopped
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.values.codec import permit_size
@@ -79,7 +78,7 @@ class ProcedureClient(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Main
         self._path = self._home.words
         self._config = config if config is not None else Config()
         permit_size(self._config.max_state)
-        self._clock = SystemClock()
+        self._clock = self._home.clock()
         self._types = Registration(self._home, self._config.signing_key, max_frame=self._config.max_frame)
         self._engine = RemoteEngine(
             self._home,

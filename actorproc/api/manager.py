@@ -33,7 +33,7 @@ from actorproc.engine.arguments import (
     checked_max_workers,
     checked_modules,
 )
-from actorproc.engine.runtime.clock import Clock, SystemClock, waiting_seconds
+from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse, UsageError
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.runtime.class_shipping import pickled_by_value
@@ -43,6 +43,7 @@ from actorproc.report.changes import LifecycleEvent
 from actorproc.report.info import Health
 from actorproc.store.base import ProcedureStore
 from actorproc.store.home import home_of
+from actorproc.support.clock import Clock
 from actorproc.support.durations import in_seconds
 from actorproc.workers.os.patched import refuse_patched_threads
 from actorproc.workers.os.processors import usable_processors
@@ -140,7 +141,7 @@ class ProcedureManager(
         self._on_fatal = [on_fatal] if on_fatal is not None else []
         self._on_event = on_event
         self._durability = durability
-        self._clock = clock if clock is not None else SystemClock()
+        self._clock = clock if clock is not None else getattr(store, "clock", None) or self._home.clock()
         self._types = Registration(
             self._home if store is None else None, self._config.signing_key, max_frame=self._config.max_frame
         )

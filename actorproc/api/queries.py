@@ -403,6 +403,7 @@ class Queries(StoredQueries):
             replayed=found.replayed,
             stale_results=found.stale_results,
             lost_commits=found.lost_commits,
+            clock_jumps=found.clock_jumps,
             commits=found.commits,
             queued=found.queued,
             in_hand=found.in_hand,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -103,6 +102,7 @@ class StoreReader(ReadVerbs):
 
     def __init__(self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> None:
         self._home = home_of(path)
+        self._clock = self._home.clock()
         self._store = self._home.reader(allow_any_filesystem=allow_any_filesystem)
         self._lock = threading.Lock()
 
@@ -248,7 +248,7 @@ class StoreReader(ReadVerbs):
             yield StoredQueries(StoredSource(self._store, is_owned=self._store.owner() is not None))
 
     def _now(self) -> float:
-        return time.time()
+        return self._clock.wall()
 
     def _engine_facts(self) -> EngineFacts:
         from actorproc.report.why import EngineFacts  # noqa: PLC0415 - a list need not wait for it

@@ -19,7 +19,6 @@ from actorproc.api.verbs.signal import SignalVerbs
 from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.control.stopped import StoppedEngine
-from actorproc.engine.runtime.clock import SystemClock
 from actorproc.errors import EngineError
 from actorproc.model.states import TERMINAL
 from actorproc.store.home import home_of
@@ -59,7 +58,7 @@ class StoppedStore(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Mainten
         self._home = home_of(path)
         self._path = self._home.words
         self._config = config if config is not None else Config()
-        self._clock = SystemClock()
+        self._clock = self._home.clock()
         self._types = Registration(self._home, self._config.signing_key)
         self._engine = StoppedEngine(self._home, self._config)
         self._pid = os.getpid()

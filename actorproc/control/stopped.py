@@ -23,7 +23,6 @@ from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.reply_router import ReplyRouter
-from actorproc.engine.runtime.clock import SystemClock
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import ManagerStopped, StorageUnavailable
 from actorproc.model.messages.commands import Reply
@@ -48,6 +47,7 @@ class StoppedEngine:
     failure = None
 
     def __init__(self, home: Home, config: Config) -> None:
+        self._home = home
         self._directory = home.words
         self._config = config
         self.store = home.store(role="command", allow_any_filesystem=config.allow_any_filesystem)
@@ -63,7 +63,7 @@ class StoppedEngine:
 
     def open(self) -> None:
         """Take the owner lock and read the store. Raises `StoreInUse` and other `EngineError`s."""
-        clock = SystemClock()
+        clock = getattr(self.store, "clock", None) or self._home.clock()
         try:
             self._epoch = self.store.own()
             self._pipeline = CommitPipeline(

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any, get_args
 
 from actorproc.config import Config
-from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import InvalidId, UsageError
 from actorproc.model.exact import exact_text
 from actorproc.model.ids import check_id, event_target
 from actorproc.model.policies import OnExisting
 from actorproc.procedure.declaring.policies import Limits
+from actorproc.support.clock import Clock
 from actorproc.support.durations import LATEST, in_seconds, moment
 from actorproc.support.login_name import login_name
 

@@ -41,7 +41,7 @@ from actorproc.engine.messages import (
 )
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.callback_thread import CallbackThread
-from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, Clock, waiting_seconds
+from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, waiting_seconds
 from actorproc.engine.runtime.thread_check import check_room_for_threads
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
 from actorproc.engine.workers.dedicated_workers import is_dedicated
@@ -60,6 +60,7 @@ from actorproc.model.reports import CompactionReport
 from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
+from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerPool
 

@@ -12,7 +12,7 @@ from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
-from actorproc.engine.runtime.clock import Alarm, Clock
+from actorproc.engine.runtime.clock import Alarm
 from actorproc.errors import (
     EngineError,
     InternalError,
@@ -22,6 +22,7 @@ from actorproc.model.policies import Scheduling
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
+from actorproc.support.clock import Clock
 from actorproc.workers.base import WorkerPool
 
 __all__ = ["ManagerParts"]

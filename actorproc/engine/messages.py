@@ -190,6 +190,7 @@ class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     replayed: int
     stale_results: int
     lost_commits: int
+    clock_jumps: int
     commits: int
     queued: int
     in_hand: int

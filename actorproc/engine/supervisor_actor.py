@@ -35,13 +35,14 @@ from actorproc.engine.messages import (
     Wake,
 )
 from actorproc.engine.reply_router import ReplyRouter
-from actorproc.engine.runtime.clock import Alarm, Clock
+from actorproc.engine.runtime.clock import Alarm
 from actorproc.engine.runtime.inbox import QuickActor
 from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE, BootDeadlines
 from actorproc.engine.workers.restart_policy import SlotRestarts, is_killed_from_outside
 from actorproc.errors import EngineError, InternalError, WorkerBootFailed
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
+from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerPool
 

@@ -81,6 +81,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Answers dropped because their step had been given to another worker."""
     lost_commits: int
     """Commits that were durable, and that the store had no more when it was opened again."""
+    clock_jumps: int
+    """Jumps, by more than a second, of a clock that is the store's own, as that of a database is."""
     commits: int
     commit_seconds: Histogram
     """From the request of a commit to its word."""
@@ -145,6 +147,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         for name, value, help_text in (
             ("steps_replayed_total", self.replayed, "Steps handed out again because no answer came."),
             ("stale_results_total", self.stale_results, "Answers dropped because their step was given to another."),
+            ("clock_jumps_total", self.clock_jumps, "Jumps of the store's clock."),
             ("lost_commits_total", self.lost_commits, "Durable commits that the store has lost."),
             ("worker_restarts_total", self.worker_restarts, "Workers that were replaced."),
             ("events_lost_total", self.events_lost, "Lifecycle events dropped because logs or hooks were too slow."),

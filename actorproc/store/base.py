@@ -416,7 +416,8 @@ class ProcedureStore(RecordStore, Protocol):
     write transaction to its thread. The reading methods may be called from any thread.
 
     A store that can learn between two commits that another owner has taken it over has a method ``when_deposed(told)``
-    as well. ``told`` takes the `Deposed` and may be called from any thread.
+    as well. ``told`` takes the `Deposed` and may be called from any thread. A store whose rows are dated by another
+    clock than the system's has it as ``clock`` (`MeasuredClock`); it counts from `own` on.
     """
 
     def own(self) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from actorproc.store.base import ProcedureStore
 from actorproc.store.leader import Leader
 from actorproc.store.reading import Durability, OwnerRole, ReadingStore, StoreOwner
+from actorproc.support.clock import Clock, SystemClock
 
 __all__ = ["Home"]
 
@@ -66,6 +67,10 @@ class Home(ABC):
         Raises:
             EngineError: There is no store, or it cannot be read.
         """
+
+    def clock(self) -> Clock:
+        """The clock by which the rows of the store are dated: that of this machine, unless the home says otherwise."""
+        return SystemClock()
 
     @abstractmethod
     def exists(self) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
-from actorproc.engine.runtime.clock import SystemClock
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import WorkerId
@@ -19,6 +18,7 @@ from actorproc.model.rows.records import NewProcedure, ProcedureRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import ProcedureState
+from actorproc.support.clock import SystemClock
 
 
 class _Store:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Limits, Procedure, ProcedureFailed, Status
-from actorproc.engine.runtime.clock import SystemClock
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
+from actorproc.support.clock import SystemClock
 from actorproc.testing import VirtualClock
 from tests.kit.waiting import BOUND
 

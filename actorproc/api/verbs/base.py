@@ -11,13 +11,13 @@ from actorproc.api.queries import Engine
 from actorproc.api.registration import Registration
 from actorproc.config import Config
 from actorproc.engine.messages import Described, Ending, EndListener, EndWaiter, Patience
-from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.messages.events import Event
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
 from actorproc.store.home import Home
+from actorproc.support.clock import Clock
 
 __all__ = ["EngineVerbs", "RunningEngine"]
 

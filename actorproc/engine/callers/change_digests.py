@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from actorproc.core.state.phases import is_interrupted, is_waiting_for_locks, phase_of
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.in_flight import InFlightTable
-from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.subscription import MOST_ROWS, SHORTEST_DIGEST, DigestSubscription
 from actorproc.model.ids import StepToken
 from actorproc.model.messages.commands import RunStep
@@ -21,6 +20,7 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import DeleteProcedure, PutProcedure
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.changes import DigestRow
+from actorproc.support.clock import Clock
 
 __all__ = ["ChangeDigests"]
 

@@ -19,7 +19,6 @@ from actorproc.engine.callers.change_digests import ChangeDigests
 from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.in_flight import InFlightTable
-from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.subscription import EPOCH_BITS, DigestSubscription, Subscription
 from actorproc.model.ids import StepToken
 from actorproc.model.messages.commands import RunStep
@@ -31,6 +30,7 @@ from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.report.changes import Change, ChangeKind, EventKind, ProcedureEvent
 from actorproc.report.info import as_text
 from actorproc.store.base import ProcedureStore
+from actorproc.support.clock import Clock
 
 __all__ = ["ChangeFeed"]
 

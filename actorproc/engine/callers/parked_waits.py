@@ -14,11 +14,11 @@ from actorproc.core.state.standstill import Parked
 from actorproc.engine.end_waiters import EndWaiters
 from actorproc.engine.messages import Patience
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
-from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, ProcedureParked, ProcedureQuarantined, StoreDamaged
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import RecordStore
+from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 
 __all__ = ["ParkedWaits", "quarantined"]

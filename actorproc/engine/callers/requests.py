@@ -33,13 +33,13 @@ from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.reply_router import Promise
-from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
 from actorproc.report.info import ProcedureInfo, RetentionHealth, info_of
 from actorproc.report.listing import children_by_state
 from actorproc.store.base import RecordStore
+from actorproc.support.clock import Clock, clock_jumps
 
 __all__ = ["RequestHandler"]
 
@@ -181,6 +181,7 @@ class RequestHandler:
             replayed=counters.replayed,
             stale_results=core.stale_results,
             lost_commits=counters.lost_commits,
+            clock_jumps=clock_jumps(self._clock),
             commits=self._pipeline.commits,
             queued=core.queued,
             in_hand=core.in_hand,

@@ -23,7 +23,6 @@ from actorproc.core.lifecycle.removal import CHUNK
 from actorproc.engine.housekeeping.retention_lag import RetentionLag
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.reply_router import ReplyRouter
-from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StoreDamaged
 from actorproc.model.messages.events import (
     Acknowledged,
@@ -38,6 +37,7 @@ from actorproc.model.rows.cold_trees import is_alone
 from actorproc.model.rows.snapshot import FinishedTree
 from actorproc.report.info import RetentionHealth
 from actorproc.store.base import RecordStore
+from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 
 __all__ = ["RetentionSweeper"]

@@ -14,7 +14,6 @@ from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
 from actorproc.engine.reply_router import Promise, ReplyRouter
-from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StorageUnavailable, StoreDamaged
 from actorproc.model.ids import StepToken, WorkerId
@@ -38,6 +37,7 @@ from actorproc.model.messages.outcomes import Refused
 from actorproc.model.rows.records import StepRecord
 from actorproc.model.states import TERMINAL
 from actorproc.store.base import RecordStore
+from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.support.staged_files import LONG as IN_FILES
 from actorproc.workers.base import WorkerPool

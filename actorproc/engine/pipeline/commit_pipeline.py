@@ -18,7 +18,6 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_port import StorePort
-from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.gc_pause import collector_paused
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StorageUnavailable, StoreDamaged
@@ -48,6 +47,7 @@ from actorproc.model.rows.records import LockRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import DeleteLock, PutLock
 from actorproc.store.base import RecordStore
+from actorproc.support.clock import Clock
 
 __all__ = ["CommitPipeline"]
 

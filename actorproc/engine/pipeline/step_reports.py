@@ -7,9 +7,9 @@ commit for a call.
 from __future__ import annotations
 
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
-from actorproc.engine.runtime.clock import Clock
 from actorproc.model.ids import StepToken
 from actorproc.model.messages.events import StepReported
+from actorproc.support.clock import Clock
 
 __all__ = ["StepReports"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from actorproc.engine.messages import StorageTrouble, WatchEnds
-from actorproc.engine.runtime.clock import Clock
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.messages.events import ReloadBegan, Resized, StepReported, WorkerLost, WorkerReady
+from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerMessages
 

@@ -1,39 +1,20 @@
-"""Time: the wall clock for what is stored, the monotonic clock for what is waited on."""
+"""Waits of the engine: time limits of callers, and the alarm for what is due."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from actorproc.support.clock import Clock
 from actorproc.support.durations import seconds_or_none
 
-__all__ = ["LONGEST_WAIT", "OVERSLEPT", "Alarm", "Clock", "SystemClock", "waiting_seconds"]
+__all__ = ["LONGEST_WAIT", "OVERSLEPT", "Alarm", "waiting_seconds"]
 
 LONGEST_WAIT = threading.TIMEOUT_MAX / 2
 """Seconds; a longer wait is one without limit. There is room to add to it."""
 OVERSLEPT = 1.0
 """Seconds after which a deadline says nothing: this program stood still, or its clock was moved by hand."""
-
-
-class Clock(Protocol):
-    """Source of time for the engine; seconds."""
-
-    def wall(self) -> float:
-        """Epoch seconds, UTC."""
-        ...
-
-    def monotonic(self) -> float:
-        """Seconds that never jump."""
-        ...
-
-
-class SystemClock:
-    """The clocks of the operating system."""
-
-    wall = staticmethod(time.time)
-    monotonic = staticmethod(time.monotonic)
 
 
 def waiting_seconds(timeout: Any) -> float | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from actorproc.engine.runtime.clock import OVERSLEPT, Clock
+from actorproc.engine.runtime.clock import OVERSLEPT
 from actorproc.model.ids import WorkerId
+from actorproc.support.clock import Clock
 
 __all__ = ["BOOT_PATIENCE", "BootDeadlines"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.workers.boot_deadlines import BootDeadlines
 from actorproc.engine.workers.restart_policy import RestartWindow
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
+from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerPool
 

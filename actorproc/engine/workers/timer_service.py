@@ -10,11 +10,12 @@ from actorproc.engine.callers.parked_waits import ParkedWaits
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
 from actorproc.engine.pipeline.step_reports import StepReports
-from actorproc.engine.runtime.clock import OVERSLEPT, Alarm, Clock
+from actorproc.engine.runtime.clock import OVERSLEPT, Alarm
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
 from actorproc.engine.workers.usage_sampler import UsageSampler
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import Tick
+from actorproc.support.clock import Clock
 from actorproc.workers.base import WorkerPool
 
 __all__ = ["TimerService"]

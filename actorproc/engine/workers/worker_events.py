@@ -5,11 +5,11 @@ from __future__ import annotations
 from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.messages import SlotParked, SlotRecovered
 from actorproc.engine.pipeline.in_flight import WorkerEntry
-from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.workers.crash_verdict import CrashVerdict
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.report.changes import WorkerEvent, WorkerEventKind
+from actorproc.support.clock import Clock
 
 __all__ = ["WorkerEvents"]
 

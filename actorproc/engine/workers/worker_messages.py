@@ -19,7 +19,6 @@ from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
-from actorproc.engine.runtime.clock import Clock
 from actorproc.engine.runtime.gc_pause import collector_paused_for
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.crash_verdict import judge
@@ -42,6 +41,7 @@ from actorproc.model.messages.events import (
     WorkerReady,
 )
 from actorproc.model.messages.outcomes import Suspended
+from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.protocol.frames import (

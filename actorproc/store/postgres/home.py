@@ -21,6 +21,7 @@ from actorproc.store.leader import Leader
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.reading import Durability, OwnerRole, ReadingStore, StoreOwner
 from actorproc.store.signing_key import keys_in, rotated
+from actorproc.support.clock import MeasuredClock
 
 if TYPE_CHECKING:
     from actorproc.store.postgres.reader import DatabaseReader
@@ -52,6 +53,11 @@ class DatabaseHome(Home):
         self.words = place.words
         self.secrets = (*_SECRETS, "ACTORPROC_PATH") if place.has_password else _SECRETS
         self.door = self.spool = _local(place)
+        self._clock = MeasuredClock()
+
+    def clock(self) -> MeasuredClock:
+        """The clock of the database as the stores of this home measure it; until then that of this machine."""
+        return self._clock
 
     def store(
         self,
@@ -67,7 +73,13 @@ class DatabaseHome(Home):
                 make_directory(self.spool, allow_any_filesystem=True)
             except EngineError:
                 self.spool = None
-        return DatabaseStore(self.place, role=role, durability=durability, allow_unsynced=allow_any_filesystem)
+        return DatabaseStore(
+            self.place,
+            role=role,
+            durability=durability,
+            allow_unsynced=allow_any_filesystem,
+            clock=self._clock,
+        )
 
     def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadingStore:
         del allow_any_filesystem, even_damaged

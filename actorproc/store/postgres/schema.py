@@ -58,7 +58,7 @@ class Statements(NamedTuple):
     log: Statement
     """Deletes the step log of a procedure in a range of numbers."""
     fence: Statement
-    """Number of a commit, if the epoch is ours; fails at a NULL otherwise."""
+    """Number of a commit, if the epoch is ours; fails at a NULL otherwise. Tells the time in microseconds."""
     forget: Statement
     """Deletes the number of the commit before."""
     numbers: Statement
@@ -160,7 +160,8 @@ def statements_of(schema: str) -> Statements:
         ),
         fence=made(
             f"INSERT INTO {batch} (epoch, n) VALUES ((SELECT CASE WHEN epoch = $1 THEN epoch END FROM {leader} "
-            "FOR KEY SHARE), $2) ON CONFLICT (epoch, n) DO UPDATE SET n = EXCLUDED.n",
+            "FOR KEY SHARE), $2) ON CONFLICT (epoch, n) DO UPDATE SET n = EXCLUDED.n "
+            "RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
             NUMBER,
             NUMBER,
         ),

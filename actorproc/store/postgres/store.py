@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 
 from actorproc.errors import (
@@ -32,6 +33,7 @@ from actorproc.store.rows import codec
 from actorproc.store.rows.layout import MOVED_TO, STORE_ID, meta_of, rows_of
 from actorproc.store.rows.reading import refuse_moved
 from actorproc.store.rows.tables import Table
+from actorproc.support.clock import MeasuredClock
 from actorproc.support.engine_log import engine_logger
 
 __all__ = ["DatabaseStore"]
@@ -49,6 +51,7 @@ _TRIES = 4
 _READ_WITHIN = 600.0
 """Seconds for one question of the owner; that of a start may read all that is unfinished."""
 _SYNC = Statement(b"SELECT current_setting('fsync'), current_setting('synchronous_commit')", once=True)
+_TIME = Statement(b"SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", once=True)
 _ALLOWED = "ACTORPROC_ALLOW_ANY_FILESYSTEM"
 
 
@@ -65,6 +68,7 @@ class DatabaseStore(OpenDatabase):
         role: "command" for an owner that is done in a moment. Default: "manager".
         allow_unsynced: Take a database that does not sync (``fsync=off``) with durability "power" too. Default: False.
         lease: Seconds after its last sign of life for which the owner is taken for alive. Default: `LEASE`.
+        clock: Told the time of the database by each commit. Default: one of its own.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class DatabaseStore(OpenDatabase):
         role: Role = "manager",
         allow_unsynced: bool = False,
         lease: float = LEASE,
+        clock: MeasuredClock | None = None,
     ) -> None:
         if durability not in ("power", "process"):
             raise ValueError(f'durability is "power" or "process", not {durability!r}')
@@ -87,6 +92,8 @@ class DatabaseStore(OpenDatabase):
         """It may be owned although it was moved."""
         self.leadership = Leadership(place, self._title, role, lease=lease)
         """The lock and the lease; for the manager that leads with this store."""
+        self.clock = clock if clock is not None else MeasuredClock()
+        """The clock of the database, measured by each commit."""
         self._session: Session | None = None
         self._is_owned = False
         self._id = ""
@@ -110,6 +117,9 @@ class DatabaseStore(OpenDatabase):
             self._session = self._connected()
             self._check_durability(self._session)
             epoch, self._id = self.leadership.claim(self._session)
+            sent = time.monotonic()
+            (answer,) = self._session.ask([(_TIME, ())], _COMMIT_WITHIN)
+            self.clock.begin(numbered(answer.get_value(0, 0)) / 1e6, sent, time.monotonic())
         except DatabaseFailure as failure:
             self.close()
             raise explained(failure, f"opening the store {self.place.words}") from failure
@@ -167,7 +177,7 @@ class DatabaseStore(OpenDatabase):
         questions = gathered.questions(self._statements)
         questions += fence(self._statements, epoch, batch, self._acknowledged)
         try:
-            self._write(session, questions)
+            self.clock.measured(*self._write(session, questions))
         except DatabaseFailure as failure:
             self._stored = {}
             if failure.state == "23502" and failure.table == "batch":
@@ -181,18 +191,23 @@ class DatabaseStore(OpenDatabase):
         if batch:
             self._acknowledged = batch
 
-    def _write(self, session: Session, questions: Sequence[Question]) -> None:
-        """Send a commit; again when sessions of older owners were in its way, which are ended then."""
+    def _write(self, session: Session, questions: Sequence[Question]) -> tuple[float, float, float]:
+        """Send a commit; again when sessions of older owners were in its way, which are ended then.
+
+        Returns the time by the database, and the monotonic times around its answer.
+        """
         for left in range(_TRIES - 1, -1, -1):
+            sent = time.monotonic()
             try:
-                session.ask(questions, _patience_for(questions))
+                answers = session.ask(questions, _patience_for(questions))
             except DatabaseFailure as failure:
                 if session.is_broken or not left or not is_in_the_way(failure):
                     raise
                 _log.warning("another session is in the way of a commit and is ended: %s", failure.text)
                 self.leadership.clear_the_way()
             else:
-                return
+                return numbered(answers[-1].get_value(0, 0)) / 1e6, sent, time.monotonic()
+        raise AssertionError
 
     def _raised(self, table: Table, key: bytes) -> bytes | None:
         if (table, key) not in self._stored:
@@ -216,7 +231,7 @@ class DatabaseStore(OpenDatabase):
             session = self._session = self._connected()
             self._check_store(session)
             self.leadership.check()
-            session.ask(fence(self._statements, self.leadership.epoch, 0, 0), _COMMIT_WITHIN)
+            self.clock.measured(*self._write(session, fence(self._statements, self.leadership.epoch, 0, 0)))
         except DatabaseFailure as failure:
             if self._session is not None:
                 self._session.close()
