@@ -42,7 +42,7 @@ class SystemClock:
 
 
 class _Course(NamedTuple):
-    """How wall time follows from monotonic time: an offset that moves towards another one, and a least time."""
+    """Course of wall time over monotonic time: an offset that moves towards another one, and a least time."""
 
     offset: float
     since: float
