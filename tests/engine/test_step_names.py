@@ -87,7 +87,7 @@ def test_a_failed_saga_says_everywhere_in_which_step(open_manager, caplog):
     wait_until(lambda: any(event.kind == "rolled-back" for event in events))
     assert next(event for event in events if event.kind == "rolled-back").step_name == "ship"
     asked = next(record for record in caplog.records if record.getMessage() == "asked")
-    facts = ("procedure", "root", "step", "step_name", "attempt", "slot", "worker_pid")
+    facts = ("procedure", "root", "step", "step_name", "attempt", "slot", "pid")
     assert [getattr(asked, name) for name in facts] == ["order", "order", 2, "ask", 1, 0, asked.process]
     named = next(iter(manager.metrics().named_steps.values()))
     assert {name: counts.run for name, counts in named.items()} == {

@@ -25,6 +25,7 @@ from actorproc.workers.child.runtime.live_procedures import LiveProcedures
 from actorproc.workers.child.output.streams import Streams
 from actorproc.workers.child.process_state.change_hooks import changes
 from actorproc.workers.protocol.frames import Ended, Run, encode_frame
+from actorproc.workers.protocol.markers import UNOWNED
 from tests.kit.counting import calls_of
 
 STEPS = 2000
@@ -56,7 +57,7 @@ def give(worker, first, last):
 guard, sender = Guard(lambda: None), Sender()
 changes.watch()
 worker = WorkerRuntime(sender, guard, Limiter())
-worker.streams = Streams(lambda: "")
+worker.streams = Streams(lambda: UNOWNED)
 worker.remember_process_state()
 runtime = TypeRuntime.of_class(Count)
 worker.types.define(definition_of(runtime))

@@ -224,7 +224,7 @@ def test_attributes_of_records_arrive(tmp_path, attach):
     assert (found["a_set"], found["uid"]) == ([1], str(uuid.UUID(int=1)))
     assert found["long"].startswith("'xxx")
     assert len(found["long"]) == 1000
-    assert (record.procedure, record.type_name, record.attempt) == ("extra-1", log_extra.procedure_class.type_name, 1)
+    assert (record.procedure, record.type, record.attempt) == ("extra-1", log_extra.procedure_class.type_name, 1)
     assert (other.procedure, other.step, other.attempt, other.request) == ("extra-1", 1, 1, "r-2")
     assert (record.process, record.funcName, record.filename) == (pid, "log_extra", "test_log_records.py")
     assert (record.levelname, record.module, record.args) == ("WARNING", "test_log_records", None)
@@ -249,7 +249,7 @@ def test_step_and_attempt_are_those_that_logged(tmp_path, attach):
 
     for record in seen.records:
         assert record.getMessage() == f"step {record.step} attempt {record.attempt}"
-        assert record.type_name == Twice.type_name
+        assert record.type == Twice.type_name
 
 
 def call_that_logs():
@@ -381,5 +381,5 @@ def test_attributes_that_cannot_be_read_cost_no_record(attach, facts):
     LogForwarder(lambda errand: errand()).put(LogLine(None, 30, "myapp", "100 %s", extra=facts), WorkerId(0, 1), None)
 
     (record,) = seen.records
-    assert (record.getMessage(), record.type_name, record.procedure) == ("100 %s", "", "")
+    assert (record.getMessage(), record.type, record.procedure) == ("100 %s", "", "")
     assert logging.handlers.QueueHandler(None).prepare(record).getMessage() == "100 %s"

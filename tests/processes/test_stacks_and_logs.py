@@ -14,7 +14,7 @@ from steps_under_test import Count, Do
 from actorproc.workers.output.log_buffer import LINE_LENGTH, LogBuffer
 from actorproc.workers.output.pipe import OutputPipe
 from actorproc.workers.protocol.frames import Ended
-from actorproc.workers.protocol.markers import MarkReader, mark
+from actorproc.workers.protocol.markers import UNOWNED, MarkReader, TextOwner, mark
 from tests.kit.waiting import wait_until
 
 
@@ -150,14 +150,41 @@ def test_many_procedures_that_print_a_line_each_take_no_more_memory_than_the_tot
 
 
 def test_marks_are_taken_out_wherever_the_stream_is_cut() -> None:
-    stream = f"before{mark('id-1')}mine\n{mark('')}nobody's\x1e\n{mark('id:2')}yours".encode()
+    one, two = (
+        TextOwner("id-1", 3, 2, "root", "shop.Auftrag \u00e4\u20ac", "re serve"),
+        TextOwner("id:2", 1, 1, "id:2", "T", ""),
+    )
+    stream = f"before{mark(one)}mine\n{mark(UNOWNED)}nobody's\x1e\n{mark(two)}yours".encode()
     whole = list(MarkReader().feed(stream))
 
     for cut in range(len(stream)):
         reader = MarkReader()
         pieces = [*reader.feed(stream[:cut]), *reader.feed(stream[cut:]), reader.rest()]
-        joined: dict[str, bytes] = {}
+        joined: dict[TextOwner, bytes] = {}
         for owner, piece in pieces:
             joined[owner] = joined.get(owner, b"") + piece
-        assert joined == {"": b"beforenobody's\x1e\n", "id-1": b"mine\n", "id:2": b"yours"}
-    assert [owner for owner, _ in whole] == ["", "id-1", "", "id:2"]
+        assert joined == {UNOWNED: b"beforenobody's\x1e\n", one: b"mine\n", two: b"yours"}
+    assert [owner for owner, _ in whole] == [UNOWNED, one, UNOWNED, two]
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1eid-1\x1e", "\x1e/1.1///\x1e", "\x1eid/x.1/r//\x1e", "\x1eid/1.1/r/0g/\x1e", "\x1e \x1e"]
+)
+def test_what_only_looks_like_a_mark_is_text(text: str) -> None:
+    reader = MarkReader()
+
+    pieces = [*reader.feed(f"{text}\n".encode()), reader.rest()]
+
+    assert b"".join(piece for _, piece in pieces) == f"{text}\n".encode()
+    assert {owner for owner, _ in pieces} == {UNOWNED}
+
+
+def test_names_of_any_length_fit_into_a_mark() -> None:
+    owner = TextOwner("p" * 128, 10**17, 10**8, "r" * 128, "\u20ac" * 255, "n" * 255)
+    reader = MarkReader()
+
+    ((found, text),) = reader.feed(f"{mark(owner)}x".encode())
+
+    assert (found.procedure, found.step, found.attempt, found.root, text) == (*owner[:4], b"x")
+    assert found.type_name == "\u20ac" * 100
+    assert found.step_name == "n" * 255

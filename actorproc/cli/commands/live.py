@@ -141,11 +141,19 @@ def _print_logs(output: Output, name: str, chunks: Iterable[list[LogEntry]], sin
         chunks = ([entry for entry in chunk if entry.at >= since] for chunk in chunks)
     columns: list[Column] = [
         ("TIME", lambda entry: moment_of(entry.at) if output.is_wide else moment_of(entry.at)[5:]),
+        ("STEP", _step_of),
         ("STREAM", lambda entry: entry.stream),
         ("TEXT", lambda entry: entry.text),
     ]
     empty = f"{name} has printed nothing that is kept"
     output.rows("log", chunks, columns, name=lambda entry: entry.text, empty=empty, live=True)
+
+
+def _step_of(entry: LogEntry) -> str:
+    """The step and attempt of a line: "2.1 hang"."""
+    if entry.step is None:
+        return "-"
+    return f"{entry.step}.{entry.attempt}" + (f" {entry.step_name}" if entry.step_name else "")
 
 
 def _log_chunks(client: ProcedureClient, name: str, *, follow: bool) -> Iterator[list[LogEntry]]:

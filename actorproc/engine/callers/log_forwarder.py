@@ -17,9 +17,10 @@ import msgspec
 from actorproc.engine.runtime.bounded_queue import BoundedQueue
 from actorproc.errors import RemoteError
 from actorproc.model.ids import WorkerId
-from actorproc.model.lines import plain_text
+from actorproc.model.lines import plain_line, plain_text
 from actorproc.model.messages.commands import RunStep
 from actorproc.procedure.encoding.log_records import EXCEPTION, STANDARD
+from actorproc.workers.output.log_records import step_facts
 from actorproc.workers.protocol.frames import LogLine
 
 __all__ = ["LogForwarder"]
@@ -69,16 +70,16 @@ def _emit(line: LogLine, facts: dict[str, Any]) -> None:
 def _facts(line: LogLine, worker: WorkerId, command: RunStep | None, pid: int) -> dict[str, Any]:
     """Attributes that say which step logged it, and where."""
     token = line.token
-    return {
-        "procedure": token.procedure if token is not None else "",
-        "root": command.root if command is not None else "",
-        "type_name": command.type_name if command is not None else "",
-        "step": token.step if token is not None else 0,
-        "step_name": command.step_name if command is not None else None,
-        "attempt": token.attempt if token is not None else 0,
-        "slot": worker.slot,
-        "worker_pid": pid or None,
-    }
+    return step_facts(
+        token.procedure if token is not None else "",
+        command.root if command is not None else "",
+        command.type_name if command is not None else "",
+        token.step if token is not None else 0,
+        command.step_name if command is not None else None,
+        token.attempt if token is not None else 0,
+        worker.slot,
+        pid or None,
+    )
 
 
 def _logger_of(name: str) -> logging.Logger:
@@ -95,13 +96,13 @@ def _logger_of(name: str) -> logging.Logger:
 def _record(line: LogLine, facts: dict[str, Any]) -> logging.LogRecord:
     origin = line.origin
     record = logging.makeLogRecord({})
-    record.name, record.levelno, record.levelname = line.name, line.level, logging.getLevelName(line.level)
+    record.name, record.levelno, record.levelname = plain_line(line.name), line.level, logging.getLevelName(line.level)
     record.msg, record.args = plain_text(line.text), None
-    record.pathname, record.lineno, record.funcName = origin.path, origin.line, origin.function
-    record.filename = posixpath.basename(origin.path)
+    record.pathname, record.lineno, record.funcName = plain_line(origin.path), origin.line, plain_line(origin.function)
+    record.filename = posixpath.basename(record.pathname)
     record.module = posixpath.splitext(record.filename)[0]
-    record.process, record.processName = origin.process, origin.process_name
-    record.thread, record.threadName = origin.thread, origin.thread_name
+    record.process, record.processName = origin.process, plain_line(origin.process_name)
+    record.thread, record.threadName = origin.thread, plain_line(origin.thread_name)
     if origin.created:
         record.relativeCreated += (origin.created - record.created) * 1000
         record.created, record.msecs = origin.created, origin.created % 1 * 1000 // 1

@@ -330,6 +330,7 @@ class CommandExecutor:
                 command.begun,
                 file,
                 size,
+                command.step_name,
             ),
         )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from actorproc.workers.output.spool import LogSpool, spooled
 from actorproc.workers.protocol.log_entry import LogEntry
+from actorproc.workers.protocol.markers import UNOWNED, TextOwner
 
 __all__ = ["LINE_LENGTH", "LogBuffer", "LogEntry", "shortened"]
 
@@ -61,12 +62,28 @@ class LogBuffer:
         self._lock = threading.Lock()
 
     def add(
-        self, procedure: str, stream: str, text: str, *, level: int | None = None, logger: str | None = None
+        self,
+        procedure: str,
+        stream: str,
+        text: str,
+        *,
+        level: int | None = None,
+        logger: str | None = None,
+        owner: TextOwner = UNOWNED,
     ) -> None:
-        """Keep one line."""
+        """Keep one line, of this attempt of a step if it is known."""
         if not self._per_procedure:
             return
-        entry = LogEntry(at=time.time(), stream=stream, text=shortened(text, LINE_LENGTH), level=level, logger=logger)
+        entry = LogEntry(
+            at=time.time(),
+            stream=stream,
+            text=shortened(text, LINE_LENGTH),
+            level=level,
+            logger=logger,
+            step=owner.step or None,
+            step_name=owner.step_name or None,
+            attempt=owner.attempt or None,
+        )
         cost = entry.cost
         with self._lock:
             if self._spool is not None:

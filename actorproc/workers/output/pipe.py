@@ -9,11 +9,13 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from actorproc.model.lines import plain_text
 from actorproc.workers.output.log_buffer import LINE_LENGTH, shortened
-from actorproc.workers.protocol.markers import MarkReader
+from actorproc.workers.output.log_records import step_facts
+from actorproc.workers.protocol.markers import UNOWNED, MarkReader, TextOwner
 
 __all__ = ["KEEP_BYTES", "OutputPipe"]
 
@@ -40,13 +42,15 @@ class OutputPipe:
         """Put before each forwarded line: which worker, which stream."""
         self.name = name
         """stdout or stderr."""
-        self.keep: Callable[[str, str, str], None] | None = None
-        """Called with owner ("" when the output is not marked), stream name and line."""
+        self.keep: Callable[[TextOwner, str, str], TextOwner] | None = None
+        """Called with owner (`UNOWNED` when the output is not marked), stream name and line; gives the owner."""
+        self.worker: Mapping[str, int | None] = {}
+        """Slot and process of the worker, for log records."""
         self._level = level
         self._kept = bytearray()
         self._marks = MarkReader()
         self._line = b""
-        self._owner = ""
+        self._owner = UNOWNED
         self._second = 0.0
         self._forwarded = 0
         self._dropped = 0
@@ -87,7 +91,7 @@ class OutputPipe:
         for owner, piece in self._marks.feed(chunk):
             self._piece(owner, piece)
 
-    def _piece(self, owner: str, piece: bytes) -> None:
+    def _piece(self, owner: TextOwner, piece: bytes) -> None:
         if not piece:
             return
         self._kept += piece[-KEEP_BYTES:]
@@ -117,10 +121,9 @@ class OutputPipe:
         room = max(0, _LINES_PER_SECOND - self._forwarded)
         for number, line in enumerate(lines[-_LINES_KEPT:]):
             text = line[:_LONGEST].decode("utf-8", "replace").rstrip()
-            if self.keep is not None:
-                self.keep(self._owner, self.name, text)
+            owner = self._owner if self.keep is None else self.keep(self._owner, self.name, text)
             if is_logged and number < room and text.strip():
-                self._log("%s %s", self.label, plain_text(shortened(text, _FORWARDED)))
+                self._log("%s %s", self.label, plain_text(shortened(text, _FORWARDED)), extra=self._facts(owner))
         self._forwarded += min(len(lines), room)
         self._dropped += max(0, len(lines) - room) if is_logged else 0
 
@@ -130,7 +133,20 @@ class OutputPipe:
             words = "%s %d lines were not forwarded: more than %d in a second"
             self._log(words, self.label, dropped, _LINES_PER_SECOND)
 
-    def _log(self, words: str, *parts: object) -> None:
+    def _facts(self, owner: TextOwner) -> dict[str, Any]:
+        """Attributes of a log record: the step that a line is of, as far as it is known, and its worker."""
+        return step_facts(
+            owner.procedure,
+            owner.root,
+            owner.type_name,
+            owner.step,
+            owner.step_name or None,
+            owner.attempt,
+            self.worker.get("slot"),
+            self.worker.get("pid"),
+        )
+
+    def _log(self, words: str, *parts: object, extra: dict[str, Any] | None = None) -> None:
         # A handler of the host that raises must not end the thread that hears all workers.
         with contextlib.suppress(Exception):
-            logger.log(self._level, words, *parts)
+            logger.log(self._level, words, *parts, extra=self._facts(UNOWNED) if extra is None else extra)

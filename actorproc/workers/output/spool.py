@@ -31,6 +31,9 @@ class _SpooledLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     text: str
     level: int | None = None
     logger: str | None = None
+    step: int | None = None
+    step_name: str | None = None
+    attempt: int | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -56,6 +59,9 @@ class LogSpool:
             text=entry.text,
             level=entry.level,
             logger=entry.logger,
+            step=entry.step,
+            step_name=entry.step_name,
+            attempt=entry.attempt,
         )
         try:
             data = _encode(line) + b"\n"
@@ -95,8 +101,8 @@ def spooled(directory: Path, procedure: str, *, before: float | None = None, siz
     found: list[LogEntry] = []
     for line in _lines(directory, procedure):
         if before is None or line.at < before:
-            entry = LogEntry(at=line.at, stream=line.stream, text=line.text, level=line.level, logger=line.logger)
-            found.append(entry)
+            facts = {name: getattr(line, name) for name in LogEntry.__struct_fields__}
+            found.append(LogEntry(**facts))
     left, kept = size, len(found)
     while kept and (left := left - found[kept - 1].cost) >= 0:
         kept -= 1

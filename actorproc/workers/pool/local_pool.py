@@ -172,7 +172,7 @@ class LocalPool:
             return
         for message in messages:
             if type(message) is Run:
-                link.given[message.token] = None
+                link.given[message.token] = (message.root, message.type_name, message.step_name)
             elif type(message) is Define:
                 self._opened().learn(message.definition)
         try:

@@ -41,6 +41,7 @@ from actorproc.workers.pool.stack_requests import StackRequests
 from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import Definition, StackWanted, Stop, WorkerHello, encode_frame
 from actorproc.workers.protocol.host_program import StartPlace
+from actorproc.workers.protocol.markers import TextOwner
 
 __all__ = ["PoolThread", "Recipe"]
 
@@ -219,10 +220,11 @@ class PoolThread:
             self._name(link)
 
     def _keep_output(self, link: WorkerLink, process: WorkerProcess) -> None:
-        def keep(owner: str, stream: str, text: str) -> None:
-            procedure = owner or link.owner()
-            if procedure:
-                self._log_buffer.add(procedure, stream, text)
+        def keep(owner: TextOwner, stream: str, text: str) -> TextOwner:
+            found = owner if owner.procedure else link.owner()
+            if found.procedure:
+                self._log_buffer.add(found.procedure, stream, text, owner=found)
+            return found
 
         process.stdout.keep = process.stderr.keep = keep
 

@@ -29,8 +29,6 @@ from actorproc.workers.protocol.frames import (
 
 __all__ = ["FrameReceiver"]
 
-_ELSEWHERE = object()
-
 
 class FrameReceiver:
     """Hears all workers of a pool. Used by the pool's thread only.
@@ -64,29 +62,46 @@ class FrameReceiver:
         messages: list[FromWorker] = []
         try:
             for body in link.frames.feed(chunk):
-                messages += _own(link, decode_from_worker(body), self._staging)
+                messages += self._own(link, decode_from_worker(body))
         except FrameError as error:
             link.is_garbled = True
             self._killer.kill_at_once(link, "protocol", str(error))
         if not link.booted:
             messages = self._hear_boot(link, messages)
         for message in messages:
-            kind = type(message)
-            if kind is Ended:
-                continue  # nearly all
-            if kind is Ready:
+            if type(message) is Ready:
                 link.is_ready = True
-            elif kind is LogLine or kind is Stack:
-                self._note(message)  # type: ignore[arg-type]
         if messages and link.worker is not None:
             self._tell(WorkerMessages(link.worker, messages))
 
-    def _note(self, message: LogLine | Stack) -> None:
+    def _own(self, link: WorkerLink, messages: list[FromWorker]) -> list[FromWorker]:
+        """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker.
+
+        Outputs in files of the staging directory are mapped; `FrameError` when one is not there. What a step logged is
+        kept here, before its answer takes away what is known of it.
+        """
+        given = link.given
+        for message in messages:
+            kind = type(message)
+            if kind is Ended and message.file:  # type: ignore[union-attr]
+                _take_output(message, self._staging)  # type: ignore[arg-type]
+            if (kind is Ended or kind is Returned) and given.pop(message.token, None) is not None:  # type: ignore[union-attr, arg-type]
+                continue  # this one has it, hence no other
+            token = getattr(message, "token", None)
+            if token is not None and token.worker != link.worker:
+                msg = f"spoke of a step of {token.procedure!r:.140} that another worker has"
+                raise FrameError(msg)
+            if kind is LogLine or kind is Stack:
+                self._note(link, message)  # type: ignore[arg-type]
+        return messages
+
+    def _note(self, link: WorkerLink, message: LogLine | Stack) -> None:
         if isinstance(message, Stack):
             self._stacks.answered(message.request, message.text)
         elif message.token is not None:
             text = f"{message.text}\n{message.trace}" if message.trace else message.text
-            self._log_buffer.add(message.token.procedure, "log", text, level=message.level, logger=message.name)
+            owner = link.owner_of(message.token)
+            self._log_buffer.add(owner.procedure, "log", text, level=message.level, logger=message.name, owner=owner)
 
     def _hear_boot(self, link: WorkerLink, messages: list[FromWorker]) -> list[FromWorker]:
         others: list[FromWorker] = []
@@ -105,25 +120,6 @@ class FrameReceiver:
             else:
                 others.append(message)
         return others
-
-
-def _own(link: WorkerLink, messages: list[FromWorker], staging: str) -> list[FromWorker]:
-    """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker.
-
-    Outputs in files of the directory `staging` are mapped; `FrameError` when one is not there.
-    """
-    given = link.given
-    for message in messages:
-        kind = type(message)
-        if kind is Ended and message.file:  # type: ignore[union-attr]
-            _take_output(message, staging)  # type: ignore[arg-type]
-        if (kind is Ended or kind is Returned) and given.pop(message.token, _ELSEWHERE) is None:  # type: ignore[union-attr, arg-type]
-            continue  # this one has it, hence no other
-        token = getattr(message, "token", None)
-        if token is not None and token.worker != link.worker:
-            msg = f"spoke of a step of {token.procedure!r:.140} that another worker has"
-            raise FrameError(msg)
-    return messages
 
 
 def _take_output(message: Ended, staging: str) -> None:

@@ -14,6 +14,7 @@ from actorproc.model.messages.events import CrashReport
 from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.pool.crash_reports import Remains, crash_report, oom_kills
 from actorproc.workers.protocol.frames import BootFailed, Definition, FrameBuffer
+from actorproc.workers.protocol.markers import UNOWNED, TextOwner
 
 __all__ = ["WorkerLink"]
 
@@ -54,7 +55,7 @@ class WorkerLink:
         self.seen_rss: int | None = None
         self.told: dict[str, Definition] = {}
         """The classes a spare was told of, by name."""
-        self.given: dict[StepToken, None] = {}
+        self.given: dict[StepToken, tuple[str, str, str | None]] = {}
         """Steps sent and not answered: what is printed without a mark belongs to the first."""
         self._lock = threading.Lock()
         self._held: list[bytes] | None = []
@@ -75,6 +76,7 @@ class WorkerLink:
     def begin(self, process: WorkerProcess) -> None:
         """A process was started for it."""
         self.process = process
+        process.stdout.worker = process.stderr.worker = self._facts()
         self.started = time.monotonic()
         self.oom_before = oom_kills()
 
@@ -86,6 +88,12 @@ class WorkerLink:
         self.process, self.started, self.oom_before = process, spare.started, spare.oom_before
         self.frames, self.eof, self.prepared, self.was_spare = spare.frames, spare.eof, spare.prepared, True
         process.stdout.label, process.stderr.label = f"{self.label} stdout:", f"{self.label} stderr:"
+        process.stdout.worker = process.stderr.worker = self._facts()
+
+    def _facts(self) -> dict[str, int | None]:
+        """Attributes of log records of its output."""
+        slot = None if self.worker is None else self.worker.slot
+        return {"slot": slot, "pid": None if self.process is None else self.process.pid}
 
     def should_start_again(self) -> bool:
         """It was a spare that died before it said `Ready`: a fresh process may do better."""
@@ -97,13 +105,18 @@ class WorkerLink:
         self.prepared = False
         self.frames = FrameBuffer(self._max_frame)
 
-    def owner(self) -> str:
-        """The procedure whose step runs now, as far as the pool can tell; "" for none."""
+    def owner(self) -> TextOwner:
+        """The step that runs now, as far as the pool can tell; `UNOWNED` for none."""
         try:
             token = next(iter(self.given), None)
         except RuntimeError:  # another thread hands out a step at this moment
-            return ""
-        return token.procedure if token is not None else ""
+            return UNOWNED
+        return UNOWNED if token is None else self.owner_of(token)
+
+    def owner_of(self, token: StepToken) -> TextOwner:
+        """A step that it was given, and what is known of it: of one that has answered the numbers."""
+        root, type_name, step_name = self.given.get(token) or ("", "", None)
+        return TextOwner(token.procedure, token.step, token.attempt, root, type_name, step_name or "")
 
     def note(self, rss: int | None, oom_count: int | None) -> None:
         """A sample of its memory, in bytes, and of the kernel's counter. Any thread."""

@@ -159,6 +159,8 @@ class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     """
     size: int = 0
     """Bytes of that state."""
+    step_name: str | None = None
+    """Name of the step, for what it prints; None: it has a number only."""
 
 
 class TakeBackSteps(_Frame, frozen=True, array_like=True, tag="takeback", gc=False):

@@ -26,6 +26,12 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a log record: its level as `logging` counts."""
     logger: str | None = None
     """Of a log record: the logger's name."""
+    step: int | None = None
+    """Number of the step that said it; None: not known."""
+    step_name: str | None = None
+    """Its name; None: it has a number only, or is not known."""
+    attempt: int | None = None
+    """Its attempt; None: not known."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO, TextIO
 
-from actorproc.workers.protocol.markers import mark
+from actorproc.workers.protocol.markers import UNOWNED, TextOwner, mark
 
 __all__ = ["Streams"]
 
@@ -19,7 +19,7 @@ class _Marked(io.TextIOWrapper):
     """A text stream over the same pipe that writes a mark when the owner of the text changes."""
 
     home: Streams
-    owner = ""
+    owner = UNOWNED
 
     def write(self, text: str, /) -> int:
         owner = self.home.owner_of()
@@ -29,19 +29,18 @@ class _Marked(io.TextIOWrapper):
             super().write(mark(owner))
         return super().write(text)
 
-    def end(self, owner: str) -> None:
-        """The step of this procedure is over; what follows is not its text."""
-        if self.owner == owner:
-            self.owner = ""
-            super().write(mark(""))
-            self.flush()
+    def end(self) -> None:
+        """The step is over; what follows is not its text."""
+        self.owner = UNOWNED
+        super().write(mark(UNOWNED))
+        self.flush()
 
 
 class Streams:
     """Replaces `sys.stdout` and `sys.stderr` for the life of the worker."""
 
-    def __init__(self, owner_of: Callable[[], str]) -> None:
-        """`owner_of` names the procedure whose step runs on the calling thread; "" for none."""
+    def __init__(self, owner_of: Callable[[], TextOwner]) -> None:
+        """`owner_of` names the step that runs on the calling thread; `UNOWNED` for none."""
         self.owner_of = owner_of
         self.has_owners = False
         """Some text may belong to a procedure whose step was not `finished` yet."""
@@ -52,10 +51,10 @@ class Streams:
         """The step of this procedure was answered."""
         self.has_owners = False  # before it is looked at: a step on another thread may begin to print meanwhile
         for stream in self._streams.values():
-            if stream is not None and stream.owner == procedure:
+            if stream is not None and stream.owner.procedure == procedure:
                 with contextlib.suppress(OSError, ValueError):  # closed by a step
-                    stream.end(procedure)
-            if stream is not None and stream.owner:
+                    stream.end()
+            if stream is not None and stream.owner.procedure:
                 self.has_owners = True
 
     def remember(self) -> None:

@@ -52,6 +52,7 @@ from actorproc.workers.protocol.frames import (
     WarmUp,
     WorkerHello,
 )
+from actorproc.workers.protocol.markers import UNOWNED, TextOwner
 
 __all__ = ["WorkerRuntime"]
 
@@ -145,6 +146,8 @@ class WorkerRuntime:
         self.asked: dict[int, _Pending] = {}
         """The questions that wait for an answer, by number."""
         self._here = threading.local()
+        self._newest: Run | None = None
+        """The step that the main thread took last, while it runs."""
         self._is_leaving = False
         self.staging = ""
         """Directory for files with long outputs; "": there is none."""
@@ -160,6 +163,16 @@ class WorkerRuntime:
         """The step that the calling thread belongs to; None when that cannot be told."""
         token: StepToken | None = getattr(self._here, "token", None)
         return token if token is not None or len(self.running) != 1 else self.current
+
+    def text_owner(self) -> TextOwner:
+        """The step that what the calling thread prints belongs to."""
+        token = self.current_here()
+        if token is None:
+            return UNOWNED
+        run = getattr(self._here, "run", None) or self._newest
+        if run is None or run.token != token:  # of a thread that was started by another step than the newest
+            return TextOwner(token.procedure, token.step, token.attempt)
+        return TextOwner(token.procedure, token.step, token.attempt, run.root, run.type_name, run.step_name or "")
 
     # ------------------------------------------------------------------ the reading thread
     def take_in(self, message: ToWorker) -> None:
@@ -245,18 +258,19 @@ class WorkerRuntime:
                 return None
             self.running[run.token] = main
             if self._waiting.pop(run.token, None) is not None:
+                self._newest = run
                 return run
             del self.running[run.token]
 
     def began_beside_others(self, run: Run) -> None:
         """The calling thread runs this step, others may run more."""
-        self._here.token = run.token
+        self._here.token, self._here.run = run.token, run
         self.running[run.token] = threading.get_ident()
         self.channel.send([Began(run.token, threading.get_ident())])
 
     def finished(self, run: Run) -> None:
         """The step was answered."""
-        self._here.token = None
+        self._here.token = self._here.run = self._newest = None
         self.running.pop(run.token, None)
         if run.file:  # or its mapping would keep its space on the disk until the next step
             msgspec.structs.force_setattr(run, "state", None)
