@@ -14,7 +14,7 @@ from steps_under_test import Count, Do
 from actorproc.workers.output.log_buffer import LINE_LENGTH, LogBuffer
 from actorproc.workers.output.pipe import OutputPipe
 from actorproc.workers.protocol.frames import Ended
-from actorproc.workers.protocol.markers import UNOWNED, MarkReader, TextOwner, mark
+from actorproc.workers.protocol.markers import UNOWNED, MarkReader, OutputOwner, mark
 from tests.kit.waiting import wait_until
 
 
@@ -151,8 +151,8 @@ def test_many_procedures_that_print_a_line_each_take_no_more_memory_than_the_tot
 
 def test_marks_are_taken_out_wherever_the_stream_is_cut() -> None:
     one, two = (
-        TextOwner("id-1", 3, 2, "root", "shop.Auftrag \u00e4\u20ac", "re serve"),
-        TextOwner("id:2", 1, 1, "id:2", "T", ""),
+        OutputOwner("id-1", 3, 2, "root", "shop.Auftrag \u00e4\u20ac", "re serve"),
+        OutputOwner("id:2", 1, 1, "id:2", "T", ""),
     )
     stream = f"before{mark(one)}mine\n{mark(UNOWNED)}nobody's\x1e\n{mark(two)}yours".encode()
     whole = list(MarkReader().feed(stream))
@@ -160,7 +160,7 @@ def test_marks_are_taken_out_wherever_the_stream_is_cut() -> None:
     for cut in range(len(stream)):
         reader = MarkReader()
         pieces = [*reader.feed(stream[:cut]), *reader.feed(stream[cut:]), reader.rest()]
-        joined: dict[TextOwner, bytes] = {}
+        joined: dict[OutputOwner, bytes] = {}
         for owner, piece in pieces:
             joined[owner] = joined.get(owner, b"") + piece
         assert joined == {UNOWNED: b"beforenobody's\x1e\n", one: b"mine\n", two: b"yours"}
@@ -180,7 +180,7 @@ def test_what_only_looks_like_a_mark_is_text(text: str) -> None:
 
 
 def test_names_of_any_length_fit_into_a_mark() -> None:
-    owner = TextOwner("p" * 128, 10**17, 10**8, "r" * 128, "\u20ac" * 255, "n" * 255)
+    owner = OutputOwner("p" * 128, 10**17, 10**8, "r" * 128, "\u20ac" * 255, "n" * 255)
     reader = MarkReader()
 
     ((found, text),) = reader.feed(f"{mark(owner)}x".encode())

@@ -89,7 +89,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
     changes.watch()
     offspring.watch()
     _tidy_interpreter()
-    worker_runtime.streams = Streams(worker_runtime.text_owner)
+    worker_runtime.streams = Streams(worker_runtime.output_owner)
     try:
         code = _Worker(channel, worker_runtime, guard).live()
     except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report

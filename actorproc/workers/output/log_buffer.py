@@ -14,7 +14,7 @@ from pathlib import Path
 
 from actorproc.workers.output.spool import LogSpool, spooled
 from actorproc.workers.protocol.log_entry import LogEntry
-from actorproc.workers.protocol.markers import UNOWNED, TextOwner
+from actorproc.workers.protocol.markers import UNOWNED, OutputOwner
 
 __all__ = ["LINE_LENGTH", "LogBuffer", "LogEntry", "shortened"]
 
@@ -69,7 +69,7 @@ class LogBuffer:
         *,
         level: int | None = None,
         logger: str | None = None,
-        owner: TextOwner = UNOWNED,
+        owner: OutputOwner = UNOWNED,
     ) -> None:
         """Keep one line, of this attempt of a step if it is known."""
         if not self._per_procedure:

@@ -1,6 +1,6 @@
 """Log records of the engine: attributes that say which step they are of, and text that no terminal obeys.
 
-What the engine logs names errors, reasons and output of others. Their control characters, and marks that change the
+Records of the engine name errors, reasons and output of others. Control characters in these, and marks that change the
 direction of text, are escaped in the record itself, so that no handler brings them to a terminal.
 """
 

@@ -15,7 +15,7 @@ from typing import Any
 from actorproc.model.lines import plain_text
 from actorproc.workers.output.log_buffer import LINE_LENGTH, shortened
 from actorproc.workers.output.log_records import step_facts
-from actorproc.workers.protocol.markers import UNOWNED, MarkReader, TextOwner
+from actorproc.workers.protocol.markers import UNOWNED, MarkReader, OutputOwner
 
 __all__ = ["KEEP_BYTES", "OutputPipe"]
 
@@ -42,7 +42,7 @@ class OutputPipe:
         """Put before each forwarded line: which worker, which stream."""
         self.name = name
         """stdout or stderr."""
-        self.keep: Callable[[TextOwner, str, str], TextOwner] | None = None
+        self.keep: Callable[[OutputOwner, str, str], OutputOwner] | None = None
         """Called with owner (`UNOWNED` when the output is not marked), stream name and line; gives the owner."""
         self.worker: Mapping[str, int | None] = {}
         """Slot and process of the worker, for log records."""
@@ -91,7 +91,7 @@ class OutputPipe:
         for owner, piece in self._marks.feed(chunk):
             self._piece(owner, piece)
 
-    def _piece(self, owner: TextOwner, piece: bytes) -> None:
+    def _piece(self, owner: OutputOwner, piece: bytes) -> None:
         if not piece:
             return
         self._kept += piece[-KEEP_BYTES:]
@@ -133,7 +133,7 @@ class OutputPipe:
             words = "%s %d lines were not forwarded: more than %d in a second"
             self._log(words, self.label, dropped, _LINES_PER_SECOND)
 
-    def _facts(self, owner: TextOwner) -> dict[str, Any]:
+    def _facts(self, owner: OutputOwner) -> dict[str, Any]:
         """Attributes of a log record: the step that a line is of, as far as it is known, and its worker."""
         return step_facts(
             owner.procedure,

@@ -41,7 +41,7 @@ from actorproc.workers.pool.stack_requests import StackRequests
 from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import Definition, StackWanted, Stop, WorkerHello, encode_frame
 from actorproc.workers.protocol.host_program import StartPlace
-from actorproc.workers.protocol.markers import TextOwner
+from actorproc.workers.protocol.markers import OutputOwner
 
 __all__ = ["PoolThread", "Recipe"]
 
@@ -220,7 +220,7 @@ class PoolThread:
             self._name(link)
 
     def _keep_output(self, link: WorkerLink, process: WorkerProcess) -> None:
-        def keep(owner: TextOwner, stream: str, text: str) -> TextOwner:
+        def keep(owner: OutputOwner, stream: str, text: str) -> OutputOwner:
             found = owner if owner.procedure else link.owner()
             if found.procedure:
                 self._log_buffer.add(found.procedure, stream, text, owner=found)

@@ -77,8 +77,8 @@ class FrameReceiver:
     def _own(self, link: WorkerLink, messages: list[FromWorker]) -> list[FromWorker]:
         """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker.
 
-        Outputs in files of the staging directory are mapped; `FrameError` when one is not there. What a step logged is
-        kept here, before its answer takes away what is known of it.
+        Outputs in files of the staging directory are mapped; `FrameError` when one is not there. Log records are
+        kept here, before the answer of their step takes away what is known of it.
         """
         given = link.given
         for message in messages:

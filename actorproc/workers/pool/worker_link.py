@@ -14,7 +14,7 @@ from actorproc.model.messages.events import CrashReport
 from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.pool.crash_reports import Remains, crash_report, oom_kills
 from actorproc.workers.protocol.frames import BootFailed, Definition, FrameBuffer
-from actorproc.workers.protocol.markers import UNOWNED, TextOwner
+from actorproc.workers.protocol.markers import UNOWNED, OutputOwner
 
 __all__ = ["WorkerLink"]
 
@@ -105,7 +105,7 @@ class WorkerLink:
         self.prepared = False
         self.frames = FrameBuffer(self._max_frame)
 
-    def owner(self) -> TextOwner:
+    def owner(self) -> OutputOwner:
         """The step that runs now, as far as the pool can tell; `UNOWNED` for none."""
         try:
             token = next(iter(self.given), None)
@@ -113,10 +113,10 @@ class WorkerLink:
             return UNOWNED
         return UNOWNED if token is None else self.owner_of(token)
 
-    def owner_of(self, token: StepToken) -> TextOwner:
+    def owner_of(self, token: StepToken) -> OutputOwner:
         """A step that it was given, and what is known of it: of one that has answered the numbers."""
         root, type_name, step_name = self.given.get(token) or ("", "", None)
-        return TextOwner(token.procedure, token.step, token.attempt, root, type_name, step_name or "")
+        return OutputOwner(token.procedure, token.step, token.attempt, root, type_name, step_name or "")
 
     def note(self, rss: int | None, oom_count: int | None) -> None:
         """A sample of its memory, in bytes, and of the kernel's counter. Any thread."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["MARK", "UNOWNED", "MarkReader", "TextOwner", "mark"]
+__all__ = ["MARK", "UNOWNED", "MarkReader", "OutputOwner", "mark"]
 
 MARK = "\x1e"
 _NAME = 300
@@ -25,7 +25,7 @@ _LONGEST = 2 + 128 + 30 + 129 + 2 * (1 + 2 * _NAME)
 """Bytes of a mark at most."""
 
 
-class TextOwner(NamedTuple):
+class OutputOwner(NamedTuple):
     """The attempt of a step that a text belongs to. Without a procedure it belongs to none that is known."""
 
     procedure: str = ""
@@ -36,10 +36,10 @@ class TextOwner(NamedTuple):
     step_name: str = ""
 
 
-UNOWNED = TextOwner()
+UNOWNED = OutputOwner()
 
 
-def mark(owner: TextOwner) -> str:
+def mark(owner: OutputOwner) -> str:
     """The mark before the text of this step; for `UNOWNED` the one that ends what was marked."""
     if not owner.procedure:
         return f"{MARK}{MARK}"
@@ -47,12 +47,12 @@ def mark(owner: TextOwner) -> str:
     return f"{MARK}{owner.procedure}/{owner.step}.{owner.attempt}/{owner.root}/{names}{MARK}"
 
 
-def _owner_of(found: re.Match[bytes]) -> TextOwner:
+def _owner_of(found: re.Match[bytes]) -> OutputOwner:
     if not found[1]:
         return UNOWNED
     procedure, step, attempt, root, *names = (part.decode() for part in found.groups())
     type_name, step_name = (bytes.fromhex(name[: len(name) // 2 * 2]).decode(errors="ignore") for name in names)
-    return TextOwner(procedure, int(step), int(attempt), root, type_name, step_name)
+    return OutputOwner(procedure, int(step), int(attempt), root, type_name, step_name)
 
 
 class MarkReader:
@@ -62,7 +62,7 @@ class MarkReader:
         self._owner = UNOWNED
         self._held = b""
 
-    def feed(self, chunk: bytes) -> Iterator[tuple[TextOwner, bytes]]:
+    def feed(self, chunk: bytes) -> Iterator[tuple[OutputOwner, bytes]]:
         """Pairs of owner (`UNOWNED` when not marked) and text, in order."""
         if not self._held and b"\x1e" not in chunk:
             yield self._owner, chunk
@@ -82,7 +82,7 @@ class MarkReader:
         if rest:
             yield self._owner, rest
 
-    def rest(self) -> tuple[TextOwner, bytes]:
+    def rest(self) -> tuple[OutputOwner, bytes]:
         """At the end of the stream: what looked like the beginning of a mark and was none."""
         held, self._held = self._held, b""
         return self._owner, held

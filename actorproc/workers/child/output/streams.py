@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO, TextIO
 
-from actorproc.workers.protocol.markers import UNOWNED, TextOwner, mark
+from actorproc.workers.protocol.markers import UNOWNED, OutputOwner, mark
 
 __all__ = ["Streams"]
 
@@ -39,7 +39,7 @@ class _Marked(io.TextIOWrapper):
 class Streams:
     """Replaces `sys.stdout` and `sys.stderr` for the life of the worker."""
 
-    def __init__(self, owner_of: Callable[[], TextOwner]) -> None:
+    def __init__(self, owner_of: Callable[[], OutputOwner]) -> None:
         """`owner_of` names the step that runs on the calling thread; `UNOWNED` for none."""
         self.owner_of = owner_of
         self.has_owners = False

@@ -52,7 +52,7 @@ from actorproc.workers.protocol.frames import (
     WarmUp,
     WorkerHello,
 )
-from actorproc.workers.protocol.markers import UNOWNED, TextOwner
+from actorproc.workers.protocol.markers import UNOWNED, OutputOwner
 
 __all__ = ["WorkerRuntime"]
 
@@ -164,15 +164,15 @@ class WorkerRuntime:
         token: StepToken | None = getattr(self._here, "token", None)
         return token if token is not None or len(self.running) != 1 else self.current
 
-    def text_owner(self) -> TextOwner:
+    def output_owner(self) -> OutputOwner:
         """The step that what the calling thread prints belongs to."""
         token = self.current_here()
         if token is None:
             return UNOWNED
         run = getattr(self._here, "run", None) or self._newest
         if run is None or run.token != token:  # of a thread that was started by another step than the newest
-            return TextOwner(token.procedure, token.step, token.attempt)
-        return TextOwner(token.procedure, token.step, token.attempt, run.root, run.type_name, run.step_name or "")
+            return OutputOwner(token.procedure, token.step, token.attempt)
+        return OutputOwner(token.procedure, token.step, token.attempt, run.root, run.type_name, run.step_name or "")
 
     # ------------------------------------------------------------------ the reading thread
     def take_in(self, message: ToWorker) -> None:
