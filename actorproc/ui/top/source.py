@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as FutureTimeout
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -91,7 +92,9 @@ class StoreSource:
         self._watch: Watch[ChangeDigest] | None = None
         self._ask_at = 0.0
         """Monotonic time before which a manager that did not answer is not asked."""
-        self._hung = ""
+        self._refusal, self._problem = "hung", ""
+        """Status and words while it is not asked."""
+        self._asker = ThreadPoolExecutor(1, "actorproc-top")
         self._rates = RateMeter()
         self._meter = WorkerMeter()
         self._counts: _Kept[dict[str, int]] = _Kept()
@@ -103,7 +106,11 @@ class StoreSource:
         self._types: list[str] = []
 
     def close(self) -> None:
-        """Let go of the store and of the manager."""
+        """Let go of the store and of the manager, for good."""
+        self._forget()
+        self._asker.shutdown()
+
+    def _forget(self) -> None:
         self._leave()
         if self._reader is not None:
             self._reader.close()
@@ -117,7 +124,7 @@ class StoreSource:
                 self._reader = StoreReader(self.path)
             header, workers = self._manager(self._reader)
         except (ActorprocError, OSError) as error:
-            self.close()
+            self._forget()
             return Look(wanted=wanted, at=at, header=header_of(status="no store", problems=(plain_line(error),)))
         look = Look(wanted=wanted, at=at, header=header, workers=tuple(workers))
         try:
@@ -137,21 +144,29 @@ class StoreSource:
         if now >= self._ask_at:
             try:
                 client = self._open()
-                metrics = client.metrics()
+                metrics, health, workers = self._timed(lambda: (client.metrics(), client.health(), client.workers()))
                 self._hear()
-                header = header_of(
-                    pid=owner.pid,
-                    health=client.health(),
-                    metrics=metrics,
-                    rates=self._rates.take(metrics),
-                    counts=counts,
-                )
-                return header, self._meter.rows(client.workers(), time.monotonic())
-            except ManagerStopped as error:
+                rates = self._rates.take(metrics)
+                header = header_of(pid=owner.pid, health=health, metrics=metrics, rates=rates, counts=counts)
+                return header, self._meter.rows(workers, time.monotonic())
+            except ActorprocError as error:
                 self._leave()
-                self._hung, self._ask_at = plain_line(error), time.monotonic() + _AGAIN
+                self._refusal = "hung" if isinstance(error, ManagerStopped) else "refused"
+                self._problem, self._ask_at = plain_line(error), time.monotonic() + _AGAIN
         self._all_changed()
-        return header_of(status="hung", pid=owner.pid, counts=counts, problems=(self._hung,)), []
+        return header_of(status=self._refusal, pid=owner.pid, counts=counts, problems=(self._problem,)), []
+
+    def _timed(self, ask: Callable[[], _T]) -> _T:
+        """The answer of a manager that may be stopped in the middle. Raises `ManagerStopped` when none comes."""
+        answer = self._asker.submit(ask)
+        try:
+            return answer.result(_PATIENCE + 0.5)
+        except FutureTimeout:
+            owner = self._reader.owner() if self._reader is not None else None
+            self._leave()  # ends the call that waits
+            pid = f"process {owner.pid}" if owner is not None else "the manager"
+            advice = f"; if it was stopped: kill -CONT {owner.pid}" if owner is not None else ""
+            raise ManagerStopped(f"{pid} has the store and does not answer{advice}") from None
 
     def _open(self) -> ProcedureClient:
         if self._client is None:
@@ -206,9 +221,10 @@ class StoreSource:
             case "procedure":
                 if wanted.detail in ("why", "logs", "stack"):  # these change without a commit
                     self._details.changed()
-                lines = self._details.of(
-                    wanted, lambda: list(detail_lines(self._client, reader, wanted, look.at, self._store_option))
-                )
+                client = self._client
+                question = (wanted, client is None)
+                answers = lambda: list(detail_lines(client, reader, wanted, look.at, self._store_option))  # noqa: E731
+                lines = self._timed(lambda: self._details.of(question, answers))
         return replace(look, lines=tuple((plain_line(text), id) for text, id in lines))
 
     @property
