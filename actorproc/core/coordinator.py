@@ -252,6 +252,11 @@ class Coordinator:
         return tuple(sorted(self._state.workers.slot_plan.vacated))
 
     @property
+    def known_types(self) -> tuple[str, ...]:
+        """Names of the types whose classes are registered."""
+        return tuple(sorted(self._state.types.metas))
+
+    @property
     def stale_results(self) -> int:
         """Answers dropped because their token was not current."""
         return self._state.counters.stale_results

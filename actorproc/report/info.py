@@ -276,6 +276,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     "cgroup" and "rlimit" are of the kernel; "sampling": nothing does; "none" when stopped."""
     retention: RetentionHealth = RetentionHealth()
     """Backlog in the removal of finished procedures."""
+    types: tuple[str, ...] = ()
+    """Names of the types whose classes are registered; procedures of other types are parked."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""

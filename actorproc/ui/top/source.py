@@ -18,7 +18,7 @@ from actorproc.api.client import ProcedureClient
 from actorproc.api.reader import StoreReader
 from actorproc.api.watch import Watch
 from actorproc.errors import ActorprocError, ManagerStopped, ResultTimeout
-from actorproc.model.states import Phase, ProcedureState
+from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.report.changes import ChangeDigest, DigestRow
 from actorproc.report.info import ProcedureInfo
 from actorproc.ui.text import plain_line
@@ -42,6 +42,7 @@ _AGAIN = 3.0
 """Seconds until a manager that did not answer is asked again."""
 _TROUBLE = (Phase.STUCK, Phase.RETRYING, Phase.ROLLING_BACK, Phase.LOCKED_OUT, Phase.PARKED, Phase.PAUSED)
 _ENDED_WELL = frozenset({ProcedureState.SUCCESS, ProcedureState.ROLLEDBACK})
+_LIVE = frozenset(ProcedureState) - TERMINAL
 _FAILED = 200
 """Failed procedures that are put into groups: the newest ones."""
 _REQUESTS = 200
@@ -102,6 +103,8 @@ class StoreSource:
         self._groups: _Kept[list[FailureGroup]] = _Kept()
         self._locks: _Kept[list[tuple[str, str]]] = _Kept()
         self._details: _Kept[list[tuple[str, str]]] = _Kept()
+        self._known_types: tuple[str, ...] = ()
+        """Types that are registered; none: no manager has said so."""
         self._told: dict[str, DigestRow] = {}
         self._types: list[str] = []
 
@@ -146,6 +149,7 @@ class StoreSource:
                 client = self._open()
                 metrics, health, workers = self._timed(lambda: (client.metrics(), client.health(), client.workers()))
                 self._hear()
+                self._known_types = health.types
                 rates = self._rates.take(metrics)
                 header = header_of(pid=owner.pid, health=health, metrics=metrics, rates=rates, counts=counts)
                 return header, self._meter.rows(workers, time.monotonic())
@@ -206,7 +210,8 @@ class StoreSource:
         wanted = look.wanted
         match wanted.pane:
             case "now":
-                rows = self._listed.of(wanted, lambda: self._in_trouble(reader, wanted.limit))
+                known = self._known_types
+                rows = self._listed.of((wanted, known), lambda: self._in_trouble(reader, wanted.limit, known))
                 groups = self._groups.of(None, lambda: self._failures(reader))
                 return replace(look, rows=self._live(rows, look), groups=tuple(groups))
             case "procedures":
@@ -231,8 +236,15 @@ class StoreSource:
     def _store_option(self) -> str | None:
         return None if self.path == "state" else self.path
 
-    def _in_trouble(self, reader: StoreReader, limit: int) -> list[ProcedureRow]:
-        return [row_of(info) for info in reader.list(phase=_TROUBLE, limit=limit)]
+    def _in_trouble(self, reader: StoreReader, limit: int, known: tuple[str, ...]) -> list[ProcedureRow]:
+        """Rows of what stands still, and of types that the manager does not know."""
+        found = {info.id: row_of(info) for info in reader.list(phase=_TROUBLE, limit=limit)}
+        for name in reader.types() if known else ():
+            if name not in known:
+                for info in reader.list(type_name=name, state=_LIVE, limit=limit):
+                    says = f"no class is registered as {info.type_name!r}"
+                    found[info.id] = replace(row_of(info), phase="parked", tone="bad", why=plain_line(says))
+        return list(found.values())[:limit]
 
     def _failures(self, reader: StoreReader) -> list[FailureGroup]:
         failed = reader.list(state=ProcedureState.FAILED, newest_first=True, limit=_FAILED)
@@ -257,8 +269,7 @@ class StoreSource:
         if filters:
             yield from reader.list(newest_first=True, limit=limit, **filters)
             return
-        live = frozenset(ProcedureState) - _ENDED_WELL
-        for states in (live, _ENDED_WELL):
+        for states in (frozenset(ProcedureState) - _ENDED_WELL, _ENDED_WELL):
             yield from reader.list(state=states, roots_only=True, newest_first=True, limit=limit)
 
     def _live(self, rows: Sequence[ProcedureRow], look: Look) -> tuple[ProcedureRow, ...]:
