@@ -53,10 +53,10 @@ def cause_lines(
         paint: gives colours. Default: none.
         width: columns, to which sentences are wrapped; commands stay whole, to be copied. Default: None, no limit.
     """
-    yield from _links(cause, "", "", path, _Drawing(paint, width))
+    yield from _links(cause, "", "", path, _Layout(paint, width))
 
 
-class _Drawing(NamedTuple):
+class _Layout(NamedTuple):
     """Colours and columns of the lines."""
 
     paint: Painter
@@ -64,7 +64,9 @@ class _Drawing(NamedTuple):
 
     def sentence(self, first: str, rest: str, text: str, tone: Tone) -> Iterator[str]:
         """A sentence; the lines that follow its first one are set in below it."""
-        lines = [text] if self.width is None else wrapped(text, max(12, self.width - max(width_of(first), width_of(rest))))
+        lines = (
+            [text] if self.width is None else wrapped(text, max(12, self.width - max(width_of(first), width_of(rest))))
+        )
         for place, line in enumerate(lines):
             yield (rest if place else first) + self.paint(line, tone)
 
@@ -80,17 +82,17 @@ class _Drawing(NamedTuple):
             yield f"{stem}    # {words}"
 
 
-def _links(cause: Cause, first: str, rest: str, path: str | None, drawing: _Drawing) -> Iterator[str]:
+def _links(cause: Cause, first: str, rest: str, path: str | None, layout: _Layout) -> Iterator[str]:
     stem = rest + ("│  " if cause.causes else "   ")
-    yield from drawing.sentence(first, stem, clipped(plain_line(cause.says), 600), _tone(cause))
+    yield from layout.sentence(first, stem, clipped(plain_line(cause.says), 600), _tone(cause))
     commands = [(_typed(repair, path), _words_of(repair)) for repair in cause.repairs]
     room = min(60, max((len(command) for command, _ in commands), default=0))
     for command, words in commands:
-        yield from drawing.repair(stem, command, room, words)
+        yield from layout.repair(stem, command, room, words)
     for place, below in enumerate(cause.causes):
         is_last = place == len(cause.causes) - 1
         deeper = rest + ("   " if is_last else "│  ")
-        yield from _links(below, rest + ("└─ " if is_last else "├─ "), deeper, path, drawing)
+        yield from _links(below, rest + ("└─ " if is_last else "├─ "), deeper, path, layout)
 
 
 def _tone(cause: Cause) -> Tone:

@@ -11,7 +11,7 @@ from typing import Literal
 __all__ = ["Painter", "Tone", "severity_of", "tone_of", "unpainted"]
 
 Tone = Literal["bad", "warn", "good", "calm", "plain", "strong"]
-"""How a text is meant; "strong" is a heading, or a command to type."""
+"""Meaning of a text; "strong" is a heading, or a command to type."""
 Painter = Callable[[str, Tone], str]
 """Gives a safe text the colour of a tone."""
 
