@@ -148,7 +148,7 @@ def metrics(uptime=10.0, ended=0, steps=0, commits=0, **fields):
     return _of(Metrics, **(given | fields))
 
 
-def _of(kind, **given):
+def _of(kind, /, **given):
     """A struct in which a field that this test says nothing about is empty, also one that comes later."""
     empty = {"int": 0, "float": 0.0, "Histogram": NOTHING, "bool": False, "str": ""}
     usual = {
