@@ -13,11 +13,25 @@ import msgspec
 from actorproc.errors import InvalidId
 from actorproc.model.exact import exact_text
 
-__all__ = ["Mode", "StepToken", "WorkerId", "check_id", "child_id", "event_target", "name_of_event", "new_id"]
+__all__ = [
+    "Mode",
+    "StepToken",
+    "WorkerId",
+    "check_id",
+    "child_id",
+    "event_target",
+    "fence_of",
+    "name_of_event",
+    "new_id",
+]
 
 _EVENT = "event "
 """First characters of the target of a published event; no id has a space."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+
+
+_COMMITS = 40
+"""Bits for the number of a commit in a fence."""
 
 
 class WorkerId(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
@@ -114,6 +128,11 @@ _VARIANTS = bytes.maketrans(b"0123456789abcdef", b"89ab" * 4)
 _drawn: list[str] = []
 _head = (0, "", 0)
 os.register_at_fork(after_in_child=_drawn.clear)  # or both processes would give the same ones
+
+
+def fence_of(epoch: int, commit: int) -> int:
+    """The fence of what a commit hands out: greater for each later commit of an owner, and for each later owner."""
+    return epoch << _COMMITS | commit
 
 
 def child_id(parent: str, step: int, index: int, generation: int = 1) -> str:

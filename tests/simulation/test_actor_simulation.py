@@ -21,6 +21,7 @@ from actorproc.core.scheduler import scaling
 from actorproc.engine.callers.requests import RequestHandler
 from actorproc.engine.end_waiters import fail_future
 from actorproc.engine.manager_actor import ManagerActor
+from actorproc.engine.pipeline import commit_pipeline
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.store_outage import StoreOutage
@@ -309,6 +310,10 @@ def _a_submit_that_comes_again_restarts_again(patch: pytest.MonkeyPatch) -> None
     patch.setattr(restart, "was_done", lambda *_: False)
 
 
+def _fences_begin_anew_with_each_host(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commit_pipeline, "fence_of", lambda _epoch, commit: commit)
+
+
 BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "what is sent again is taken to run at once": (_what_is_sent_again_is_taken_to_run_at_once, {22}),
     "what is sent again is sent before its turn": (_what_is_sent_again_is_sent_before_its_turn, {22}),
@@ -325,6 +330,7 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "ends are not found": (_ends_are_not_found, {15}),
     "ends asked for with the submit are not told": (_ends_asked_for_with_the_submit_are_not_told, {15}),
     "some submits are refused": (_some_submits_are_refused, {15}),
+    "fences begin anew with each host": (_fences_begin_anew_with_each_host, {24}),
     "a kill of an operator counts as a time limit": (_a_kill_of_an_operator_counts_as_a_time_limit, {22}),
     "a kill of an operator counts as a crash": (_a_kill_of_an_operator_counts_as_a_crash, {22}),
     "a submit that comes again restarts again": (_a_submit_that_comes_again_restarts_again, {20}),

@@ -12,7 +12,7 @@ from actorproc.api.replay.recorded import RecordedChannel, children_since
 from actorproc.api.replay.result import ReplayResult
 from actorproc.api.replay.time_limit import DEFAULT, StepTookTooLong, TimeLimit
 from actorproc.errors import UnknownProcedure, UnknownStep, UsageError
-from actorproc.model.ids import Mode, check_id
+from actorproc.model.ids import Mode, check_id, fence_of
 from actorproc.model.messages.outcomes import (
     Advanced,
     Failed,
@@ -273,6 +273,7 @@ class Replayer:
             _outputs=self._values_of,
             generation=one.generation,
             _begun=one.begun,
+            _fence=(one.after.fence if one.after is not None else 0) or fence_of(self._store.epoch, 0),
         )
         if one.mode is Mode.EXECUTE:
             context._notes = {note.key: note.value for note in self._store.notes(one.head.id, number)}

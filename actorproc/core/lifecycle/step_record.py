@@ -77,6 +77,7 @@ def commit_step(
                 outcome.step_name,
                 record.payload,
                 outcome.event if type(outcome) is Waited else None,
+                outcome.fence,
             )
         )
     )
@@ -174,6 +175,8 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
                 outcome.steps,
                 None,  # no step follows
                 record.payload,
+                None,  # it waits for nothing
+                outcome.fence,
             )
         )
     )

@@ -42,6 +42,7 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
             elapsed=outcome.elapsed,
             pid=item.pid,
             crash=_death_on_the_way(record),
+            fence=outcome.fence,
         )
         head.begin_undo_step(record)
         state.decision.touch(record)

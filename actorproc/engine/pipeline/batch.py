@@ -19,6 +19,7 @@ class CommitBatch:
         "_steps",
         "commands",
         "events",
+        "fence",
         "is_routine",
         "number",
         "scheduling",
@@ -30,6 +31,8 @@ class CommitBatch:
     def __init__(self) -> None:
         self.number = 0
         """Number of this commit in the store."""
+        self.fence = 0
+        """Fence of the attempts that it hands out (`Context.fence`)."""
         self.sealed = 0
         """Number of this batch in the core."""
         self.events: list[Event] = []

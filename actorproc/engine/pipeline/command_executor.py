@@ -188,11 +188,11 @@ class CommandExecutor:
         if entry is None:
             return
         if command.warm:
-            self._post_run(entry, command, None)
+            self._post_run(entry, command, None, batch.fence)
             return
         state = self._read_state(command, batch)
         if state is not None:
-            self._post_run(entry, command, state)
+            self._post_run(entry, command, state, batch.fence)
 
     def _send_again(self, again: SendAgain, batch: CommitBatch) -> None:
         command = self._in_flight.delayed(again.token, self._clock.monotonic())
@@ -205,7 +205,7 @@ class CommandExecutor:
         entry = self._in_flight.entries[again.token.worker]
         state = None if entry.dead else self._read_state(command, batch)
         if state is not None:  # in the frame: it may be a file that the worker could not map
-            self._post_run(entry, replace(command, aborting=again.aborting), state, may_map=False)
+            self._post_run(entry, replace(command, aborting=again.aborting), state, batch.fence, may_map=False)
 
     def _reply(self, command: Reply, _batch: CommitBatch) -> None:
         if command.error is not None:
@@ -283,7 +283,7 @@ class CommandExecutor:
 
     # ------------------------------------------------------------ parts of a step's frame
     def _post_run(
-        self, entry: WorkerEntry, command: RunStep, state: StepRecord | None, *, may_map: bool = True
+        self, entry: WorkerEntry, command: RunStep, state: StepRecord | None, fence: int, *, may_map: bool = True
     ) -> None:
         token, type_name = command.token, command.type_name
         definition = self._types.get(type_name)
@@ -331,6 +331,7 @@ class CommandExecutor:
                 file,
                 size,
                 command.step_name,
+                fence,
             ),
         )
 

@@ -21,7 +21,7 @@ from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.gc_pause import collector_paused
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StorageUnavailable, StoreDamaged
-from actorproc.model.ids import StepToken
+from actorproc.model.ids import StepToken, fence_of
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
     Acknowledged,
@@ -109,6 +109,7 @@ class CommitPipeline:
         """While the store is in trouble: what came after the commit that failed."""
         self._failed: CommitBatch | None = None
         """The batch whose commit failed: its outcome is unknown until the store was read again."""
+        self._epoch = snapshot.epoch
         self._numbered = 0
         self._durable = 0
         """Number of the last commit that is known to be durable."""
@@ -255,10 +256,12 @@ class CommitPipeline:
             if batch.writes:
                 self._numbered += 1
                 batch.number = self._numbered
+                batch.fence = fence_of(self._epoch, self._numbered)
                 self._committing = batch
                 self._asked = self._clock.monotonic()
                 self._store_port.commit(batch.number, batch.writes)
             else:
+                batch.fence = fence_of(self._epoch, self._numbered)  # it may send a step again whose state was missing
                 self._settle(batch)
 
     def committed(self, number: int) -> None:

@@ -43,6 +43,8 @@ class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False
     """Codec of `state`; "": that of the registered class."""
     step_name: str | None = None
     """Name of the next step; None: steps of its class have numbers only."""
+    fence: int = 0
+    """Fence of the attempt, if its step asked for it; 0: it did not."""
 
 
 class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv", gc=False):

@@ -355,6 +355,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Payload of the event that woke the step which ended with this record; None: it had waited for none."""
     awaits: str | None = None
     """Name of the event that the procedure waits for from here on; None: for none."""
+    fence: int = 0
+    """Fence of the attempt that ended with this record (`Context.fence`), if its step asked for it; 0: it did not."""
 
 
 ATTEMPTS_KEPT = 20

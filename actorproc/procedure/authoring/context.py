@@ -183,6 +183,9 @@ class Context(msgspec.Struct, eq=False):
     """Reason for giving the attempt up, and the type whose class may mend that ("": only this one's)."""
     _reporting: Reporting | None = None
     replaying: bool = False
+    _fence: int = 0
+    _asked_for_fence: bool = False
+    """What it was told may be in its state: a replay has to know it."""
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
@@ -195,6 +198,17 @@ class Context(msgspec.Struct, eq=False):
     def aborting(self) -> bool:
         """True if an abort was asked, or the tree is cancelled for another cause: a long step may stop early."""
         return self._channel.aborting()
+
+    @property
+    def fence(self) -> int:
+        """A number that grows: give it to systems that can compare, so that they refuse a writer that comes too late.
+
+        It is greater for each further attempt of a step and for each further step of a procedure. It is also greater
+        for each later holder of a lock, and for each later owner of the store. Procedures that run at the same time
+        may have the same one, and so do steps that run in one go (``persist=False``). It fits into 64 bits.
+        """
+        self._asked_for_fence = True
+        return self._fence
 
     @property
     def idempotency_key(self) -> str:

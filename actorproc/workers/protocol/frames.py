@@ -161,6 +161,8 @@ class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     """Bytes of that state."""
     step_name: str | None = None
     """Name of the step, for what it prints; None: it has a number only."""
+    fence: int = 0
+    """Fence of the attempt, which the step may hand to others."""
 
 
 class TakeBackSteps(_Frame, frozen=True, array_like=True, tag="takeback", gc=False):

@@ -170,6 +170,10 @@ class SimulatedPool(NoProcesses):
         if token in worker.given:
             behind = len(worker.given) > 1
             self.world.journal.append(("sent-again", token, behind))
+        fence, last = self.world.fences.get(token.procedure, (-1, token))
+        if run.fence < fence or (run.fence == fence and token != last):
+            self.world.violate(rules.FENCED, f"{token} has the fence {run.fence:x}, and {last} had {fence:x}")
+        self.world.fences[token.procedure] = run.fence, token
         command = worker.given[token] = self.owner.command_of(token)
         self.world.journal.append(("sent", token, command.record, run.state is None))
 

@@ -21,6 +21,7 @@ from tests.simulator.core_sim.restored import compare_with_restored
 __all__ = [
     "AIMED",
     "ENDS",
+    "FENCED",
     "GATED",
     "MEMORY",
     "SLOTS",
@@ -41,6 +42,8 @@ GATED = 21
 AIMED = 22
 """A worker is killed for a step that it has, and no other step dies for it."""
 SLOTS = 23
+FENCED = 24
+"""Fences grow."""
 """There are as many worker slots as were asked for."""
 
 

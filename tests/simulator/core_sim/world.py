@@ -6,6 +6,7 @@ from collections import deque
 from random import Random
 from typing import Literal
 
+from actorproc.model.ids import StepToken
 from actorproc.model.messages.events import Event
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -87,6 +88,8 @@ class World:
         """Answers that arrive when they are not expected any more."""
         self.journal: list[Entry] = []
         self.violations: list[Violation] = []
+        self.fences: dict[str, tuple[int, StepToken]] = {}
+        """By procedure: the last fence that a step of it was sent with."""
 
     def violate(self, number: int, text: str) -> None:
         """Record a broken promise that only the simulation can see."""

@@ -50,6 +50,8 @@ class ProcedureActor(DispatchedActor):
         self._worker_runtime = worker_runtime
         self._live: Procedure | None = None
         self._runtime: TypeRuntime | None = None
+        self._is_fenced = False
+        """A step of this answer asked for its fence."""
 
     def on_receive(self, run: Run) -> None:
         """Run one step and answer it before anything else runs."""
@@ -85,6 +87,9 @@ class ProcedureActor(DispatchedActor):
         meta = runtime.meta if type(live) is runtime.procedure_class else runtime.dumps_as(live)
         _set(outcome, "version", meta.version)
         _set(outcome, "codec", meta.codec)
+        if self._is_fenced:
+            self._is_fenced = False
+            _set(outcome, "fence", run.fence)
         if worker_runtime.guard.terminating and isinstance(outcome, Failed):
             # User code turned the interruption into some failure of its own; the kill is the truth, not that.
             worker_runtime.guard.allow_interrupt()
@@ -177,6 +182,7 @@ class ProcedureActor(DispatchedActor):
             worker_runtime.log_level,
             generation=run.generation,
             _begun=run.begun,
+            _fence=run.fence,
         )
         if children_step and children_step == step - 1:
             context._before = run.state
@@ -189,6 +195,8 @@ class ProcedureActor(DispatchedActor):
                     ended = self._run_code(self._live, run, runtime, context, event)
         except (MemoryError, UsageError) as error:  # no memory even for words; or the system refuses a limit
             ended = runtime.failed(error, context, token.mode, self._live), ()
+        if context._asked_for_fence:
+            self._is_fenced = True
         if worker_runtime.guard.is_copy:
             outcome = ended[0]
             worker_runtime.guard.leave_if_forked(outcome.error.traceback if type(outcome) is Failed else None)
