@@ -185,7 +185,7 @@ class Context(msgspec.Struct, eq=False):
     replaying: bool = False
     _fence: int = 0
     _asked_for_fence: bool = False
-    """What it was told may be in its state: a replay has to know it."""
+    """The step may have put its fence into its state: a replay has to know it."""
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
