@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +38,7 @@ from actorproc.report.info import (
 from actorproc.report.listing import ListFilter, children_by_state
 from actorproc.report.metrics import Metrics
 from actorproc.report.step_log import AttemptInfo, StepInfo, attempt_info_of, step_infos_of
+from actorproc.report.unfinished import unfinished_figures
 from actorproc.store.base import RecordStore
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.output.spool import spooled
@@ -391,10 +393,13 @@ class Queries(StoredQueries):
             retention=retention,
         )
 
-    def metrics(self, now: float) -> Metrics:
-        """All counters at `now`."""
+    def metrics(self, now: float, failure: ActorprocError | None, *, whole: bool) -> Metrics:
+        """All counters at `now`; `whole`: with what takes a look at all procedures that have not ended."""
         found = self._engine.metrics()
         size = self._store.size()
+        manager = self._engine.manager_status()
+        workers = {id.slot: fact for id, fact in sorted(self._engine.pool.facts().items()) if id.slot >= 0}
+        unfinished = unfinished_figures(self._store, now) if whole else None
         return Metrics(
             at=now,
             uptime=found.uptime,
@@ -419,8 +424,32 @@ class Queries(StoredQueries):
             events_lost=found.events_lost,
             retention_backlog=found.retention.backlog,
             retention_lag=found.retention.lag,
+            version=_version(),
+            python=platform.python_version(),
+            health=self.health(failure).status,
+            commit_trouble=(manager.storage_down_for or 0.0) if manager is not None else 0.0,
+            poisoned_keys=len(self._store.poisons()),
+            queue_age=found.queue_age,
+            control_clients=found.clients,
+            worker_deaths=found.deaths,
+            worker_cpu={slot: fact.cpu for slot, fact in workers.items() if fact.cpu is not None},
+            worker_resident={slot: fact.rss for slot, fact in workers.items() if fact.rss is not None},
+            states={str(state): count for state, count in self._store.count_states().items()} if whole else None,
+            phases=unfinished.phases if unfinished is not None else None,
+            oldest_unfinished=unfinished.oldest if unfinished is not None else None,
             **found.histograms,
         )
+
+
+@functools.cache
+def _version() -> str:
+    """The version of this package, as it was installed."""
+    from importlib import metadata  # noqa: PLC0415 - costs more than a look at a store
+
+    try:
+        return metadata.version("actorproc")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
 
 
 def _shown_waiter(waiter: LockWaiter, mode: LockMode) -> LockWaiterInfo:

@@ -40,6 +40,7 @@ class ControlServer:
         self.questions = Threads(_QUESTIONS, "actorproc-control-call")
         self.errands = Threads(_QUESTIONS, "actorproc-control-slow")
         self._connections: set[Connection] = set()
+        engine.count_clients = lambda: len(self._connections)
         self._ending: tuple[threading.Thread, ...] = ()
         """Threads that end because it was closed."""
         self._lock = threading.Lock()

@@ -313,6 +313,12 @@ class Coordinator:
         """Procedures that could run if a worker had room."""
         return len(self._state.queues.run_queue) + len(self._state.queues.cold_queue)
 
+    def queue_age(self, now: float) -> float:
+        """Seconds that the procedure has waited for a worker which waits longest; 0 when none waits."""
+        queues = self._state.queues
+        cold = max(0.0, now - queues.cold_queue.first()[1].updated_at) if queues.cold_queue else 0.0
+        return max(cold, queues.run_queue.oldest(now))
+
     def wants_worker_for(self, id: str) -> bool:
         """True if a worker was asked for that is this procedure's own, and it has not ended since."""
         return id in self._state.workers.hired

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
+import msgspec
 import pykka
 
 from actorproc.core.locks.request import LockWaiter
@@ -78,6 +79,8 @@ class Gateway:
         self._is_succeeded = False
         """Another engine goes on with this store: those who wait for ends wait on."""
         self._left_waiting: list[OpenWait] = []
+        self.count_clients: Callable[[], int] = int
+        """Number of programs that are connected from outside; set by what lets them in."""
 
     def request(self, make: Callable[[int], Event]) -> Any:
         """Tell the manager an event that names a reply, and wait for the reply."""
@@ -185,7 +188,8 @@ class Gateway:
 
     def metrics(self) -> ManagerMetrics:
         """The manager's counters."""
-        return self._asked(self._to_manager, TakeMetrics).result()
+        found: ManagerMetrics = self._asked(self._to_manager, TakeMetrics).result()
+        return msgspec.structs.replace(found, clients=self.count_clients())
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue."""

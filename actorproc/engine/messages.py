@@ -202,6 +202,12 @@ class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     watchers: int
     events_lost: int
     retention: RetentionHealth
+    deaths: dict[str, int] = {}
+    """Deaths of workers by cause."""
+    queue_age: float = 0.0
+    """Seconds that the procedure has waited for a worker which waits longest."""
+    clients: int = 0
+    """Programs that are connected through the control socket."""
 
 
 class SlotStatus(msgspec.Struct, frozen=True):

@@ -10,7 +10,13 @@ import msgspec
 
 from actorproc.model.plain import plain_dict
 
-__all__ = ["Histogram", "Metrics", "ProcedureCounts", "StepCounts"]
+__all__ = ["STATUSES", "Histogram", "Metrics", "ProcedureCounts", "StepCounts"]
+
+STATUSES = (
+    *("running", "paused", "gated", "degraded", "storage-trouble"),
+    *("failed", "broken", "stopping", "stopped"),
+)
+"""Values of `Health.status`."""
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +67,8 @@ class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts that an operator ended (`kill`); they are no crashes."""
     seconds: Histogram
     """Seconds that they ran in their workers."""
+    queue_seconds: Histogram
+    """Seconds that they waited for a worker before."""
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +121,31 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Finished roots that should have been removed and have not been looked at yet."""
     retention_lag: float
     """Seconds by which the oldest of them is overdue."""
+    version: str
+    """Version of this package."""
+    python: str
+    """Version of the interpreter."""
+    health: str
+    """The status that `Health` gives."""
+    commit_trouble: float
+    """Seconds for which commits have been refused; 0: they are not."""
+    poisoned_keys: int
+    queue_age: float
+    """Seconds that the procedure has waited for a worker which waits longest."""
+    control_clients: int
+    """Programs that are connected through the control socket."""
+    worker_deaths: dict[str, int]
+    """By cause: the kind of the crash report, "killed" by an operator included."""
+    worker_cpu: dict[int, float]
+    """Seconds of processor time that the present worker of each slot has used."""
+    worker_resident: dict[int, int]
+    """Bytes of memory that it has resident."""
+    states: dict[str, int] | None
+    """Procedures by state, of a `whole` snapshot; else None."""
+    phases: dict[str, int] | None
+    """Unfinished procedures by phase, of a `whole` snapshot of at most 20,000 of them; else None."""
+    oldest_unfinished: dict[str, float] | None
+    """Seconds since the oldest unfinished procedure of each type was submitted; None as for `phases`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold, in this order of fields."""
@@ -123,6 +156,41 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
+        yield from self._counter_lines()
+        yield from self._level_lines()
+
+    def _level_lines(self) -> Iterator[str]:
+        """Lines of gauges with labels, and of what concerns workers."""
+        yield from _head("build_info", "gauge", "Always 1; the labels say what runs.")
+        yield _sample("build_info", 1, version=self.version, python=self.python)
+        yield from _head("manager_up", "gauge", "1: a manager runs.")
+        yield _sample("manager_up", 1)
+        yield from _head("health", "gauge", "1 for the status that health() gives, 0 for each other one.")
+        for status in STATUSES:
+            yield _sample("health", status == self.health, status=status)
+        for name, values, label, help_text in (
+            ("procedures", self.states, "state", "Procedures in the store by state."),
+            ("procedures_by_phase", self.phases, "phase", "Unfinished procedures by phase."),
+            (
+                "oldest_unfinished_seconds",
+                self.oldest_unfinished,
+                "type",
+                "Seconds since the oldest unfinished procedure of a type was submitted.",
+            ),
+            ("worker_resident_bytes", self.worker_resident, "slot", "Bytes resident of the worker in a slot."),
+        ):
+            if values is not None:
+                yield from _head(name, "gauge", help_text)
+                for key, value in values.items():
+                    yield _sample(name, value, **{label: str(key)})
+        yield from _head("worker_cpu_seconds_total", "counter", "Processor time of the present worker of a slot.")
+        for slot, seconds in self.worker_cpu.items():
+            yield _sample("worker_cpu_seconds_total", seconds, slot=str(slot))
+        yield from _head("worker_deaths_total", "counter", "Workers that died, by the kind of their crash report.")
+        for cause, count in self.worker_deaths.items():
+            yield _sample("worker_deaths_total", count, cause=cause)
+
+    def _counter_lines(self) -> Iterator[str]:
         yield from _head("procedures_total", "counter", "Procedures by type and by what became of them.")
         for name, counts in sorted(self.procedures.items()):
             for event in ("submitted", "succeeded", "failed", "rolledback"):
@@ -140,6 +208,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         yield from _head("step_seconds", "histogram", "Seconds of steps in their workers.")
         for name, steps in sorted(self.steps.items()):
             yield from _buckets("step_seconds", steps.seconds, type=name)
+        yield from _head("step_queue_seconds", "histogram", "Seconds that steps waited for a worker.")
+        for name, steps in sorted(self.steps.items()):
+            yield from _buckets("step_queue_seconds", steps.queue_seconds, type=name)
         yield from _head("step_duration_seconds", "histogram", "Seconds of steps in their workers, by name.")
         for name, named in self.named_steps.items():
             for step, steps in named.items():
@@ -165,6 +236,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         for name, level, help_text in (
             ("uptime_seconds", self.uptime, "Seconds since the manager started."),
             ("queued", self.queued, "Procedures that could run if a worker had room."),
+            ("queue_age_seconds", self.queue_age, "Seconds that the one has waited for a worker which waits longest."),
+            ("poisoned_keys", self.poisoned_keys, "Keys that failed procedures left poisoned."),
+            ("commit_trouble_seconds", self.commit_trouble, "Seconds for which commits have been refused; 0: none is."),
+            ("control_clients", self.control_clients, "Programs connected through the control socket."),
             ("steps_in_hand", self.in_hand, "Steps in workers' hands."),
             ("lock_waiting", self.lock_waiting, "Procedures that wait for locks."),
             ("workers", self.workers, "Worker processes."),

@@ -340,7 +340,7 @@ def test_the_text_for_prometheus_is_well_formed(open_manager):
     manager = open_manager(workers=1)
     manager.submit(Part(), "one").result(30)
 
-    text = manager.metrics().prometheus()
+    text = manager.metrics(whole=True).prometheus()
 
     assert text.endswith("\n")
     kinds, samples = {}, Counter()

@@ -15,6 +15,7 @@ from actorproc.api.verbs.read import ReadVerbs
 from actorproc.api.watch import Watch
 from actorproc.api.why_source import facts_of
 from actorproc.core.state.phases import seen_in_store
+from actorproc.engine.arguments import check_flag
 from actorproc.engine.messages import Described, Ending, Patience
 from actorproc.engine.runtime.subscription import SHORTEST_DIGEST, DigestSubscription, Subscription
 from actorproc.errors import UsageError
@@ -130,9 +131,25 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
             subscription = DigestSubscription(_between(digest))
         return Watch(subscription, self._running().subscribe(subscription, since))
 
-    def metrics(self) -> Metrics:
-        """Counters and histograms since the start, in one snapshot; ``metrics().prometheus()`` is their text."""
-        return Queries(self._running()).metrics(self._now())
+    def metrics(self, *, whole: bool = False) -> Metrics:
+        """Counters and histograms since the start, in one snapshot.
+
+        ``metrics(whole=True).prometheus()`` is the text for a scraper.
+
+        Args:
+            whole: Look at all procedures that have not ended too, for `Metrics.states`, `Metrics.phases` and
+                `Metrics.oldest_unfinished`. It takes some 10 µs for each. Default: False.
+
+        Returns:
+            A `Metrics`.
+
+        Raises:
+            ManagerStopped: No manager runs.
+            TypeError: ``whole`` is neither True nor False.
+        """
+        check_flag(whole, "whole")
+        engine = self._running()
+        return Queries(engine).metrics(self._now(), engine.failure, whole=whole)
 
     def dangling_locks(self) -> _List[LockInfo]:
         """Locks whose holder does not exist or has ended, or of which the store and the running engine disagree.

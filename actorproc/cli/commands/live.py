@@ -327,7 +327,7 @@ def add_metrics(commands: _Commands) -> None:
 def _metrics(options: argparse.Namespace) -> int:
     output = Output(options)
     with open_client(options) as client:
-        metrics = client.metrics()
+        metrics = client.metrics(whole=True)
     if getattr(options, "output", None) in ("json", "jsonl"):
         output.one("metrics", metrics, tuple)
     else:

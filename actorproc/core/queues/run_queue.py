@@ -77,6 +77,8 @@ class RunQueue:
         self._time = 0.0
         self.told = 0.0
         """The time that `clock` was told last."""
+        self.waited = 0.0
+        """Seconds that the tree of the procedure waited that was taken last."""
 
     def __len__(self) -> int:
         return len(self.live)
@@ -222,12 +224,18 @@ class RunQueue:
         lane, root = place
         turns = lane.turns
         turn = turns[root]
+        self.waited = (self._time if now == self.told else self.clock(now)) - turn[0]
         if turn[2]:
-            turn[0], turn[1] = self.clock(now), turn[2].popitem(last=False)[0]
+            turn[0], turn[1] = self._time, turn[2].popitem(last=False)[0]
             turns.move_to_end(root)
         else:
             del turns[root]
         return True
+
+    def oldest(self, now: float) -> float:
+        """Seconds for which the tree has waited that waits longest; 0 when none does."""
+        firsts = [next(iter(lane.turns.values()))[0] for lane in self._lanes.values() if lane.turns]
+        return max(0.0, self.clock(now) - min(firsts)) if firsts else 0.0
 
     def classes(self) -> list[str]:
         """Classes of work of which something may be queued."""

@@ -112,6 +112,7 @@ def take_turn(state: EngineState, record: ProcedureRecord) -> None:
     """It is handed out now: it leaves the queue, with its slots if it waited for any."""
     if record.id in state.queues.cold_queue:
         state.queues.cold_queue.discard(record.id)
+        state.queues.run_queue.waited = max(0.0, state.decision.now - record.updated_at)
     elif not state.queues.run_queue.take(record.id, state.decision.now) and record.id in state.queues.key_limits:
         for start in state.queues.key_limits.grant(record, state.decision.now):
             state.decision.write(PutStart(start))

@@ -329,8 +329,10 @@ def _send(
             generation=record.generation,
             begun=record.begun,
             step_name=record.current_name,
+            queued=state.queues.run_queue.waited,
         )
     )
+    state.queues.run_queue.waited = 0.0
 
 
 def _special(limits: StepLimits, threads: int) -> StepLimits | None:

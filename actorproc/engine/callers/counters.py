@@ -11,6 +11,7 @@ from actorproc.model.messages.outcomes import Failed, Outcome
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.report.metrics import Histogram, ProcedureCounts, StepCounts
+from actorproc.report.unfinished import OTHER, TYPES
 
 __all__ = ["STEP_NAMES", "Counters"]
 
@@ -43,16 +44,21 @@ class _Buckets:
         self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
-    def copy(self) -> Histogram:
-        return Histogram(bounds=self.bounds, counts=tuple(self.counts), sum=self.sum)
+    def copy(self, zeros: int = 0) -> Histogram:
+        """As it is; with `zeros` of so many observations, those that were not added because they are 0."""
+        first, *others = self.counts
+        first += max(0, zeros - sum(self.counts))
+        return Histogram(bounds=self.bounds, counts=(first, *others), sum=self.sum)
 
 
 class _Steps:
-    __slots__ = ("crashed", "failed", "killed", "retried", "run", "seconds")
+    __slots__ = ("crashed", "failed", "killed", "queued", "retried", "run", "seconds")
 
     def __init__(self) -> None:
         self.run = self.failed = self.retried = self.crashed = self.killed = 0
         self.seconds = _Buckets(_SECONDS)
+        self.queued = _Buckets(_SECONDS)
+        """Of those that waited for a worker; the others are the rest of `run`."""
 
     def add(self, other: _Steps) -> None:
         self.run += other.run
@@ -61,6 +67,7 @@ class _Steps:
         self.crashed += other.crashed
         self.killed += other.killed
         self.seconds.add_all(other.seconds)
+        self.queued.add_all(other.queued)
 
     def copy(self) -> StepCounts:
         return StepCounts(
@@ -70,6 +77,7 @@ class _Steps:
             crashed=self.crashed,
             killed=self.killed,
             seconds=self.seconds.copy(),
+            queue_seconds=self.queued.copy(zeros=self.run),
         )
 
 
@@ -87,6 +95,9 @@ class Counters:
         self._lock_waits = _Buckets(_SECONDS)
         self._waiting: dict[str, float] = {}
         """Since when procedures wait for locks; epoch seconds."""
+        self._types: set[str] = set()
+        """Types that are counted apart."""
+        self._deaths: defaultdict[str, int] = defaultdict(int)
         self.replayed = 0
         """Steps handed out again because a worker or the host was gone before the answer."""
         self.lost_commits = 0
@@ -100,6 +111,8 @@ class Counters:
         steps = self._steps.get((command.type_name, name)) or self._new(command.type_name, name)
         steps.run += outcome.steps
         steps.seconds.add(outcome.elapsed)
+        if command.queued:
+            steps.queued.add(command.queued)
         if command.token.attempt > 1:
             steps.retried += 1
         if type(outcome) is Failed:
@@ -118,7 +131,25 @@ class Counters:
         """Counters of one more step; beyond `STEP_NAMES` of them, those of the type."""
         if len(self._steps) >= STEP_NAMES:
             name = None
-        return self._steps.setdefault((type_name, name), _Steps())
+        key = self._label(type_name), name
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = _Steps()
+        return found
+
+    def _label(self, type_name: str) -> str:
+        """The name under which a type is counted: its own, or that of all others."""
+        known = self._types
+        if type_name in known:
+            return type_name
+        if len(known) >= TYPES:
+            return OTHER
+        known.add(type_name)
+        return type_name
+
+    def worker_died(self, cause: str) -> None:
+        """A worker is dead that was not asked to stop; `cause` is the kind of its report."""
+        self._deaths[cause] += 1
 
     def committed(self, batch: CommitBatch, seconds: float | None) -> None:
         """A batch is durable; `seconds` is what its commit took, None when it had nothing to store."""
@@ -136,15 +167,19 @@ class Counters:
                 continue
             record, was = write.record, write.was
             if was is None:
-                self._submitted[record.type_name] += 1
+                self._submitted[self._label(record.type_name)] += 1
             elif record.finished_at is not None and was.state is not record.state and record.state in TERMINAL:
-                self._ended[record.type_name, record.state] += 1
+                self._ended[self._label(record.type_name), record.state] += 1
             if not record.locked and record.ticket and record.finished_at is None:
                 waiting.setdefault(record.id, record.updated_at)
             elif waiting and record.id in waiting:
                 self._lock_waits.add(max(0.0, record.updated_at - waiting.pop(record.id)))
 
     # ------------------------------------------------------------ copies
+    def deaths(self) -> dict[str, int]:
+        """Deaths of workers by cause."""
+        return dict(sorted(self._deaths.items()))
+
     def procedures(self) -> dict[str, ProcedureCounts]:
         """Counts by type."""
         ended = self._ended

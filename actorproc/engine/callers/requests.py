@@ -191,6 +191,8 @@ class RequestHandler:
             watchers=self._change_feed.watchers,
             events_lost=self._change_feed.events_lost,
             retention=self._retention(),
+            deaths=counters.deaths(),
+            queue_age=core.queue_age(self._clock.wall()),
         )
         settle_future(message.future, found)
 

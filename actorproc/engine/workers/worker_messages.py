@@ -26,6 +26,7 @@ from actorproc.engine.workers.dedicated_workers import DedicatedWorkers, is_dedi
 from actorproc.engine.workers.step_queries import StepQueries
 from actorproc.engine.workers.worker_events import WorkerEvents
 from actorproc.errors import InternalError, StorageUnavailable
+from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
     NoteMade,
@@ -276,6 +277,7 @@ class WorkerMessageHandler:
         worker = message.worker
         entry = self._in_flight.die(worker)
         if entry is None:
+            self._count_death(message.report)
             self._news.never_booted(worker, message.report)
             self._tell_gone(Gone(worker, message.report, message.booted, message.booted, message.successor))
             return None
@@ -285,6 +287,7 @@ class WorkerMessageHandler:
                 self.changed(report)
         verdict = judge(entry, message.report, self._clock.monotonic())
         blamed, crashed = verdict.blamed, verdict.crashed
+        self._count_death(verdict.report)
         self._news.died(entry, verdict)
         if crashed and (died_in := entry.queue[blamed] if blamed is not None else entry.running) is not None:
             self._counters.step_lost(died_in, by_operator=verdict.report.kind == KILLED)
@@ -294,6 +297,10 @@ class WorkerMessageHandler:
         return WorkerLost(
             worker, verdict.report, crashed=crashed, blamed=blamed, first=first.token if first is not None else None
         )
+
+    def _count_death(self, report: CrashReport) -> None:
+        if report.kind != "stopped":
+            self._counters.worker_died(report.kind)
 
     def _tell_gone(self, gone: Gone) -> None:
         """Tell the one who keeps workers of this kind."""

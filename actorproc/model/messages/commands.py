@@ -62,6 +62,8 @@ class RunStep(msgspec.Struct, frozen=True, gc=False):
     """Steps of earlier generations, as in the head."""
     step_name: str | None = None
     """Name of the step, or label of the undo; None: it has a number only."""
+    queued: float = 0.0
+    """Seconds for which it waited for a worker."""
 
     @property
     def step_in_words(self) -> str:
