@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from actorproc.api.code_files import in_words as files_changed
+from actorproc.api.unfinished import unfinished_figures
 from actorproc.core.locks.explain import WaitersByNode
 from actorproc.core.locks.request import LockWaiter
 from actorproc.engine.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
@@ -38,7 +39,6 @@ from actorproc.report.info import (
 from actorproc.report.listing import ListFilter, children_by_state
 from actorproc.report.metrics import Metrics
 from actorproc.report.step_log import AttemptInfo, StepInfo, attempt_info_of, step_infos_of
-from actorproc.report.unfinished import unfinished_figures
 from actorproc.store.base import RecordStore
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.output.spool import spooled

@@ -10,13 +10,17 @@ import msgspec
 
 from actorproc.model.plain import plain_dict
 
-__all__ = ["STATUSES", "Histogram", "Metrics", "ProcedureCounts", "StepCounts"]
+__all__ = ["OTHER", "STATUSES", "TYPES", "Histogram", "Metrics", "ProcedureCounts", "StepCounts"]
 
 STATUSES = (
     *("running", "paused", "gated", "degraded", "storage-trouble"),
     *("failed", "broken", "stopping", "stopped"),
 )
 """Values of `Health.status`."""
+TYPES = 200
+"""Types that are told apart."""
+OTHER = "other"
+"""Name of all further types."""
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,7 @@ from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.outcomes import Failed, Outcome
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.report.metrics import Histogram, ProcedureCounts, StepCounts
-from actorproc.report.unfinished import OTHER, TYPES
+from actorproc.report.metrics import OTHER, TYPES, Histogram, ProcedureCounts, StepCounts
 
 __all__ = ["STEP_NAMES", "Counters"]
 

@@ -8,14 +8,11 @@ import msgspec
 
 from actorproc.core.state.phases import seen_in_store
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.report.metrics import OTHER, TYPES
 from actorproc.store.base import RecordStore
 
-__all__ = ["OTHER", "TYPES", "UnfinishedFigures", "unfinished_figures"]
+__all__ = ["UnfinishedFigures", "unfinished_figures"]
 
-TYPES = 200
-"""Types that are told apart."""
-OTHER = "other"
-"""Name of all further types."""
 _MOST = 20_000
 """Heads that are looked at: of more the figures are not given, because a scrape may not cost seconds."""
 
