@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, NoReturn
 from actorproc.errors import ActorprocError
 from actorproc.model.ids import Mode
 from actorproc.model.messages.definitions import OutcomeRow
-from actorproc.model.names import no_class_registered
+from actorproc.model.names import LAST_HEARTBEAT, no_class_registered
 from actorproc.model.rows.records import NoteRecord, ProcedureRecord, StepRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.procedure.authoring.context import Context, UnreadableValue
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.authoring.reporting import details_in
 from actorproc.procedure.encoding.log_records import LogParts
 from actorproc.procedure.encoding.signing import SigningKey
 from actorproc.procedure.encoding.value_codec import PAYLOAD, ValueCodec
@@ -183,7 +184,10 @@ class _Look:
         )
         try:
             for note in self._notes(head):
-                context._note(note.key, note.value)
+                if LAST_HEARTBEAT not in note.key:
+                    context._note(note.key, note.value)
+                elif (details := details_in(note.value)) is not None:
+                    context._details(details)
             if not head.rolling and head.state not in TERMINAL:
                 self._read_arrivals(head, context, own.values)
         except UnreadableValue as error:
@@ -250,7 +254,7 @@ class _NoChannel:
         raise ActorprocError(msg)
 
     def heartbeat(
-        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
     ) -> None:
         """Notify no watcher."""
 

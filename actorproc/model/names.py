@@ -12,7 +12,7 @@ __all__ = ["LAST_HEARTBEAT", "READ_LATER", "no_class_registered", "note_key", "s
 READ_LATER = "it cannot be read now, and is tried again"
 """Beginning of the reason of a step that is put off for an I/O error, or for files that are being replaced."""
 LAST_HEARTBEAT = "heartbeat()\n"
-"""Key of the note with the details of a step's last heartbeat."""
+"""Key of the note with the details of a step's last heartbeat; the label of an undo follows."""
 _BEFORE_KEY = {
     Mode.ROLLBACK: "rollback()\n",
     Mode.ASK_ABORT: "abort()\n",

@@ -9,6 +9,7 @@ import msgspec
 
 from actorproc.errors import UnknownStep
 from actorproc.model.messages.definitions import CALL_TYPE
+from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.model.plain import plain_dict
 from actorproc.model.rows.records import NoteRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.procedure.values.viewing import ShownValue, differences, viewed, viewed_state
@@ -124,10 +125,17 @@ def state_info_of(
         size=len(record.state) + len(record.output),
         state=state,
         output=_viewed_output(head, record) if record.output else None,
-        notes=tuple((note.key, viewed(note.value)) for note in notes),
+        notes=tuple(_viewed_note(note) for note in notes),
         changed=changed,
         missing="" if state is not None else _why_none(record),
     )
+
+
+def _viewed_note(note: NoteRecord) -> tuple[str, ShownValue]:
+    shown = viewed(note.value)
+    if LAST_HEARTBEAT not in note.key or len(shown.items) < 3:
+        return note.key, shown
+    return note.key.replace(LAST_HEARTBEAT, "last heartbeat ").strip(), shown.items[2][1]  # the newest details
 
 
 def _viewed_output(head: ProcedureRecord, record: StepRecord) -> ShownValue:

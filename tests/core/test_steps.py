@@ -392,7 +392,7 @@ def test_reports_of_a_running_step_are_stored_and_change_nothing_else(mode: Mode
     assert token.mode is mode
     harness.now = 7.0
 
-    decision = harness.handle(StepReported(token, (("copied", b"\x01"), ("of", b"\x02")), b"\x03"))
+    decision = harness.handle(StepReported(token, (("copied", b"\x01"), ("of", b"\x02")), b"\x03", key))
 
     assert decision.commands == []
     assert [write.record for write in decision.writes] == [

@@ -24,6 +24,7 @@ from actorproc.errors import UnknownStep, UsageError
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.saga import Saga, step
 from actorproc.procedure.authoring.status import Status
+from actorproc.procedure.declaring.policies import RetryPolicy
 from actorproc.procedure.values.secret import Secret
 from actorproc.testing import replay_steps
 
@@ -104,7 +105,24 @@ class Woken(Procedure):
         return Status.done(self.got) if self.got else Status.wait("go")
 
 
-CLASSES = [Piece, Whole, Chained, Trimmed, Woken]
+@dataclass
+class Resumed(Procedure):
+    """Each attempt goes on from the last heartbeat of the one before, and sends some of its own."""
+
+    n: int = 0
+    retry = RetryPolicy(max_attempts=5, base=0.001)
+
+    def execute(self, ctx):
+        begin = ctx.last_heartbeat or 0
+        self.n = begin
+        ctx.expose("began at", begin)
+        ctx.heartbeat(0.5, "half", details=begin + 5)
+        if begin < 10:
+            raise ConnectionError
+        return Status.done(begin)
+
+
+CLASSES = [Piece, Whole, Chained, Trimmed, Woken, Resumed]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +135,7 @@ def export(tmp_path_factory):
         manager.run(Whole(1), id="good")
         handle = manager.submit(Whole(7), id="bad")
         handle.wait(60)
-        for name, procedure in (("chained", Chained()), ("trimmed", Trimmed())):
+        for name, procedure in (("chained", Chained()), ("trimmed", Trimmed()), ("resumed", Resumed())):
             manager.run(procedure, id=name)
         woken = manager.submit(Woken(), id="woken")
         manager.signal("woken", "hello")
@@ -146,7 +164,7 @@ def today(monkeypatch):
     return change
 
 
-@pytest.mark.parametrize("name", ["good", "bad", "good.1", "chained", "trimmed"])
+@pytest.mark.parametrize("name", ["good", "bad", "good.1", "chained", "trimmed", "resumed"])
 def test_every_stored_step_ends_as_it_did(replayer, name):
     results = [replayer.replay(name, step.number) for step in replayer.steps(name)]
 
@@ -170,6 +188,19 @@ def test_the_step_that_failed_is_the_one_that_is_replayed_and_fails_the_same(rep
     assert (result.verdict, result.reason) == ("same", "the same error as stored")
     assert "is too many" in result.traceback
     assert isinstance(replayer.error, ValueError)
+
+
+def test_a_replay_has_the_heartbeat_that_the_attempt_was_given_and_prints_what_the_step_shows(export, capsys):
+    from actorproc.api.replay.exported import store_of_export
+
+    store = store_of_export(str(export / "all.json"))
+    result = Replayer(store, registry_of(CLASSES, None)).replay("resumed", 1)
+
+    assert (result.verdict, result.outcome) == ("same", "done")
+    printed = capsys.readouterr().err
+    assert "exposed began at = 10" in printed
+    assert "50% half details: 15" in printed
+    assert store.exposed(["resumed"])["resumed"][0].key == "began at"
 
 
 def test_an_undo_is_replayed_too(replayer):

@@ -37,11 +37,12 @@ class MemoryChannel:
         return self.answers.get((kind, key))
 
     def heartbeat(
-        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
     ) -> None:
         self.beats.append((progress, message))
         if details is not None:
             self.details.append((step, details))
+            self.notes[step, key] = details
 
     def expose(self, key: str, value: bytes) -> None:
         self.exposed.append((key, value))

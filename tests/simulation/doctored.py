@@ -24,6 +24,7 @@ from actorproc.model.rows.writes import (
     DeleteUndo,
     PutAttempt,
     PutChild,
+    PutExposed,
     PutLock,
     PutPoison,
     PutProcedure,
@@ -189,6 +190,20 @@ def _stored_attempts_are_others(left: Left) -> Left | None:
     if not any(left.dump.attempts.values()):
         return None
     return _dumped(left, attempts={name: [] for name in left.dump.attempts})
+
+
+def _reports_are_left_out(left: Left) -> Left | None:
+    for place, _, write in _writes(left, PutExposed):
+        kind, epoch, writes = left.journal[place]
+        records = [other.record.procedure for other in writes if isinstance(other, PutStep) and other.record.slot >= 0]
+        if records.count(write.record.procedure) == 1:
+            kept = [other for other in writes if other is not write]
+            return _without(left, place, (kind, epoch, kept))
+    return None
+
+
+def _stored_values_are_others(left: Left) -> Left | None:
+    return _dumped(left, exposed={}) if left.dump.exposed else None
 
 
 def _an_end_is_taken_back(left: Left) -> Left | None:
@@ -599,6 +614,8 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "children are miscounted": (12, "counts its children as", _children_are_miscounted),
     "attempts are left out": (25, "no attempt was recorded", _attempts_are_left_out),
     "stored attempts are others": (25, "the attempts stored of", _stored_attempts_are_others),
+    "reports are left out": (26, "and its end is stored without that", _reports_are_left_out),
+    "shown values are others": (26, "the values that", _stored_values_are_others),
     "a record is left out": (4, "after the one before it", _a_record_is_left_out),
     "an end is taken back": (14, "was SUCCESS and became RUNNABLE", _an_end_is_taken_back),
     "the last record is gone": (4, "has numbers", _steps_become(lambda steps: steps[:-1])),

@@ -24,18 +24,19 @@ from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.pipeline import commit_pipeline
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable, UnknownProcedure
 from actorproc.model.crash_report import CrashReport
-from actorproc.model.messages.events import StepDelayed, Submitted, WorkerReady
+from actorproc.model.messages.events import StepDelayed, StepReported, Submitted, WorkerReady
 from tests.simulator.actor_sim.callers import KILLS_FROM, RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
 from tests.simulator.actor_sim.disk import READS_FROM
 from tests.simulator.actor_sim.hazards import CHANCES
-from tests.simulator.actor_sim.history import NEW_CODE_FROM, perform
+from tests.simulator.actor_sim.history import NEW_CODE_FROM, REPORTS_FROM, perform
 from tests.simulator.core_sim.faults import FaultKind
 
 HISTORIES = int(os.environ.get("ACTORPROC_ACTOR_HISTORIES", "800"))
@@ -61,6 +62,7 @@ def _story(seed: int) -> str:
         *range(RESTARTS_FROM, RESTARTS_FROM + HISTORIES // 8, PIECE),
         *range(READS_FROM, READS_FROM + HISTORIES // 4, PIECE),
         *range(KILLS_FROM, KILLS_FROM + HISTORIES // 4, PIECE),
+        *range(REPORTS_FROM, REPORTS_FROM + HISTORIES // 4, PIECE),
     ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
@@ -223,6 +225,25 @@ def _a_worker_is_killed_for_what_it_has_answered(patch: pytest.MonkeyPatch) -> N
         self._pool.kill(command.worker, blamed=command.token, reason=command.reason)
 
     patch.setattr(CommandExecutor, "_kill_worker", kill)
+
+
+def _reports_are_lost_at_the_end_of_their_step(patch: pytest.MonkeyPatch) -> None:
+    honest = StepReports.take
+
+    def take(self: StepReports, token) -> None:
+        honest(self, token)
+
+    patch.setattr(StepReports, "take", take)
+
+
+def _reports_of_the_dead_are_not_stored(patch: pytest.MonkeyPatch) -> None:
+    honest = WorkerMessageHandler.changed
+
+    def changed(self: WorkerMessageHandler, event) -> None:
+        if type(event) is not StepReported:
+            honest(self, event)
+
+    patch.setattr(WorkerMessageHandler, "changed", changed)
 
 
 def _a_slot_is_not_added(patch: pytest.MonkeyPatch) -> None:

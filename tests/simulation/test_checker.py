@@ -15,11 +15,14 @@ from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
 from tests.simulator.core_sim.simulation import Simulation, simulate
 from tests.simulator.generators.editions import FIRST_SEED
-from tests.simulator.generators.requests import FIRST_RESTARTS
+from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
 from tests.simulator.rules.invariants import check
 
 RULES = Path(__file__).parents[1] / "simulator" / "rules"
-SEEDS = (*range(1, 401), *(first + number for first in (FIRST_SEED, FIRST_RESTARTS) for number in range(100)))
+SEEDS = (
+    *range(1, 401),
+    *(first + number for first in (FIRST_SEED, FIRST_RESTARTS, FIRST_REPORTS) for number in range(100)),
+)
 """Among these histories is one of every kind that is needed."""
 PLANTED = 10
 """Histories with each seeded bug."""

@@ -22,7 +22,7 @@ from tests.simulator.core_sim.world import World
 from tests.simulator.generators import editions
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.generators.programs import MIN_PROCEDURES, MIN_STEPS
-from tests.simulator.generators.requests import FIRST_RESTARTS
+from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
 from tests.simulator.rules.invariants import Violation
 from tests.simulator.rules.sometimes import Goal, goals_in
 
@@ -96,14 +96,15 @@ def _story(seed: int) -> str:
     return "\n".join([f"python -m tests.simulator.core_sim.simulation --replay {seed}", *lines])
 
 
-# The last tenths but one: parents that suspend again and again, and new code as well; the last one restarts, too.
+# The last tenths but one: parents that suspend again and again, and new code as well; the last ones restart, and report, too.
 @pytest.mark.parametrize(
     "first",
     [
-        *range(1, HISTORIES - HISTORIES // 10 * 3 + 1, PIECE),
+        *range(1, HISTORIES - HISTORIES // 10 * 4 + 1, PIECE),
         *range(FIRST_SEED, FIRST_SEED + HISTORIES // 10, PIECE),
         *range(editions.FIRST_SEED, editions.FIRST_SEED + HISTORIES // 10, PIECE),
         *range(FIRST_RESTARTS, FIRST_RESTARTS + HISTORIES // 10, PIECE),
+        *range(FIRST_REPORTS, FIRST_REPORTS + HISTORIES // 10, PIECE),
     ],
 )
 def test_every_disturbed_history_keeps_every_promise(first: int) -> None:
@@ -209,7 +210,7 @@ def test_histories_with_all_features_that_once_broke_a_promise_keep_it(seed: int
 
 def test_everything_worth_seeing_happens_in_random_histories() -> None:
     seen: Counter[Goal] = Counter()
-    firsts = (FIRST_SEED, editions.FIRST_SEED, FIRST_RESTARTS)
+    firsts = (FIRST_SEED, editions.FIRST_SEED, FIRST_RESTARTS, FIRST_REPORTS)
     for seed in (*range(1, 601), *(first + number for first in firsts for number in range(60))):
         seen += goals_in(simulate(seed, check_every=1000).journal)
 

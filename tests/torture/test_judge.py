@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.records import ExposedRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
+from actorproc.procedure.values.codec import PLAIN
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture import oracle
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.orders.cancelling import CancelJudge
 from actorproc.testing.torture.plan import Plan, Root, Spec
+from actorproc.testing.torture.record import SHOWN_KEY
+from actorproc.testing.torture.reporting import judge_reports
 from tests.simulator.rules.invariants import StoreDump, Violation
 
 _WORK: Spec = {"type": "errand", "keys": [], "orders": [{"do": "work"}]}
@@ -221,3 +224,43 @@ _DEAF = [(0.0, "tick", {}), (0.1, "durable", _ROLLING), (1.0, "tick", {})]
 )
 def test_who_is_told_or_killed_too_late_is_found(events, numbers) -> None:
     assert [violation.number for violation in _cancelled(*events)] == numbers
+
+
+# ---------------------------------------------------------------- reports of steps
+_GIVEN = {"step": 2, "attempt": 3, "mode": "execute"}
+
+
+@pytest.mark.parametrize(
+    ("given", "is_wrong"),
+    [
+        ('["execute", null, 2, 2]', False),
+        ('["execute", null, 2, 3]', True),
+        ('["execute", null, 1, 1]', True),
+        ('["rollback", null, 2, 1]', True),
+        ('["execute", "pay", 2, 1]', True),
+    ],
+)
+def test_an_attempt_that_was_given_the_heartbeat_of_another_step_is_found(given: str, is_wrong: bool) -> None:
+    found = list(judge_reports([line("given", "A", text=given, **_GIVEN)], dump()))
+
+    assert [violation.number for violation in found] == ([26] if is_wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("shown", "slot", "is_wrong"),
+    [
+        (["execute", 2, 3], 0, False),
+        (["execute", 2, 2], 0, True),
+        (["rollback", 2, 3], 0, True),
+        (None, 0, True),
+        (None, -1, False),
+    ],
+)
+def test_an_end_that_was_stored_without_what_its_step_showed_is_found(shown, slot, is_wrong) -> None:
+    store = dump()
+    store.steps["A"] = [StepRecord("A", 3, StepKind.COMMIT, 1.0, attempts=3, slot=slot)]
+    store.exposed = {} if shown is None else {"A": [ExposedRecord("A", SHOWN_KEY, PLAIN.encode(shown), 1.0)]}
+
+    found = list(judge_reports([enter("A", 2)], store))
+
+    assert [violation.number for violation in found] == ([26] if is_wrong else [])

@@ -16,6 +16,7 @@ from actorproc.errors import UnknownProcedure
 from actorproc.model.messages.definitions import OutcomeRow
 from actorproc.model.rows.records import ChildRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import ProcedureState
+from actorproc.procedure.authoring.reporting import details_in
 from actorproc.procedure.encoding.log_records import LogParts
 from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.viewing import viewed
@@ -61,11 +62,12 @@ class RecordedChannel:
         return None if child is None else self._output(child)
 
     def heartbeat(
-        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
     ) -> None:
         """Print a sign of life."""
-        del step
-        kept = "" if details is None else f"details: {viewed(details).inline()}"
+        del key, step
+        own = None if details is None else details_in(details)
+        kept = "" if own is None else f"details: {viewed(own).inline()}"
         self._say(" ".join(filter(None, ("" if progress is None else f"{progress:.0%}", message, kept))))
 
     def expose(self, key: str, value: bytes) -> None:

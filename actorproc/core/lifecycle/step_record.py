@@ -14,7 +14,6 @@ from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade, StepReported
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Waited
-from actorproc.model.names import LAST_HEARTBEAT, note_key
 from actorproc.model.rows.records import (
     ErrorInfo,
     ExposedRecord,
@@ -210,5 +209,4 @@ def report(state: EngineState, event: StepReported) -> None:
         state.decision.write(PutExposed(ExposedRecord(token.procedure, key, value, state.decision.now)))
     if event.details is not None:
         step = max(event.step, token.step)
-        details = NoteRecord(token.procedure, step, note_key(token.mode, LAST_HEARTBEAT), event.details)
-        state.decision.write(PutNote(details))
+        state.decision.write(PutNote(NoteRecord(token.procedure, step, event.key, event.details)))

@@ -140,13 +140,13 @@ class ParkedWaits:
         self._logged &= names
         next_look = math.inf
         if self._roots:
-            for name in names:
+            for name in sorted(names):
                 live = self._pipeline.core.view(name)
                 if live is not None and live.root in self._roots:
                     next_look = min(next_look, self._look_at(name, self._pipeline.core.obstacle_of(name), now))
         if self._left_behind and now >= self._begun + self._grace:
             left_behind, self._left_behind = self._left_behind & names, set()
-            for name in left_behind:
+            for name in sorted(left_behind):
                 self._look_at(name, self._obstacle_of_left(name), now)
         self._look_by(min(next_look, self._plan(now)))
 

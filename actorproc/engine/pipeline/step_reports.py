@@ -34,10 +34,10 @@ class StepReports:
         """A step shows a value."""
         self._of(token).exposed[key] = value
 
-    def heartbeat(self, token: StepToken, details: bytes, step: int) -> None:
+    def heartbeat(self, token: StepToken, details: bytes, key: str, step: int) -> None:
         """A step sent a heartbeat with details."""
         report = self._of(token)
-        report.details, report.step = details, step
+        report.details, report.key, report.step = details, key, step
 
     def _of(self, token: StepToken) -> _Report:
         report = self._waiting.get(token)
@@ -54,7 +54,7 @@ class StepReports:
             return None
         if not self._waiting:
             self.due_at = None
-        return StepReported(token, tuple(report.exposed.items()), report.details, report.step)
+        return StepReported(token, tuple(report.exposed.items()), report.details, report.key, report.step)
 
     def look(self, now: float, *, in_trouble: bool = False) -> None:
         """Store what waits if it is time to; not while the store refuses writes."""
@@ -75,9 +75,10 @@ class StepReports:
 
 
 class _Report:
-    __slots__ = ("details", "exposed", "step")
+    __slots__ = ("details", "exposed", "key", "step")
 
     def __init__(self) -> None:
         self.exposed: dict[str, bytes] = {}
         self.details: bytes | None = None
+        self.key = ""
         self.step = 0

@@ -206,7 +206,7 @@ class WorkerMessageHandler:
         if entry.queue[token].heartbeat is not None:
             entry.heard[token] = self._clock.monotonic()
         if message.details is not None:
-            self._reports.heartbeat(token, message.details, message.step)
+            self._reports.heartbeat(token, message.details, message.key, message.step)
         self._change_feed.heartbeat(token, message.progress, message.message)
 
     def ended(self, message: Ended) -> None:

@@ -265,7 +265,9 @@ class StepReported(msgspec.Struct, frozen=True, gc=False):
     exposed: tuple[tuple[str, bytes], ...] = ()
     """Keys and encoded values."""
     details: bytes | None = None
-    """Of the last heartbeat that had any."""
+    """Note with the details of the last heartbeat that had any."""
+    key: str = ""
+    """Key of the note."""
     step: int = 0
     """The step of that heartbeat; later than that of the token when those before it needed no record. 0: the
     token's."""

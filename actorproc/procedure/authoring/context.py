@@ -50,9 +50,9 @@ class StepChannel(Protocol):
         ...
 
     def heartbeat(
-        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
     ) -> None:
-        """Send a sign of life, with encoded details for the next attempt of a step; does not wait."""
+        """Send a sign of life, with a note for the next attempt of a step; does not wait."""
         ...
 
     def expose(self, key: str, value: bytes) -> None:
@@ -310,8 +310,7 @@ class Context(msgspec.Struct, eq=False):
             self._channel.heartbeat(fraction, text)
             return
         encoded = self._codec.encode(details, "heartbeat(details=…)", NOTE + self.id)
-        self._reports.details_before()  # or a later look at them would find these
-        self._channel.heartbeat(fraction, text, encoded, self._begun + self.step)
+        self._reports.heartbeat(fraction, text, encoded)
 
     @property
     def last_heartbeat(self) -> Any:
@@ -322,16 +321,18 @@ class Context(msgspec.Struct, eq=False):
         access gives a new object.
         """
         stored = self._reports.details_before()
-        if stored is None:
-            return None
+        return None if stored is None else self._details(stored)
+
+    def _details(self, stored: bytes) -> Any:
         return self._read(self._codec, stored, NOTE, self.id, "the details of the last heartbeat")
 
     @property
     def _reports(self) -> Reporting:
         with _beginning if self._reporting is None else nullcontext():
             if self._reporting is None:
-                key, step = note_key(self.mode, LAST_HEARTBEAT), self._begun + self.step
-                self._reporting = Reporting(self._channel, self._codec, self.id, step, key, may_repeat=self._may_repeat)
+                place = self.id, self._begun + self.step, self.attempt
+                key = note_key(self.mode, LAST_HEARTBEAT + (self.unit or ""))
+                self._reporting = Reporting(self._channel, self._codec, place, key, may_repeat=self._may_repeat)
             return self._reporting
 
     def expose(self, key: str, value: Any) -> None:

@@ -11,10 +11,10 @@ import msgspec
 from actorproc.errors import StateNotEncodable
 from actorproc.model.exact import exact_text
 from actorproc.procedure.encoding.value_codec import NOTE, ValueCodec
-from actorproc.procedure.values.codec import check_size
-from actorproc.procedure.values.kinds.base import is_text
+from actorproc.procedure.values.codec import MAX_STATE, check_size
+from actorproc.procedure.values.kinds.base import encode, is_text
 
-__all__ = ["MOST_KEYS", "Reporting", "as_fraction"]
+__all__ = ["MOST_KEYS", "Reporting", "as_fraction", "details_in"]
 
 MOST_KEYS = 100
 """Keys of one procedure."""
@@ -23,7 +23,20 @@ _ROUNDING = 1e-6
 """Progress that is summed up of fractions may be beyond 1.0 by so much."""
 _KEPT = 1024
 """Bytes of a value up to which it is kept, so that one that is shown again unchanged is not sent again."""
+_HEAD, _NIL = b"\x93", b"\xc0"
+"""Beginning of an array of three, and nothing, in msgpack."""
 _sizes = msgspec.msgpack.Decoder(dict[str, int])
+_note = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw, msgspec.Raw])
+
+
+def details_in(note: bytes, attempt: int | None = None) -> bytes | None:
+    """Details that an attempt is given by a stored note; without `attempt` those that the next one is given.
+
+    A note is an array: the attempt that sent the heartbeat, the details that it was given itself, and its own.
+    """
+    sender, before, own = _note.decode(note)
+    given = bytes(before if sender == attempt else own)
+    return None if given == _NIL else given
 
 
 class _Channel(Protocol):
@@ -37,6 +50,12 @@ class _Channel(Protocol):
         """Send a value."""
         ...
 
+    def heartbeat(
+        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
+    ) -> None:
+        """Send a sign of life."""
+        ...
+
 
 class Reporting:
     """Reports of one attempt of a step, and the sizes of all values that its procedure shows. For any thread.
@@ -44,37 +63,42 @@ class Reporting:
     Args:
         channel: Way to the engine.
         codec: The class's own.
-        id: The procedure.
-        step: Number of the step as the store has it.
+        place: The procedure, the number of the step as the store has it, and that of the attempt.
         beat_key: Key of the note with the details of the last heartbeat.
         may_repeat: An attempt before this one may have left something.
     """
 
     def __init__(
-        self, channel: _Channel, codec: ValueCodec, id: str, step: int, beat_key: str, *, may_repeat: bool
+        self, channel: _Channel, codec: ValueCodec, place: tuple[str, int, int], beat_key: str, *, may_repeat: bool
     ) -> None:
         self._channel = channel
         self._codec = codec
-        self._id = id
-        self._step = step
+        self._id, self._step, self._attempt = place
         self._beat_key = beat_key
         self._lock = threading.RLock()
         self._before: tuple[bytes | None] | None = None if may_repeat else (None,)
         """Details of the last heartbeat of earlier attempts; None: not asked for yet."""
-        is_first = step == 1 and not may_repeat
+        is_first = self._step == 1 and not may_repeat
         self._sizes: dict[str, int] | None = {} if is_first else None
         """Bytes of each value; None: those of earlier steps are not known yet."""
         self._sent: dict[str, bytes] = {}
 
     def details_before(self) -> bytes | None:
-        """Details of the last heartbeat of earlier attempts, encoded; None: there are none.
-
-        Asked for before the first heartbeat of this attempt that has details, which takes their place in the store.
-        """
+        """Details of the last heartbeat of earlier attempts, encoded; None: there are none."""
         with self._lock:
             if self._before is None:
-                self._before = (self._channel.request("recall", self._beat_key, b"", self._step),)
+                stored = self._channel.request("recall", self._beat_key, b"", self._step)
+                self._before = (None if stored is None else details_in(stored, self._attempt),)
             return self._before[0]
+
+    def heartbeat(self, progress: float | None, message: str | None, details: bytes) -> None:
+        """Send a heartbeat with details. Its note holds those that this attempt was given as well, for a replay."""
+        with self._lock:
+            before = self.details_before() or _NIL
+            if len(before) + len(details) > MAX_STATE:
+                before = _NIL
+            note = _HEAD + encode(self._attempt) + before + details
+            self._channel.heartbeat(progress, message, note, self._beat_key, self._step)
 
     def expose(self, key: object, value: Any) -> None:
         """Send a value unless it is the one that was sent last. Raises as `Context.expose`."""

@@ -7,6 +7,7 @@ import msgspec
 from actorproc.errors import StoreDamaged
 from actorproc.model.rows.records import (
     AttemptRecord,
+    ExposedRecord,
     LockRecord,
     PoisonRecord,
     ProcedureRecord,
@@ -33,13 +34,16 @@ class StoreDump(msgspec.Struct):
     poisons: list[PoisonRecord]
     attempts: dict[str, list[AttemptRecord]] | None = None
     """Failed attempts by procedure; None: they were not read."""
+    exposed: dict[str, list[ExposedRecord]] | None = None
+    """Values that procedures show; None: they were not read."""
 
     @classmethod
     def of(cls, store: RecordStore) -> StoreDump:
         """Read a whole store through its protocol."""
         heads = {head.id: head for head in store.scan()}
         steps = {name: steps_that_are_there(store, head) for name, head in heads.items()}
-        return cls(heads, steps, store.locks(), store.poisons(), {name: store.attempts(name) for name in heads})
+        attempts = {name: store.attempts(name) for name in heads}
+        return cls(heads, steps, store.locks(), store.poisons(), attempts, store.exposed(list(heads)))
 
 
 def steps_that_are_there(store: RecordStore, head: ProcedureRecord) -> list[StepRecord]:

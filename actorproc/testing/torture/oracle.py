@@ -9,7 +9,8 @@ it gave before · 11 nothing is left in the world of what was rolled back · 12 
 are durable · 13 a tree that succeeded has the members its orders say · 14 each end is one that the orders allow, with
 the output they say, told only when it is durable · 15 everything ends when the faults stop · 16 a recovery that is
 repeated leads to the same · 18 no process outlives its host · 20 what was refused is not there ·
-22 a running step is told within a second that its undo is decided, or killed within its grace and a second.
+22 a running step is told within a second that its undo is decided, or killed within its grace and a second ·
+26 an attempt is given the heartbeat of an earlier one of its step, and what a last step showed is stored with its end.
 
 Restarts, and attempts that operators kill, have judges of their own (`operating`).
 
@@ -29,6 +30,7 @@ from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.orders.cancelling import CancelJudge
 from actorproc.testing.torture.orders.operating import AGAIN, KillJudge, RestartJudge
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
+from actorproc.testing.torture.reporting import judge_reports
 
 __all__ = ["judge"]
 
@@ -53,6 +55,7 @@ def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: froz
     for line in lines:
         cancelling.read(line)
     found += _judge_submits(lines, dump)
+    found += judge_reports(lines, dump)
     for root in plan.roots:
         if not root.restarts:
             found += _judge_root(root, lines, dump, world)

@@ -8,6 +8,7 @@ its undo removes it: at the end the files of what succeeded are there, and none 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -29,7 +30,7 @@ from actorproc.testing.torture.faults import FaultPhase, TortureFault
 from actorproc.testing.torture.orders.cancelling import ABORT_GRACE, GRACE, WAITS
 from actorproc.testing.torture.orders.operating import Echo
 from actorproc.testing.torture.orders.padding import check_padding, padding_of
-from actorproc.testing.torture.record import EpisodeJournal
+from actorproc.testing.torture.record import SHOWN_KEY, EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.workers.child.runtime.worker_runtime import StepLine
 from actorproc.workers.protocol.frames import Ended, FromWorker
@@ -74,6 +75,7 @@ class _Scene:
                 self.procedure.grabbed = []
             for mode, path in self.procedure.keys:
                 held.enter_context(referee.hold(path, shared=mode == "r", ctx=self.ctx))
+            self._report()
             self.at("begin")
             yield
         self.at("end")
@@ -83,6 +85,20 @@ class _Scene:
         """Die here, if the order says so and it was not done yet."""
         if self._is_due(point):
             self._die(point)
+
+    def _report(self) -> None:
+        """Show how far the procedure is, and tell the next attempt; note what this one was told."""
+        ctx = self.ctx
+        if (given := ctx.last_heartbeat) is not None:
+            place: dict[str, Any] = {
+                "procedure": ctx.id,
+                "step": ctx.step,
+                "attempt": ctx.attempt,
+                "mode": ctx.mode.name.lower(),
+            }
+            self.journal.note("given", unit=ctx.unit, text=json.dumps(given), **place)
+        ctx.expose(SHOWN_KEY, [ctx.mode.name.lower(), ctx.step, ctx.attempt])
+        ctx.heartbeat(0.5, "at work", details=[ctx.mode.name.lower(), ctx.unit, ctx.step, ctx.attempt])
 
     def leave(self, name: object) -> None:
         """Change the world."""

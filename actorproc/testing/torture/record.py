@@ -8,7 +8,7 @@ Kinds beside those of `JournalLine`:
 - ``writing`` and ``written``: around a commit and the lines about it;
 - ``refused``, ``unknown``: a submit was refused, or its outcome is not known;
 - ``output``: a handle's output;
-- ``noted``: the value that `remember` returned;
+- ``noted``: the value that `remember` returned; ``given``: what `last_heartbeat` was;
 - ``orphan``, ``stalled``, ``unsound``: found by the episode runner;
 - ``listening``, ``heard`` and ``tick``: steps that wait for an abort, or are deaf to it;
 - ``restarting``, then ``restarted`` or ``restart-refused``: a root that has ended is submitted again;
@@ -29,7 +29,10 @@ import msgspec
 from actorproc.testing.journal import Journal, JournalLine
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
 
-__all__ = ["EpisodeJournal", "Tail"]
+__all__ = ["SHOWN_KEY", "EpisodeJournal", "Tail"]
+
+SHOWN_KEY = "at"
+"""Key of the value that each step shows: its mode, its number and its attempt."""
 
 _decode = msgspec.json.Decoder(JournalLine).decode
 

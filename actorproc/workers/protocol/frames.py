@@ -254,7 +254,9 @@ class Heartbeat(_Frame, frozen=True, array_like=True, tag="beat", gc=False):
     progress: float | None
     message: str | None
     details: bytes | None = None
-    """Encoded details for the next attempt; None: those of an earlier heartbeat stay."""
+    """Note with details for the next attempt; None: those of an earlier heartbeat stay."""
+    key: str = ""
+    """Key of the note."""
     step: int = 0
     """The step that gives them; later than that of the token when those before it needed no record."""
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from actorproc.model.messages.events import Submitted
+from actorproc.model.rows.writes import PutAttempt, PutExposed, PutStep
 from tests.simulator.rules.cancel_rules import BY_OPERATOR
 from tests.simulator.rules.judge import Entry
 
@@ -37,6 +38,8 @@ class ActorGoal(StrEnum):
     KILLED_BY_OPERATOR = "an operator ended an attempt"
     RESUBMITTED = "an id was submitted again with a policy"
     TIMED_OUT = "a worker was killed for the wall time of a step"
+    SILENT = "a worker was killed for a step without heartbeats"
+    REPORTED = "values of running steps were stored before the end of any"
     WORKER_DIED = "a worker died"
     WORKER_LEFT = "a worker left in order"
     WORN_OUT = "a worker wanted to leave"
@@ -84,13 +87,21 @@ def _kill(_token: object, reason: str) -> Iterable[ActorGoal]:
         return (ActorGoal.FORCED_KILL,)
     if reason == BY_OPERATOR:
         return (ActorGoal.KILLED_BY_OPERATOR,)
+    if "sent no heartbeat" in reason:
+        return (ActorGoal.SILENT,)
     return (ActorGoal.TIMED_OUT,) if "wall time" in reason else ()
+
+
+def _committed(_epoch: int, writes: Iterable[object]) -> Iterable[ActorGoal]:
+    kinds = {type(write) for write in writes}
+    return (ActorGoal.REPORTED,) if PutExposed in kinds and PutStep not in kinds and PutAttempt not in kinds else ()
 
 
 _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "need-state": _always(ActorGoal.NEEDED_STATE),
     "sent-again": _sent_again,
     "returned": _always(ActorGoal.TAKEN_BACK),
+    "commit": _committed,
     "commit-failed": _commit_failed,
     "read-failed": _always(ActorGoal.READ_FAILED),
     "deposed": _always(ActorGoal.DEPOSED),

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.callers import Callers
 from tests.simulator.actor_sim.clockwork import SimulatedClock
@@ -23,12 +25,16 @@ from tests.simulator.generators import editions
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.rules.invariants import StoreDump, check
 
-__all__ = ["NEW_CODE_FROM", "ActorSimulation", "perform"]
+__all__ = ["NEW_CODE_FROM", "REPORTS_FROM", "ActorSimulation", "perform"]
 
 _IDLE_ROUNDS = 2
 """Number of looks in a row at which nothing may be left to do before the history is over."""
 NEW_CODE_FROM = 50_000_000
 """The first seed of a history whose workers are replaced and whose sagas are placed anew."""
+REPORTS_FROM = 80_000_000
+"""The first seed of a history whose steps show values and send heartbeats, some of which may not be silent for long."""
+_SILENCE = 2.0
+"""Seconds between two heartbeats of every third program there."""
 _LONELY_SWEEPS = 8
 """Sweeps for which time passes although nothing else is due: finished trees may leave then."""
 
@@ -47,6 +53,10 @@ class ActorSimulation(Player):
             self.hazards.arm(FaultKind.READ_FAILED, 0)
             self.hazards.arm(FaultKind.DEPOSED, 0)
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))
+        if seed >= REPORTS_FROM:
+            self.world.reports = True
+            for program in list(self.world.scenario.programs.values())[1::3]:
+                msgspec.structs.force_setattr(program.meta, "heartbeat", _SILENCE)
         self.clock = SimulatedClock(self.world)
         self.callers = Callers(seed, self.world)
         self.host = SimulatedHost(self.world, self.hazards, self.clock, first=True)

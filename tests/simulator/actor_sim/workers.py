@@ -14,13 +14,16 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Refused
+from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.workers.base import WorkerMessages
 from actorproc.workers.protocol.frames import (
     AbortAsked,
     Ask,
     Began,
     Ended,
+    Exposed,
     FromWorker,
+    Heartbeat,
     Leaving,
     NeedState,
     Returned,
@@ -31,7 +34,7 @@ from actorproc.workers.protocol.frames import (
     ToWorker,
 )
 from tests.simulator.actor_sim.hazards import Hazards
-from tests.simulator.core_sim.fake_workers import NO_PLACE
+from tests.simulator.core_sim.fake_workers import NO_PLACE, REPORTED, has_note, reports
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import World, children_seen
 from tests.simulator.generators.scripts import listens, placed_elsewhere, play
@@ -206,7 +209,9 @@ class SimulatedWorker:
             self.out.append(Began(run.token, 100 + len(self.running)))
         if self._hazards.fires(FaultKind.WORKER_DURING):
             self.crash()
-        elif run.token.mode is Mode.EXECUTE:
+            return
+        self._report(run.token)
+        if run.token.mode is Mode.EXECUTE:
             self._hold_up(step)
 
     def end(self) -> None:
@@ -269,6 +274,16 @@ class SimulatedWorker:
         if since and token.mode is Mode.EXECUTE:
             journal.append(("children", token, since, children_seen(self._world.store, token.procedure, since)))
 
+    def _report(self, token: StepToken) -> None:
+        """Show values, of which the last one counts, and send heartbeats, of which the last one has no details."""
+        if not self._world.reports or not reports(token):
+            return
+        self._world.journal.append(("report", token, REPORTED, LAST_HEARTBEAT))
+        said = b"%d.%d" % (token.step, token.attempt)
+        self.out.extend(Exposed(token, REPORTED, value) for value in (b"before", said))
+        self.out.append(Heartbeat(token, 0.5, None, said, LAST_HEARTBEAT, token.step))
+        self.out.append(Heartbeat(token, 0.6, None))
+
     def _hold_up(self, step: SimulatedStep) -> None:
         """Act of a forward step before it can answer: hang, or make a note and wait until it is durable."""
         world, token = self._world, step.run.token
@@ -278,7 +293,7 @@ class SimulatedWorker:
         hangs = program.meta.wall_time is not None and not self._hazards.is_over and world.random() < _HANGS
         if hangs or token.attempt <= operation.hangs:
             step.hanging = True
-        elif operation.note and not world.store.notes(token.procedure, token.step):
+        elif operation.note and not has_note(world.store, token):
             step.asked = self._pool.next_request()
             self.out.append(Ask(step.asked, token, "remember", "note", b"%d" % token.attempt, token.step))
 

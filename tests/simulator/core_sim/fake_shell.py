@@ -41,6 +41,7 @@ from actorproc.model.messages.events import (
     SignalsExpired,
     StepDelayed,
     StepEnded,
+    StepReported,
     StepReturned,
     Tick,
     TreesExpired,
@@ -64,7 +65,7 @@ from tests.simulator.generators.requests import Call, described
 
 __all__ = ["FakeShell", "SimulatedBatch"]
 
-_SAID_BY_WORKERS = (StepEnded, StepReturned, StepDelayed, NoteMade, WorkerLeaving)
+_SAID_BY_WORKERS = (StepEnded, StepReturned, StepDelayed, NoteMade, StepReported, WorkerLeaving)
 _PART = 2
 """Members of a tree that are removed at once; so few that most trees leave in parts."""
 

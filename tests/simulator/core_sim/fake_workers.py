@@ -15,23 +15,38 @@ from actorproc.model.messages.events import (
     Event,
     NoteMade,
     StepEnded,
+    StepReported,
     StepReturned,
     WorkerLeaving,
     WorkerLost,
     WorkerReady,
 )
 from actorproc.model.messages.outcomes import Failed, Outcome, Refused
+from actorproc.model.names import LAST_HEARTBEAT
+from actorproc.store.base import RecordStore
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import World, children_seen
 from tests.simulator.generators.scripts import WALL_TIME, listens, placed_elsewhere, play
 
-__all__ = ["NO_PLACE", "FakeWorker", "FakeWorkers"]
+__all__ = ["NO_PLACE", "REPORTED", "FakeWorker", "FakeWorkers", "has_note", "reports"]
 
 
 NO_PLACE = "today's code has no place for it"
 """Reason of one that is refused before its step began."""
+REPORTED = "at"
+"""Key of the value that steps show."""
 _MAY_REFUSE = frozenset({Mode.EXECUTE, Mode.ROLLBACK})
 """Calls of user code that may meet a stored value that cannot be read."""
+
+
+def reports(token: StepToken) -> bool:
+    """True of every third step or undo: it shows a value, and sends a heartbeat with details."""
+    return (token.step + token.attempt) % 3 == 0 and token.mode in _MAY_REFUSE
+
+
+def has_note(store: RecordStore, token: StepToken) -> bool:
+    """An attempt before this one has made the note of the step."""
+    return any(note.key == "note" for note in store.notes(token.procedure, token.step))
 
 
 class FakeWorker:
@@ -245,8 +260,17 @@ class FakeWorkers:
         worker.started_at = self.world.now
         if self._strikes(token):
             self.kill(worker, "signal")
-        elif token.mode is Mode.EXECUTE:
-            self._prepare(worker, command, state)
+        else:
+            self._report(worker, token)
+            if token.mode is Mode.EXECUTE:
+                self._prepare(worker, command, state)
+
+    def _report(self, worker: FakeWorker, token: StepToken) -> None:
+        """What the shell tells the core of a step that shows a value, and sends a heartbeat with details."""
+        if self.world.reports and reports(token):
+            said = b"%d.%d" % (token.step, token.attempt)
+            self.world.journal.append(("report", token, REPORTED, LAST_HEARTBEAT))
+            worker.channel.append(StepReported(token, ((REPORTED, said),), said, LAST_HEARTBEAT))
 
     def _strikes(self, token: StepToken) -> bool:
         """True if the worker is killed during this step."""
@@ -266,7 +290,7 @@ class FakeWorkers:
         operation = self.world.scenario.programs[command.type_name].operations[int(state.split(b":", 1)[0])]
         if token.attempt <= operation.hangs:
             worker.hanging = True
-        elif operation.note and not self.world.store.notes(token.procedure, token.step):
+        elif operation.note and not has_note(self.world.store, token):
             self._last_request += 1
             worker.asked = self._last_request
             worker.channel.append(NoteMade(token, "note", b"%d" % token.attempt, worker.asked))

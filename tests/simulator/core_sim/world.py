@@ -18,6 +18,7 @@ from tests.simulator.generators.extras import enrich
 from tests.simulator.generators.features import add_features
 from tests.simulator.generators.groups import FIRST_SEED, add_groups
 from tests.simulator.generators.programs import make_scenario
+from tests.simulator.generators.requests import FIRST_REPORTS
 from tests.simulator.generators.scripts import Scenario
 from tests.simulator.rules.invariants import Entry, Violation
 
@@ -81,6 +82,8 @@ class World:
         self.plan = FaultPlan(self.rng) if plan is None else plan
         if drawn == "all" and seed >= editions.FIRST_SEED:
             editions.arm(self.plan, Random(f"new code of {seed}"))
+        self.reports = scenario is not None or (drawn == "all" and seed >= FIRST_REPORTS)
+        """Steps show values, and send heartbeats with details."""
         self.now = EPOCH_START
         self.store = MemoryStore()
         self.inbox: deque[Event] = deque()

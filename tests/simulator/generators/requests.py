@@ -34,7 +34,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from tests.simulator.generators.scripts import ClientAction, Scenario
 from tests.simulator.rules.judge import Entry
 
-__all__ = ["FIRST_RESTARTS", "Call", "Operator", "Resubmits", "call_of", "described"]
+__all__ = ["FIRST_REPORTS", "FIRST_RESTARTS", "Call", "Operator", "Resubmits", "call_of", "described"]
 
 Call = (
     Submitted
@@ -60,6 +60,8 @@ Call = (
 _WHY = "in a test"
 FIRST_RESTARTS = 40_000_000_000
 """Seed from which on ids are submitted again with a policy: seeds that were kept before mean what they meant."""
+FIRST_REPORTS = 60_000_000_000
+"""Seed from which on steps show values and send heartbeats with details as well."""
 _POLICIES = ("restart", "restart", "restart-failed", "restart-failed", "error")
 
 

@@ -15,14 +15,14 @@ gives the same trace · 20 honest errors · 21 what an operator stopped stands s
 22 a running step whose undo is decided is told at once, and a kill for that is not charged ·
 24 what new code has run goes to no old code while workers are replaced, and an attempt that began no step leaves no
 undo and takes nothing from the next (23 is of the actor simulation) · 25 each failure that is charged has the record
-of its attempt, written with it, and the store keeps the newest of each step. Number 0 is
-"memory equals store".
+of its attempt, written with it, and the store keeps the newest of each step · 26 what a step reported before its end is
+stored with that or before, and the newest value of each key is kept. Number 0 is "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
 
 The rules are split by what they look at: `execution_rules`, `log_rules`, `undo_rules`, `lock_rules`, `family_rules`,
-`caller_rules`, `operator_rules`, `cancel_rules` and `deploy_rules`. A pure function over one history cannot see 0 and
+`caller_rules`, `operator_rules`, `cancel_rules`, `deploy_rules` and `report_rules`. A pure function over one history cannot see 0 and
 16 (the simulation compares memory with a restored core, and one recovery with another), 18 and 19 (tests of their own),
 nor the gate (the fake shell watches it). ``docs/testing.md`` says for each number which check or test covers it, on
 which input.
@@ -47,7 +47,9 @@ from actorproc.model.rows.writes import (
     PutAttempt,
     PutChild,
     PutEvent,
+    PutExposed,
     PutLock,
+    PutNote,
     PutPoison,
     PutProcedure,
     PutRemoval,
@@ -68,6 +70,7 @@ from tests.simulator.rules.judge import Entry, Facts, Judge
 from tests.simulator.rules.lock_rules import LockRules
 from tests.simulator.rules.log_rules import LogRules
 from tests.simulator.rules.operator_rules import OperatorRules
+from tests.simulator.rules.report_rules import ReportRules
 from tests.simulator.rules.undo_rules import UndoRules
 
 __all__ = ["Entry", "StoreDump", "Violation", "check"]
@@ -114,6 +117,7 @@ class _Pass:
             OperatorRules(facts, found, scheduling),
             CancelRules(facts, found),
             DeployRules(facts, found),
+            ReportRules(facts, found),
         ]
         self._listeners: dict[str, list[Callable[..., None]]] = {}
         self._readers: dict[type[Write], Callable[[Any], None]] = {
@@ -133,6 +137,8 @@ class _Pass:
             PutSwitch: lambda write: self._show("switch", write.paused),
             PutStart: lambda write: self._show("start", write.record),
             PutAttempt: lambda write: self._show("attempt", write.record),
+            PutExposed: lambda write: self._show("exposed", write.record),
+            PutNote: lambda write: self._show("note", write.record),
             TrimLog: self._trim_log,
             DeleteLinks: self._delete_links,
         }

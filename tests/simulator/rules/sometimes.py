@@ -14,6 +14,7 @@ from typing import Any
 from actorproc.errors import KeyPoisoned, ManagerBusy, NotAllowed, UnknownProcedure
 from actorproc.model.ids import Mode, name_of_event
 from actorproc.model.messages.outcomes import Advanced, Refused
+from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.model.rows.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
 from actorproc.model.rows.writes import (
     DeleteEvent,
@@ -21,6 +22,7 @@ from actorproc.model.rows.writes import (
     DeleteProcedure,
     PutAcknowledgement,
     PutEvent,
+    PutExposed,
     PutNote,
     PutPoison,
     PutProcedure,
@@ -78,6 +80,8 @@ class Goal(StrEnum):
     STUCK = "a step past the point of no return failed and was repeated"
     RAN_UNSAVED = "several steps were saved as one"
     NOTED = "a step made a note"
+    EXPOSED = "a step showed a value"
+    HEARTBEAT = "a step sent a heartbeat with details"
     RAN_WARM = "a step went on with the live object"
     TWO_SCOPES = "two branches of a tree failed at once"
     PARKED = "a procedure was parked"
@@ -335,8 +339,10 @@ class _Watcher:
 
     def _read_other(self, write: Any) -> None:
         match write:
-            case PutNote():
-                self.seen[Goal.NOTED] += 1
+            case PutNote(record=note):
+                self.seen[Goal.HEARTBEAT if note.key.endswith(LAST_HEARTBEAT) else Goal.NOTED] += 1
+            case PutExposed():
+                self.seen[Goal.EXPOSED] += 1
             case PutSwitch(paused=paused):
                 self.seen[Goal.PAUSED_ALL] += paused is not None
             case PutStart():

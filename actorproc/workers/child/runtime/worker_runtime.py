@@ -387,10 +387,10 @@ class StepLine:
         return self._worker_runtime.request(self._token, kind, key, value, step)
 
     def heartbeat(
-        self, progress: float | None, message: str | None, details: bytes | None = None, step: int = 0
+        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
     ) -> None:
         """Tell how far the step is."""
-        self._worker_runtime.channel.send([Heartbeat(self._token, progress, message, details, step)])
+        self._worker_runtime.channel.send([Heartbeat(self._token, progress, message, details, key, step)])
 
     def expose(self, key: str, value: bytes) -> None:
         """Show a value."""
