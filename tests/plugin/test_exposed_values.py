@@ -500,6 +500,35 @@ def test_the_time_between_heartbeats_ends_an_attempt_and_the_next_has_their_deta
     assert attempt.error.crash.kind == "heartbeat-limit"
 
 
+class Beats(Procedure):
+    limits = Limits(heartbeat=10)
+    turns = threading.Semaphore(0)
+    heard = threading.Semaphore(0)
+
+    def execute(self, ctx):
+        for turn in range(5):
+            self.turns.acquire(timeout=20)
+            ctx.heartbeat(turn / 5)
+            self.heard.release()
+        self.turns.acquire(timeout=20)
+        return Status.done("lived")
+
+
+def test_a_step_that_sends_heartbeats_lives_longer_than_the_time_between_them(inline):
+    handle = inline.submit(Beats())
+
+    for turn in range(5):
+        Beats.turns.release()
+        assert Beats.heard.acquire(timeout=20)
+        while handle.info().progress != turn / 5:
+            pass
+        inline.clock.advance(6)
+    Beats.turns.release()
+
+    assert inline.finish(handle).result() == "lived"
+    assert inline.attempts(handle.id) == []
+
+
 @dataclass
 class Counts(Procedure):
     """It shows every number, and a test says when it goes on."""

@@ -113,7 +113,9 @@ class FakeWorkers:
 
     def move(self, worker: FakeWorker) -> None:
         """The worker's channel is read, or its step goes on, or the next one begins."""
-        if worker.channel and (not (worker.queue or worker.running) or self.world.random() < 0.5):
+        is_quiet = not (worker.queue or worker.running)
+        has_hung = worker.hanging and self.world.reports  # it does nothing else, and has reported before
+        if worker.channel and (is_quiet or self.world.random() < 0.5 or has_hung):
             self._read_channel(worker)
         elif worker.running is not None:
             if not worker.hanging and worker.asked is None:
