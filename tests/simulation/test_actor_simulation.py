@@ -128,7 +128,8 @@ def test_everything_worth_seeing_happens_in_the_actor_simulation() -> None:
     seen: Counter[ActorGoal] = Counter()
     faults: Counter[FaultKind] = Counter()
     new_code, reads = range(NEW_CODE_FROM, NEW_CODE_FROM + 100), range(READS_FROM, READS_FROM + 60)
-    for seed in (*range(1, 401), *new_code, *reads, *range(KILLS_FROM, KILLS_FROM + 50)):
+    reports = range(REPORTS_FROM, REPORTS_FROM + 40)
+    for seed in (*range(1, 401), *new_code, *reads, *range(KILLS_FROM, KILLS_FROM + 50), *reports):
         history = perform(seed)
         seen += goals_in(history.journal)
         faults += history.faults
@@ -355,12 +356,16 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "a kill of an operator counts as a time limit": (_a_kill_of_an_operator_counts_as_a_time_limit, {22}),
     "a kill of an operator counts as a crash": (_a_kill_of_an_operator_counts_as_a_crash, {22}),
     "a submit that comes again restarts again": (_a_submit_that_comes_again_restarts_again, {20}),
+    "reports are lost at the end of their step": (_reports_are_lost_at_the_end_of_their_step, {26}),
+    "reports of the dead are not stored": (_reports_of_the_dead_are_not_stored, {26}),
 }
 FIRST = {
     **dict.fromkeys(BUGS_OF_READS, READS_FROM),
     "a kill of an operator counts as a time limit": KILLS_FROM,
     "a kill of an operator counts as a crash": KILLS_FROM,
     "a submit that comes again restarts again": RESTARTS_FROM,
+    "reports are lost at the end of their step": REPORTS_FROM,
+    "reports of the dead are not stored": REPORTS_FROM,
 }
 """First seeds for bugs of what is drawn only from there on."""
 

@@ -17,9 +17,9 @@ from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture import oracle
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.orders.cancelling import CancelJudge
+from actorproc.testing.torture.orders.reporting import judge_reports
 from actorproc.testing.torture.plan import Plan, Root, Spec
 from actorproc.testing.torture.record import SHOWN_KEY
-from actorproc.testing.torture.reporting import judge_reports
 from tests.simulator.rules.invariants import StoreDump, Violation
 
 _WORK: Spec = {"type": "errand", "keys": [], "orders": [{"do": "work"}]}

@@ -29,8 +29,8 @@ from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.orders.cancelling import CancelJudge
 from actorproc.testing.torture.orders.operating import AGAIN, KillJudge, RestartJudge
+from actorproc.testing.torture.orders.reporting import judge_reports
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
-from actorproc.testing.torture.reporting import judge_reports
 
 __all__ = ["judge"]
 

@@ -31,7 +31,7 @@ _IDLE_ROUNDS = 2
 """Number of looks in a row at which nothing may be left to do before the history is over."""
 NEW_CODE_FROM = 50_000_000
 """The first seed of a history whose workers are replaced and whose sagas are placed anew."""
-REPORTS_FROM = 80_000_000
+REPORTS_FROM = 90_000_000
 """The first seed of a history whose steps show values and send heartbeats, some of which may not be silent for long."""
 _SILENCE = 2.0
 """Seconds between two heartbeats of every third program there."""
@@ -55,8 +55,10 @@ class ActorSimulation(Player):
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))
         if seed >= REPORTS_FROM:
             self.world.reports = True
+            unharmed = self.world.scenario.roots[self.world.scenario.bystander or min(self.world.scenario.roots)]
             for program in list(self.world.scenario.programs.values())[1::3]:
-                msgspec.structs.force_setattr(program.meta, "heartbeat", _SILENCE)
+                if program is not unharmed:
+                    msgspec.structs.force_setattr(program.meta, "heartbeat", _SILENCE)
         self.clock = SimulatedClock(self.world)
         self.callers = Callers(seed, self.world)
         self.host = SimulatedHost(self.world, self.hazards, self.clock, first=True)
