@@ -115,7 +115,15 @@ if TYPE_CHECKING:
     from actorproc.procedure.values.secret import Secret
     from actorproc.procedure.values.stored import decode_value
     from actorproc.report.audit import AuditInfo
-    from actorproc.report.changes import Change, ChangeDigest, DigestRow, Overflow, ProcedureEvent, WorkerEvent
+    from actorproc.report.changes import (
+        Change,
+        ChangeDigest,
+        DigestRow,
+        LeaderEvent,
+        Overflow,
+        ProcedureEvent,
+        WorkerEvent,
+    )
     from actorproc.report.deploy_report import DeployReport
     from actorproc.report.info import (
         Health,
@@ -158,6 +166,7 @@ __all__ = [
     "InvalidId",
     "InvalidStatus",
     "KeyPoisoned",
+    "LeaderEvent",
     "Limits",
     "LockInfo",
     "LockKey",
@@ -242,6 +251,7 @@ _LAZY = {
     "ErrorInfo": "actorproc.model.rows.records",
     "Health": "actorproc.report.info",
     "Limits": "actorproc.procedure.declaring.policies",
+    "LeaderEvent": "actorproc.report.changes",
     "LockInfo": "actorproc.report.info",
     "LockKey": "actorproc.model.policies",
     "LogEntry": "actorproc.workers.protocol.log_entry",

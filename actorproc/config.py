@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from actorproc.link.addresses import parsed_address
 from actorproc.model.policies import Retention, Scheduling
 from actorproc.support.durations import OptionalSeconds, Seconds, in_seconds
 from actorproc.workers.protocol.frames import DEFAULT_MAX_FRAME
@@ -51,8 +52,18 @@ class Config:
     """Seconds that `start` waits for the first answer of every worker. Workers started later have twice as long to
     boot; then they are killed, and their slot is parked."""
     control: bool = True
-    """Let other processes of this user reach the manager, through the socket ``control.sock`` in its
-    directory (`ProcedureClient`, the command line)."""
+    """Let other processes reach the manager (`ProcedureClient`, the command line). With a directory these are processes
+    of this user, through the socket ``control.sock`` in it; with a database those that may read the leader's row."""
+    # ------------------------------------------------------------ Several machines, with a store in a database
+    lease: Seconds = Seconds(5.0, endless=False)
+    """Seconds after its last sign of life for which a manager that leads is taken for alive; at least 0.5."""
+    listen: str | None = None
+    """Address on which a manager that leads lets the others in: ``host`` or ``host:port``. Default: the address by
+    which this machine reaches the database, and a free port."""
+    advertise: str | None = None
+    """The address under which others reach `listen`, where it is another one: ``host`` or ``host:port``."""
+    tls: tuple[str, str] | None = None
+    """Files of a certificate and of its key (PEM) for `listen`; they are watched. Default: made at each start."""
     # ------------------------------------------------------------ Workers
     spares: int = 1
     """Warm spare worker processes that make a replacement immediate; 0: none."""
@@ -172,6 +183,7 @@ class Config:
         if self.keep_steps is not None and not _is_count(self.keep_steps, 1):
             msg = f"Config.keep_steps is {self.keep_steps!r}; it must be a number of steps, at least 1, or None"
             raise ValueError(msg)
+        self._check_door()
         for name in ("control", "allow_any_filesystem"):
             if type(getattr(self, name)) is not bool:
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be True or False"
@@ -194,6 +206,26 @@ class Config:
     def _longest_frame(self) -> int:
         """Longest message between manager and workers, in bytes: `max_frame`, or a call of `max_call`."""
         return max(self.max_frame, self.max_call + _REST_OF_CALL)
+
+    def _check_door(self) -> None:
+        if self.lease < 0.5:
+            msg = f"Config.lease is {self.lease!r}; it must be at least 0.5 seconds"
+            raise ValueError(msg)
+        for name in ("listen", "advertise"):
+            given: Any = getattr(self, name)
+            if given is None:
+                continue
+            try:
+                parsed_address(given if isinstance(given, str) else "")
+            except ValueError as error:
+                msg = f"Config.{name} is {given!r:.100}; it must be host, host:port or [ipv6]:port, or None"
+                raise ValueError(msg) from error
+        files: Any = self.tls
+        if files is not None and not (
+            isinstance(files, tuple) and len(files) == 2 and all(isinstance(file, str) and file for file in files)
+        ):
+            msg = f"Config.tls is {files!r:.100}; it must be a pair of files, certificate and key (PEM), or None"
+            raise ValueError(msg)
 
     def _check_key(self) -> None:
         given: Any = self.signing_key

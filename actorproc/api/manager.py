@@ -39,7 +39,7 @@ from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.runtime.class_shipping import pickled_by_value
 from actorproc.procedure.shipping.importing import shut_here
 from actorproc.procedure.values.codec import permit_calls, permit_size
-from actorproc.report.changes import LifecycleEvent
+from actorproc.report.changes import LeaderEvent, LifecycleEvent
 from actorproc.report.info import Health
 from actorproc.store.base import ProcedureStore
 from actorproc.store.home import home_of
@@ -49,9 +49,12 @@ from actorproc.workers.os.patched import refuse_patched_threads
 from actorproc.workers.os.processors import usable_processors
 
 if TYPE_CHECKING:
+    from actorproc.api.home.shared_engine import SharedEngine
     from actorproc.control.doors import Entrance
+    from actorproc.control.link_door import LinkEntrance
     from actorproc.engine.engine import EngineTree
     from actorproc.store.reading import Durability
+    from actorproc.store.shared import SharedStore
     from actorproc.workers.base import WorkerPool
 
 __all__ = ["ProcedureManager"]
@@ -152,7 +155,7 @@ class ProcedureManager(
         """The process does nothing else: it has loaded the modules of its classes for the facts in them alone."""
         self._given_up = False
         """It was stopped while it was being started."""
-        self._tree: EngineTree | None = None
+        self._tree: EngineTree | SharedEngine | None = None
         self._pid = 0
         self._shut = shut_here()
         """The import that keeps this manager shut in this process."""
@@ -214,7 +217,8 @@ class ProcedureManager(
             self._given_up, self._starter = False, threading.get_ident()
             try:
                 with self._succeeding():
-                    tree = self._begin_within(gated, until)
+                    tree: EngineTree | SharedEngine
+                    tree = self._begin_shared(gated, until) if self._is_shared else self._begin_within(gated, until)
             finally:
                 self._starter = None
             if self._given_up:
@@ -248,14 +252,21 @@ class ProcedureManager(
             self.start(self._asked)
         return self._tree
 
-    def _make_engine(self, gated: bool) -> EngineTree:
+    @property
+    def _is_shared(self) -> bool:
+        """Managers on several machines may want the store: one leads, and the others follow."""
+        return self._given_store is None and not self._home.is_near
+
+    def _make_store(self) -> ProcedureStore:
+        config = self._config
+        return self._home.store(
+            durability=self._durability, allow_any_filesystem=config.allow_any_filesystem, lease=config.lease
+        )
+
+    def _make_engine(self, gated: bool, store: ProcedureStore) -> EngineTree:
         from actorproc.api.home import assembly  # noqa: PLC0415 - not loaded without a start, as it says
 
         refuse_patched_threads(self._path)
-        store = self._given_store
-        if store is None:
-            is_any = self._config.allow_any_filesystem
-            store = self._home.store(durability=self._durability, allow_any_filesystem=is_any)
         return assembly.EngineTree(
             store=store,
             make_pool=self._make_pool,
@@ -272,8 +283,11 @@ class ProcedureManager(
         """Begin once no other owner has the directory. Raises its `StoreInUse` when it still has it at `until`."""
         while True:
             try:
-                tree = self._make_engine(gated)
-                self._begin(tree)
+                given = self._given_store
+                tree = self._make_engine(gated, given if given is not None else self._make_store())
+                self._begin(tree, self._entrance())
+                self._attach(tree)
+                self._tree = tree
             except StoreInUse as error:
                 if self._given_up:
                     msg = "the manager was stopped while it waited for the owner of its directory"
@@ -284,39 +298,64 @@ class ProcedureManager(
             else:
                 return tree
 
-    def _begin(self, tree: EngineTree) -> None:
+    def _begin_shared(self, gated: bool, until: float) -> SharedEngine:
+        """Lead, or follow the one that does; from then on whichever it comes to."""
+        from actorproc.api.home import assembly  # noqa: PLC0415
+
+        hooks = assembly.EventHooks(self._on_event, lambda errand: engine.post(errand))  # noqa: PLW0108 - it is made below
+
+        def lead(store: SharedStore, entrance: LinkEntrance | None) -> EngineTree:
+            tree = self._make_engine(gated, store)
+            self._begin(tree, entrance)
+            return tree
+
+        engine = assembly.SharedEngine(
+            self._home,
+            self._config,
+            make_store=lambda: cast("SharedStore", self._make_store()),
+            lead=lead,
+            definitions=self._definitions,
+            on_change=lambda kind, epoch: hooks.put(
+                LeaderEvent(kind=kind, at=self._clock.wall(), epoch=epoch, store=self._path)
+            ),
+        )
+        engine.start(until)
+        self._attach(engine)
+        self._tree = engine
+        return engine
+
+    def _begin(self, tree: EngineTree, entrance: Entrance | None) -> None:
+        """Start an engine, and let other processes in."""
         tree.start(self._definitions)
         try:
-            self._attach(tree)
             tree.changed_code = self._types.code.warn
             tree.before_reload.append(self._check_reload)
             tree.after_reload.append(self._reloaded)
-            self._open_control(tree)
+            if entrance is not None:
+                self._serve(tree, entrance)
         except BaseException:
             tree.stop(drain=False, timeout=self._config.stop_timeout)
             raise
-        self._tree = tree
 
-    def _open_control(self, tree: EngineTree) -> None:
-        """Let other processes of this user in, when there is a directory for the socket."""
+    def _entrance(self) -> Entrance | None:
+        """The socket for other processes of this user, when there is a directory for it."""
         if self._given_store is not None or not self._config.control:
-            return
+            return None
         from actorproc.api.home import assembly  # noqa: PLC0415
 
-        server = assembly.ControlServer(tree, self._entrance(tree), self._config)
+        assert self._home.door is not None
+        return assembly.UnixEntrance(self._home.door)
+
+    def _serve(self, tree: EngineTree, entrance: Entrance) -> None:
+        from actorproc.api.home import assembly  # noqa: PLC0415
+
+        server = assembly.ControlServer(tree, entrance, self._config)
         server.start()
         tree.at_close.append(server.close)
         tree.at_end.append(server.join)
         if tree.closed:  # by the host, in the moment before: then nothing closes this
             server.close()
             server.join()
-
-    def _entrance(self, tree: EngineTree) -> Entrance:  # noqa: ARG002 - a link's entrance asks it
-        from actorproc.api.home import assembly  # noqa: PLC0415
-
-        door = self._home.door
-        assert door is not None
-        return assembly.UnixEntrance(door)
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
         """Have this called as well as ``on_fatal``, and before it; for code that runs a manager it did not make."""
@@ -407,9 +446,13 @@ class ProcedureManager(
         """Health of the engine; never raises, also when it is stopped or broken."""
         tree = self._tree
         if tree is not None and self._is_succeeded() and os.getpid() == self._pid:
-            tree = cast("EngineTree", self._running())
+            tree = cast("EngineTree | SharedEngine", self._running())
         if tree is None or os.getpid() != self._pid or (tree.closed and tree.failure is None):
             return Health.stopped()
+        health_of_shared = getattr(tree, "health_here", None)
+        if health_of_shared is not None:
+            shared: Health = health_of_shared()
+            return shared
         if tree.closed and isinstance(tree.failure, StoreInUse | StoreFormat | StoreDamaged):
             return Health.stopped(str(tree.failure))
-        return Queries(tree).health(tree.failure)
+        return Queries(cast("EngineTree", tree)).health(tree.failure)

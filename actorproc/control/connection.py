@@ -39,6 +39,7 @@ from actorproc.engine.messages import Ending, Patience
 from actorproc.engine.runtime.subscription import DigestSubscription, Subscription
 from actorproc.errors import InternalError, ManagerStopped, NotAllowed, UsageError
 from actorproc.model.ids import check_id
+from actorproc.model.messages.events import Submitted
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers import fork_guard
 
@@ -88,6 +89,8 @@ class Connection:
         self._answered = threading.Condition()
         self._unanswered = 0
         """Calls whose answers have not been decided on; the ends and changes that are waited for do not count."""
+        self._submitting: set[str] = set()
+        """Ids of this client's submits that are not answered yet."""
         self._leaves: dict[int, Callable[[], None]] = {}
         """Functions that end watches, by the number of the call."""
         self._ends: dict[Callable[[Future[Ending]], None], Future[Ending]] = {}
@@ -154,11 +157,13 @@ class Connection:
         self._guest.close()
 
     def _next_frame(self, beat: float | None) -> bytes | None:
-        """The next frame to send; without one for so long, a sign of life. None: the end."""
+        """The next frame to send; without one for `beat` seconds, a sign of life. None: the end."""
         while True:
             try:
                 return self._outbox.get(timeout=beat)
             except queue.Empty:
+                if not self._server.entrance.is_fit():
+                    return None
                 if self._stream is not None:
                     self._stream.sendall(SIGN_OF_LIFE)
 
@@ -167,6 +172,9 @@ class Connection:
         limit = self._server.config.max_frame
         try:
             stream = self._stream = self._guest.admit()
+            if not self._server.entrance.is_fit():
+                self.close()
+                return
             self._answer(0, "hello", encode(self._server.hello))
             while True:
                 self._take(decode_as(read_frame(stream, limit), RemoteCall))
@@ -238,13 +246,26 @@ class Connection:
             msg = f"this manager takes no request {call.name!r:.40}; use the same version on both sides"
             raise UsageError(msg)
         event = checked_request(decode_as(call.body, kind), self._server.config.max_state)
+        ids = frozenset(new.id for new in event.procedures) if isinstance(event, Submitted) else frozenset()
+        if isinstance(event, Submitted):
+            self._server.entrance.check_types({new.type_name for new in event.procedures}, self._engine.knows)
         self._take_turn()
+        with self._lock:
+            self._submitting |= ids
         try:
             future = self._engine.ask(lambda reply: msgspec.structs.replace(event, reply=reply))
         except BaseException:
+            self._submitted(ids)
             self._give_turn_back()
             raise
+        if ids:
+            future.add_done_callback(lambda _: self._submitted(ids))
         future.add_done_callback(partial(self._settle_turn, call.number))
+
+    def _submitted(self, ids: frozenset[str]) -> None:
+        """These submits are answered."""
+        with self._lock:
+            self._submitting -= ids
 
     def _call(self, call: RemoteCall) -> None:
         method = METHODS.get(call.name)
@@ -268,7 +289,11 @@ class Connection:
 
     def _end_of(self, call: RemoteCall) -> None:
         id_, patience = decode_as(call.body, tuple[str, Patience])
-        future = self._engine.watch(check_id(id_), patience)
+        with self._lock:
+            is_new = id_ in self._submitting
+        # A wait that others began before this submit would end in an `UnknownProcedure`.
+        watch = self._engine.watch_anew if is_new else self._engine.watch
+        future = watch(check_id(id_), patience)
 
         def tell(future: Future[Ending]) -> None:
             with self._lock:

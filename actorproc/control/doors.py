@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -77,6 +78,18 @@ class Entrance(Protocol):
     beat: float | None
     """Seconds of silence after which a client is to be sent a sign of life; None: the kernel tells it of a death."""
 
+    def is_fit(self) -> bool:
+        """This manager may still serve clients; else their connections are closed, and they look for the next one."""
+        ...
+
+    def check_types(self, names: set[str], knows: Callable[[str], bool]) -> None:
+        """Refuse a submit of a type that this manager has never heard of, where nothing brings its class along.
+
+        Raises:
+            UnknownType: It is one.
+        """
+        ...
+
     def open(self) -> None:
         """Listen. Raises `OSError` and `EngineError`."""
         ...
@@ -134,7 +147,7 @@ def way_to(home: Home) -> Way:
     Returns:
         The way.
     """
-    if home.door is not None:
+    if home.is_near and home.door is not None:
         return UnixWay(home, home.door)
     from actorproc.control.link_door import LinkWay  # noqa: PLC0415 - a client of a directory loads no TLS
 
@@ -162,6 +175,10 @@ class UnixStream:
             self._sock.shutdown(socket.SHUT_RDWR)
 
 
+def _always() -> bool:
+    return True
+
+
 class UnixEntrance:
     """Socket in the store's directory (mode 0700), itself of mode 0600. Every peer's user is checked.
 
@@ -173,6 +190,7 @@ class UnixEntrance:
         self._directory = Path(directory)
         self.beat: float | None = None
         self.words = f"the control socket {self._directory / SOCKET_FILE}"
+        self.is_fit = _always
         self._listener: socket.socket
         self._made = ""
         """The socket as a file, by its inode."""
@@ -205,6 +223,9 @@ class UnixEntrance:
                 msg = f"{path} is in the way and no socket; remove it"
                 raise EngineError(msg)
             path.unlink()
+
+    def check_types(self, names: set[str], knows: Callable[[str], bool]) -> None:
+        """Nothing: what is not known is parked, until its class is registered."""
 
     def accept(self) -> UnixGuest:
         """Wait for a connection."""

@@ -67,9 +67,10 @@ _BUFFER = 10_000
 class RemoteStore:
     """The store, read here and copied by its owner."""
 
-    def __init__(self, reader: ReadingStore, channel: ControlChannel) -> None:
+    def __init__(self, reader: ReadingStore, channel: ControlChannel, *, is_near: bool) -> None:
         self._reader = reader
         self._channel = channel
+        self._is_near = is_near
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
@@ -79,7 +80,13 @@ class RemoteStore:
         self._reader.close()
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        """Have the owner copy the store. Raises `UsageError` for a path that cannot be sent to it."""
+        """Have the owner copy the store; one on another machine is copied here, from the database.
+
+        Raises `UsageError` for a path that cannot be sent to the owner.
+        """
+        if not self._is_near:
+            copied: BackupReport = cast("ProcedureStore", self._reader).backup(path)
+            return copied
         refuse_url(path, "a backup is a directory of this machine")
         full = os.path.abspath(path)  # noqa: PTH100 - without following links: the owner checks what is there
         try:
@@ -157,7 +164,7 @@ class RemoteEngine:
             self._refuse_when_closed()
             if self._store is None:
                 reader = self._home.reader(allow_any_filesystem=self._allow_any_filesystem)
-                self._store = RemoteStore(reader, self._channel)
+                self._store = RemoteStore(reader, self._channel, is_near=self._home.is_near)
                 try:
                     self._refuse_when_closed()  # by a signal handler, in the middle of the above
                 except ManagerStopped:
@@ -219,11 +226,12 @@ class RemoteEngine:
             for new, end in zip(event.procedures, ends, strict=False):
                 # In the manager's inbox right behind the submit: so it has begun when this is asked.
                 watch = self._channel.call("end_of", new.id, encode((new.id, patience)), Ending)
-                reply.add_done_callback(partial(self._pass_on, watch, end))
+                reply.add_done_callback(partial(self._pass_on, watch, new.id, end, patience))
         return reply
 
-    def _pass_on(self, watch: Pending, end: EndWaiter, reply: Future[Any]) -> None:
+    def _pass_on(self, watch: Pending, id: str, end: EndWaiter, patience: Patience, reply: Future[Any]) -> None:
         if reply.exception() is None:
+            self._ends.keep(((id, end),), patience)
             watch.future.add_done_callback(partial(pass_on, end))
         else:
             self._channel.drop(watch)

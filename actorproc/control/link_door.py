@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 
-from actorproc.errors import EngineError, UsageError
+from actorproc.errors import EngineError, UnknownType, UsageError
 from actorproc.link.addresses import dialled_address
 from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkGuest, LinkListener, dial
@@ -23,17 +24,38 @@ class LinkEntrance:
 
     Args:
         listener: Listens already: its address is in the leader's row.
-        newer: Called with the epoch of a client that has seen one.
+        newer: Called with the highest epoch that a client has seen.
+        words: The place, for messages. Default: "the listener for links".
+        is_fit: Says whether this manager may still lead; if it may not, its links are closed. Default: it always may.
     """
 
-    def __init__(self, listener: LinkListener, newer: Callable[[int], object]) -> None:
-        self.words = "the listener for links"
+    def __init__(
+        self,
+        listener: LinkListener,
+        newer: Callable[[int], object],
+        words: str = "the listener for links",
+        is_fit: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.words = words
+        self.is_fit = is_fit
+        self.listener = listener
         self.beat: float | None = listener.silence / _BEATS
         self._listener = listener
         self._newer = newer
 
     def open(self) -> None:
         """Nothing: it listens already. Those that came meanwhile wait in the backlog."""
+
+    def check_types(self, names: set[str], knows: Callable[[str], bool]) -> None:
+        """Refuse a type that no module of this machine is known to have."""
+        unknown = sorted(name for name in names if not knows(name))
+        if unknown:
+            msg = (
+                f"the manager that leads, process {os.getpid()} on {socket.gethostname()}, does not know the type "
+                f"{', '.join(unknown)}: register it there (procedures=[…]), as its workers run it, or have a program "
+                "that knows it take the lead"
+            )
+            raise UnknownType(msg)
 
     def accept(self) -> GuestByLink:
         """Wait for a connection."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import cast
 
 import msgspec
 import pykka
@@ -32,6 +33,7 @@ from actorproc.engine.messages import (
     Drain,
     Halt,
     LaunchAll,
+    LookSettled,
     ManagerStatus,
     OwnerDeposed,
     RegisterType,
@@ -43,6 +45,7 @@ from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, waiting_seconds
 from actorproc.engine.runtime.thread_check import check_room_for_threads
+from actorproc.engine.runtime.watchdog import ManagerWatchdog
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
 from actorproc.engine.workers.dedicated_workers import is_dedicated
 from actorproc.engine.workers.rolling_reload import replace_each
@@ -160,6 +163,7 @@ class EngineTree(Gateway):
             if when_deposed is not None:  # a store that learns of a takeover between two commits says so
                 when_deposed(self.depose)
             registered = definitions()
+            self._known_types.update(definition.meta.type_name for definition in registered)
             self.epoch = snapshot.epoch
             self.pool = self._make_pool(snapshot.epoch)
             self._manager = ManagerActor.start(
@@ -329,6 +333,21 @@ class EngineTree(Gateway):
     # ------------------------------------------------------------ trouble
     def _broken(self, error: InternalError) -> None:
         self._fatal(error, close=True)
+
+    def watchdog(self, limit: float) -> ManagerWatchdog:
+        """Says whether the manager's thread still answers, for a store whose owner must live.
+
+        Args:
+            limit: Seconds without an answer after which it may hang.
+
+        Returns:
+            The watchdog, for one thread.
+        """
+
+        def ask() -> Future[object]:
+            return cast("Future[object]", self._asked(self._to_manager, LookSettled))
+
+        return ManagerWatchdog(ask, ManagerActor.on_receive.__code__, limit)
 
     def depose(self, error: Deposed) -> None:
         """Another owner has taken the store over: store nothing more, and end in order; from any thread."""

@@ -81,6 +81,8 @@ class Gateway:
         self._left_waiting: list[OpenWait] = []
         self.count_clients: Callable[[], int] = int
         """Number of programs that are connected from outside; set by what lets them in."""
+        self._known_types: set[str] = set()
+        """Names of types that were made known."""
 
     def request(self, make: Callable[[int], Event]) -> Any:
         """Tell the manager an event that names a reply, and wait for the reply."""
@@ -133,9 +135,10 @@ class Gateway:
 
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""
-        return self._replies.ends.shared(id, patience, lambda: self._watched(id, patience))
+        return self._replies.ends.shared(id, patience, lambda: self.watch_anew(id, patience))
 
-    def _watched(self, id: str, patience: Patience) -> Future[Ending]:
+    def watch_anew(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
+        """As `watch`, with a future of its own: asked for behind whatever the same thread has said before."""
         future = self._replies.future_end(id, patience)
         self._to_manager(WatchEnds(((id, future),), patience))
         return future
@@ -150,7 +153,12 @@ class Gateway:
 
     def register(self, definition: Definition) -> None:
         """Make a type known, before whatever the same thread says next."""
+        self._known_types.add(definition.meta.type_name)
         self._to_manager(RegisterType(definition))
+
+    def knows(self, type_name: str) -> bool:
+        """The type was made known to this engine."""
+        return type_name in self._known_types
 
     def open_gate(self) -> None:
         """Hand out steps, after a start with the gate closed; returns when that is so."""
@@ -158,6 +166,7 @@ class Gateway:
 
     def learn(self, definition: Definition) -> None:
         """Make a client's class known, before whatever the same thread says next; this program's own classes stay."""
+        self._known_types.add(definition.meta.type_name)
         self._to_manager(LearnType(definition))
 
     def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:

@@ -21,6 +21,8 @@ __all__ = [
     "ChangeKind",
     "DigestRow",
     "EventKind",
+    "LeaderEvent",
+    "LeaderEventKind",
     "LifecycleEvent",
     "Overflow",
     "ProcedureEvent",
@@ -51,6 +53,11 @@ WorkerEventKind = Literal[
     "worker-recycled",  # replaced in order: its steps, age or memory
     "worker-parked",  # its slot failed too often and rests
     "worker-recovered",  # a worker has booted in a parked slot
+]
+
+LeaderEventKind = Literal[
+    "leader-changed",  # this manager leads from now on
+    "deposed",  # another one leads; this one follows
 ]
 
 
@@ -226,5 +233,25 @@ class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
         return plain_line(f"{line}: {self.reason}" if self.reason else line)
 
 
-LifecycleEvent = ProcedureEvent | WorkerEvent
+class LeaderEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of leaders, as a manager on a store that several machines share took part in it."""
+
+    kind: LeaderEventKind
+    at: float
+    """Epoch seconds (UTC)."""
+    epoch: int
+    """Epoch with which this manager leads, or led until now."""
+    store: str
+    """The store, as messages name it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+    def __str__(self) -> str:
+        """One line: "leader-changed epoch 7 of postgresql://db/app"."""
+        return plain_line(f"{self.kind} epoch {self.epoch} of {self.store}")
+
+
+LifecycleEvent = ProcedureEvent | WorkerEvent | LeaderEvent
 """Argument of ``on_event``; ``kind`` tells which."""

@@ -38,7 +38,9 @@ class DirectoryHome(Home):
         role: OwnerRole = "manager",
         durability: Durability = "power",
         allow_any_filesystem: bool = False,
+        lease: float | None = None,
     ) -> ProcedureStore:
+        del lease  # the kernel tells of the owner's end
         from actorproc.store.lmdb.store import LmdbStore  # noqa: PLC0415 - a module with a manager must not load lmdb
 
         return LmdbStore(self._directory, role=role, durability=durability, allow_any_filesystem=allow_any_filesystem)

@@ -41,6 +41,7 @@ class Home(ABC):
         role: OwnerRole = "manager",
         durability: Durability = "power",
         allow_any_filesystem: bool = False,
+        lease: float | None = None,
     ) -> ProcedureStore:
         """The store for an owner, which is made at `own` where there is none.
 
@@ -48,6 +49,7 @@ class Home(ABC):
             role: "command" for an owner that is done in a moment, for which other owners wait. Default: "manager".
             durability: "power" or "process", as `ProcedureManager` has it. Default: "power".
             allow_any_filesystem: As `Config.allow_any_filesystem`. Default: False.
+            lease: As `Config.lease`. Default: None, its default.
 
         Returns:
             The store, not owned yet.

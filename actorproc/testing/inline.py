@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.manager import ProcedureManager
@@ -273,7 +273,7 @@ class InlineManager(ProcedureManager):
         Returns:
             The seconds skipped; 0 when something runs.
         """
-        tree = self._tree
+        tree = cast("EngineTree | None", self._tree)
         at = _next_at(tree) if tree is not None else None
         # What is due already is on its way: it comes before everything that is later.
         seconds = 0.0 if at is None else max(0.0, at - self.clock.monotonic())

@@ -66,12 +66,12 @@ def row(monkeypatch, tmp_path) -> Iterator[Row]:
         home.door = None
         return home
 
-    def entrance(self, tree) -> LinkEntrance:
+    def entrance(self) -> LinkEntrance:
         listener = row.listener = LinkListener(
             "127.0.0.1", 0, certificate=LinkCertificate(credentials), secret=bytes(32), silence=SILENCE
         )
         row.leader = Leader(
-            tree.epoch,
+            1,
             "process 1 on here",
             published_address("127.0.0.1", listener.port),
             credentials.pin,

@@ -6,10 +6,12 @@ none. A worker is such a program when procedures and manager stand in one module
 
 from __future__ import annotations
 
+from actorproc.api.home.shared_engine import SharedEngine
 from actorproc.control.doors import UnixEntrance
 from actorproc.control.server import ControlServer
+from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.engine import EngineTree
 from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.pool.local_pool import LocalPool
 
-__all__ = ["ControlServer", "EngineTree", "LocalPool", "LogBuffer", "UnixEntrance"]
+__all__ = ["ControlServer", "EngineTree", "EventHooks", "LocalPool", "LogBuffer", "SharedEngine", "UnixEntrance"]

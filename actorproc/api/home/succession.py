@@ -27,6 +27,7 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.store.base import ProcedureStore
 
 if TYPE_CHECKING:
+    from actorproc.api.home.shared_engine import SharedEngine
     from actorproc.engine.engine import EngineTree
 
 __all__ = ["Succession", "statement_here"]
@@ -83,7 +84,7 @@ class Succession(EngineVerbs):
             known.update((definition.meta.type_name, definition) for definition in manager._types.definitions())
         return tuple(known.values())
 
-    def _attach(self, tree: EngineTree) -> None:
+    def _attach(self, tree: EngineTree | SharedEngine) -> None:
         """Tell the engine what is registered from now on, with this manager or with those before it."""
         for manager in (*self._predecessors, self):
             manager._types.attach(tree)

@@ -25,7 +25,10 @@ __all__ = ["EngineVerbs", "RunningEngine"]
 class RunningEngine(Engine, Protocol):
     """Engine as the verbs need it, in this process or in another one."""
 
-    failure: ActorprocError | None
+    @property
+    def failure(self) -> ActorprocError | None:
+        """Error that is beyond help; None: there is none."""
+        ...
 
     @property
     def store(self) -> ProcedureStore:

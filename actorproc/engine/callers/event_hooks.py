@@ -11,13 +11,20 @@ from collections.abc import Callable, Mapping
 
 from actorproc.engine.runtime.bounded_queue import BoundedQueue
 from actorproc.model.messages.definitions import CALL_TYPE
-from actorproc.report.changes import EventKind, LifecycleEvent, ProcedureEvent, WorkerEvent, WorkerEventKind
+from actorproc.report.changes import (
+    EventKind,
+    LeaderEventKind,
+    LifecycleEvent,
+    ProcedureEvent,
+    WorkerEvent,
+    WorkerEventKind,
+)
 
 __all__ = ["EventHooks"]
 
 logger = logging.getLogger("actorproc.events")
 
-_LEVELS: Mapping[EventKind | WorkerEventKind, int] = {
+_LEVELS: Mapping[EventKind | WorkerEventKind | LeaderEventKind, int] = {
     "submitted": logging.INFO,
     "recovered": logging.INFO,
     "started": logging.DEBUG,
@@ -37,6 +44,8 @@ _LEVELS: Mapping[EventKind | WorkerEventKind, int] = {
     "worker-recycled": logging.INFO,
     "worker-parked": logging.ERROR,
     "worker-recovered": logging.WARNING,
+    "leader-changed": logging.WARNING,
+    "deposed": logging.WARNING,
 }
 
 
@@ -90,14 +99,21 @@ class EventHooks:
     def _log(event: LifecycleEvent) -> None:
         level = _level_of(event)
         if logger.isEnabledFor(level):
-            extra = _procedure_facts(event) if isinstance(event, ProcedureEvent) else _worker_facts(event)
-            logger.log(level, "%s", event, extra=extra)
+            logger.log(level, "%s", event, extra=_facts(event))
 
 
 def _level_of(event: LifecycleEvent) -> int:
-    if event.kind == "failed" and event.type_name == CALL_TYPE:
+    if isinstance(event, ProcedureEvent) and event.kind == "failed" and event.type_name == CALL_TYPE:
         return logging.DEBUG  # an exception is a result of a call, and its future has it
     return _LEVELS[event.kind]
+
+
+def _facts(event: LifecycleEvent) -> dict[str, object]:
+    if isinstance(event, ProcedureEvent):
+        return _procedure_facts(event)
+    if isinstance(event, WorkerEvent):
+        return _worker_facts(event)
+    return {"event": event.kind, "epoch": event.epoch, "store": event.store}
 
 
 def _procedure_facts(event: ProcedureEvent) -> dict[str, object]:

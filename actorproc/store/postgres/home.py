@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actorproc.errors import EngineError
-from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import make_directory
 from actorproc.store.home_base import Home
 from actorproc.store.leader import Leader
@@ -26,6 +25,7 @@ from actorproc.support.clock import MeasuredClock
 if TYPE_CHECKING:
     from actorproc.store.postgres.reader import DatabaseReader
     from actorproc.store.postgres.sessions import Session
+    from actorproc.store.postgres.store import DatabaseStore
 
 __all__ = ["DatabaseHome"]
 
@@ -38,7 +38,8 @@ _WITHIN = 10.0
 class DatabaseHome(Home):
     """A schema of a PostgreSQL database.
 
-    The control socket and the log spool are on the machine of the process, in a directory of this user.
+    The door of the manager that leads is where the leader's row says. The log spool is in a directory of this user, on
+    the machine of the process.
 
     Args:
         place: The database and the name of the store.
@@ -52,7 +53,8 @@ class DatabaseHome(Home):
         self.place = place
         self.words = place.words
         self.secrets = (*_SECRETS, "ACTORPROC_PATH") if place.has_password else _SECRETS
-        self.door = self.spool = _local(place)
+        self.door = None
+        self.spool = _local(place)
         self._clock = MeasuredClock()
 
     def clock(self) -> MeasuredClock:
@@ -65,8 +67,10 @@ class DatabaseHome(Home):
         role: OwnerRole = "manager",
         durability: Durability = "power",
         allow_any_filesystem: bool = False,
-    ) -> ProcedureStore:
-        from actorproc.store.postgres.store import DatabaseStore  # noqa: PLC0415 - nothing loads psycopg before
+        lease: float | None = None,
+    ) -> DatabaseStore:
+        from actorproc.store.postgres.leading import LEASE  # noqa: PLC0415 - nothing loads psycopg before
+        from actorproc.store.postgres.store import DatabaseStore  # noqa: PLC0415 - as above
 
         if role == "manager" and self.spool is not None:
             try:
@@ -79,6 +83,7 @@ class DatabaseHome(Home):
             durability=durability,
             allow_unsynced=allow_any_filesystem,
             clock=self._clock,
+            lease=LEASE if lease is None else lease,
         )
 
     def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadingStore:

@@ -295,8 +295,8 @@ class Leadership:
     def check(self) -> None:
         """Have the lock again if its session has ended. Raises `StoreInUse`, `DatabaseFailure`."""
         session = self._session
-        if session is None or session.is_broken:
-            self._regain()
+        if (session is None or session.is_broken) and self._regain() is None:
+            raise in_use(self._place, None)
 
     # ------------------------------------------------------------ the lease
     @property
@@ -336,6 +336,8 @@ class Leadership:
         session = self._session
         if session is None or session.is_broken:
             session = self._regain()
+        if session is None:
+            return False
         renew = Statement(
             f"UPDATE {self._place.schema}.leader SET expires = clock_timestamp() + "
             "$1 * interval '1 millisecond' WHERE epoch = $2 RETURNING epoch".encode(),
@@ -369,16 +371,17 @@ class Leadership:
             raise in_use(self._place, None)
         self.door_row = door_row
 
-    def _regain(self) -> Session:
-        """Take the lock again after its session has ended."""
+    def _regain(self) -> Session | None:
+        """Take the lock again after its session has ended; None: the row names another epoch."""
         old = self._session
         session = connect(self._place, "lock", self._title)
-        owner: DatabaseOwner | None = None
         try:
             row = read_leader(session, self._place)
-            owner = row.owner if row is not None else None
-            has_lock = (row is None or row.epoch == self.epoch) and self._try(session)
-            if not has_lock and old is not None and row is not None and row.epoch == self.epoch:
+            if row is not None and row.epoch != self.epoch:
+                session.close()
+                return None
+            has_lock = self._try(session)
+            if not has_lock and old is not None:
                 # The server may not have noticed yet that the old session is dead.
                 session.ask([(_END_OWN, (number(old.pid), self._title.encode()))], _WITHIN)
                 has_lock = self._try(session)
@@ -387,7 +390,7 @@ class Leadership:
             raise
         if not has_lock:
             session.close()
-            raise in_use(self._place, owner)
+            raise in_use(self._place, row.owner if row is not None else None)
         self._session = session
         self.regained += 1
         return session

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -25,6 +26,7 @@ from actorproc.store.postgres.failures import DatabaseFailure, explained, unavai
 from actorproc.store.postgres.leading import LEASE, Leadership, Role
 from actorproc.store.postgres.open_store import OpenDatabase
 from actorproc.store.postgres.open_tables import check_format
+from actorproc.store.postgres.owner_row import DoorRow
 from actorproc.store.postgres.place import DatabasePlace, place_of
 from actorproc.store.postgres.sessions import Question, Session, Statement, array_of, numbered
 from actorproc.store.postgres.takeover import is_in_the_way
@@ -292,6 +294,36 @@ class DatabaseStore(OpenDatabase):
             session.close()
         self._pool.close()
         self.leadership.give_back()
+
+    # ------------------------------------------------------------ leading
+    def campaign(self, stop: threading.Event) -> bool:
+        """Wait until this process may own the store. See `SharedStore.campaign`."""
+        self._pid = os.getpid()
+        return self.leadership.campaign(stop)
+
+    def show_door(self, address: str, pin: bytes, secret: bytes) -> None:
+        """Name the door of the owner. See `SharedStore.show_door`."""
+        row = DoorRow(address, pin, secret)
+        if not self._is_owned:
+            self.leadership.door_row = row
+            return
+        try:
+            self.leadership.publish(row)
+        except DatabaseFailure as failure:
+            raise unavailable(failure, f"writing the store {self.place.words}") from failure
+
+    def see_epoch(self, epoch: int) -> None:
+        """Have the next epoch be above this one."""
+        self.leadership.seen = max(self.leadership.seen, epoch)
+
+    def watch_manager(self, is_alive: Callable[[], bool]) -> None:
+        """Renew the lease only while the manager lives. See `SharedStore.watch_manager`."""
+        self.leadership.is_alive = is_alive
+
+    @property
+    def has_lapsed(self) -> bool:
+        """The lease may have ended."""
+        return self.leadership.has_lapsed
 
     def compact(self) -> CompactionReport:
         """Report the size, unchanged: giving space back is the work of the database's autovacuum."""

@@ -1,0 +1,74 @@
+"""Watchdog of a manager that leads: it says whether the manager's thread still answers.
+
+A manager that does not answer for a while need not hang. It may decide on a great many procedures at once, or wait for
+its database. So the stack of the thread that has the manager's turn is looked at, too. One that is not where it was at
+the last look goes on, and one inside a wait for the database is the database's affair. Neither excuse counts for ever.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import FrameType
+
+from actorproc.errors import ActorprocError
+
+__all__ = ["ManagerWatchdog"]
+
+_LONGEST = 12
+"""Number of limits after which a manager that does not answer hangs, whatever its stack says."""
+_WAITING = "/store/postgres/"
+"""Part of the names of the files whose code waits for the database."""
+
+
+class ManagerWatchdog:
+    """Asks a manager now and then whether it answers. For one thread.
+
+    Args:
+        ask: Asks the manager a question; the future of its answer.
+        turn: Name of the function that has the manager's turn while a message is handled.
+        limit: Seconds without an answer after which it may hang.
+    """
+
+    def __init__(self, ask: Callable[[], Future[object]], turn: object, limit: float) -> None:
+        self._ask = ask
+        self._turn = turn
+        self._limit = limit
+        self._asked = 0.0
+        self._answer: Future[object] | None = None
+        self._stack: tuple[int, ...] = ()
+
+    def __call__(self) -> bool:
+        """True while the manager lives."""
+        now = time.monotonic()
+        answer = self._answer
+        if answer is None or answer.done():
+            self._asked, self._stack = now, ()
+            try:
+                self._answer = self._ask()
+            except ActorprocError:  # it has been stopped
+                self._answer = None
+            return True
+        silent_for = now - self._asked
+        if silent_for <= self._limit:
+            self._stack = self._where()[0]
+            return True
+        stack, waits = self._where()
+        moved, self._stack = stack != self._stack, stack
+        return (moved or waits) and silent_for <= _LONGEST * self._limit
+
+    def _where(self) -> tuple[tuple[int, ...], bool]:
+        """The place in the code of the thread that has the turn, and whether it waits for the database there."""
+        for frame in sys._current_frames().values():
+            places: list[int] = []
+            waits = False
+            inner: FrameType | None = frame
+            while inner is not None:
+                places += (id(inner.f_code), inner.f_lasti)
+                waits = waits or _WAITING in inner.f_code.co_filename
+                if inner.f_code is self._turn:
+                    return tuple(places), waits
+                inner = inner.f_back
+        return (), False

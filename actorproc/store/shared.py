@@ -1,0 +1,61 @@
+"""The protocol of a store that several machines share: one of them leads, and the store says which."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from actorproc.store.base import ProcedureStore
+
+__all__ = ["SharedStore"]
+
+
+class SharedStore(ProcedureStore, Protocol):
+    """A store whose owner is the leader of its time."""
+
+    def campaign(self, stop: threading.Event) -> bool:
+        """Wait until this process may own the store; no trouble of the store ends that.
+
+        Args:
+            stop: Set to give up.
+
+        Returns:
+            True when `own` is to follow; False when it was stopped.
+        """
+        ...
+
+    def show_door(self, address: str, pin: bytes, secret: bytes) -> None:
+        """Name the door of the owner, to be found by others: from `own` on, or at once.
+
+        Args:
+            address: The address.
+            pin: SHA-256 of the certificate that it shows.
+            secret: The secret that its clients must know.
+
+        Raises:
+            StoreInUse: Another process owns the store by now.
+            StorageUnavailable: The store cannot be written.
+        """
+        ...
+
+    def see_epoch(self, epoch: int) -> None:
+        """Take an epoch that was heard of elsewhere: that of the next `own` is above it.
+
+        Args:
+            epoch: The epoch.
+        """
+        ...
+
+    def watch_manager(self, is_alive: Callable[[], bool]) -> None:
+        """Hold the store only for as long as the manager lives.
+
+        Args:
+            is_alive: Called before each renewal, on a thread of the store; False: the manager hangs.
+        """
+        ...
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Another process may own the store by now: its owner has not been able to renew its lease in time."""
+        ...

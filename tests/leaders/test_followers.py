@@ -1,0 +1,255 @@
+"""Managers on one store: one leads, the others follow with the same methods, and a change of leaders is a pause."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
+
+from actorproc import (
+    Config,
+    EngineError,
+    LeaderEvent,
+    ProcedureClient,
+    ProcedureExecutor,
+    ProcedureManager,
+    StoreReader,
+    UnknownType,
+)
+from tests.kit.procedures import Add, Nap, Part
+from tests.kit.waiting import BOUND, wait_until
+
+pytestmark = pytest.mark.processes
+LEASE = 1.0
+
+
+def config(**options) -> Config:
+    return Config(lease=LEASE, spares=0, allow_any_filesystem=True, **options)
+
+
+@pytest.fixture
+def open_manager(url):
+    opened = []
+
+    def make(**options) -> ProcedureManager:
+        settings = {"procedures": [Add, Nap], "workers": 1, "config": config()} | options
+        opened.append(ProcedureManager(url, **settings))
+        return opened[-1]
+
+    yield make
+    for manager in reversed(opened):
+        manager.stop(drain=False, timeout=5.0)
+
+
+@pytest.fixture
+def pair(open_manager):
+    """A leader and a follower."""
+    return open_manager().start(), open_manager().start()
+
+
+def leads(manager: ProcedureManager) -> bool:
+    return manager._tree.leads
+
+
+def test_the_first_leads_and_the_second_follows(pair):
+    leader, follower = pair
+    assert leads(leader)
+    assert not leads(follower)
+    assert follower.run(Add(2, 3)) == 5
+    handle = follower.submit(Add(1, 1), id="mine")
+    assert handle.result(BOUND) == 2
+    assert leader.get("mine").result(BOUND) == 2
+    assert [worker.pid for worker in follower.workers()] == [worker.pid for worker in leader.workers()]
+    assert {info.id for info in follower.list()} == {info.id for info in leader.list()}
+
+
+def test_what_a_follower_waits_for_goes_on_when_the_leader_stops(pair):
+    leader, follower = pair
+    handle = follower.submit(Nap(1.0), id="nap")
+    changes = []
+    called = threading.Event()
+    handle.add_done_callback(lambda _: called.set())
+    future = handle.future()
+    watching = threading.Thread(target=lambda: changes.extend(follower.watch("nap")))
+    watching.start()
+    wait_until(lambda: follower.info("nap").phase == "running")
+    leader.stop(drain=False, timeout=0.0)
+    assert handle.result(BOUND) == "rested"
+    assert future.result(BOUND) == "rested"
+    assert called.wait(BOUND)
+    watching.join(BOUND)
+    assert changes[-1].state == "SUCCESS"
+    assert leads(follower)
+
+
+def test_what_the_leader_waits_for_goes_on_when_it_is_deposed(pair):
+    leader, follower = pair
+    handle = leader.submit(Nap(1.0), id="nap")
+    waiting = []
+    thread = threading.Thread(target=lambda: waiting.append(handle.result(BOUND)))
+    thread.start()
+    wait_until(lambda: leader.info("nap").phase == "running")
+    leader._tree.step_down()
+    thread.join(BOUND)
+    assert waiting == ["rested"]
+    wait_until(lambda: leads(leader) != leads(follower))
+    assert leader.run(Add(4, 5)) == 9
+
+
+def test_submits_go_on_through_a_change_of_leaders(pair):
+    leader, follower = pair
+    done, failed = [], []
+
+    def submit(manager, name) -> None:
+        for number in range(60):
+            try:
+                done.append(manager.submit(Add(number, 1), id=f"{name}-{number}").result(BOUND))
+            except Exception as error:  # noqa: BLE001
+                failed.append(error)
+
+    threads = [
+        threading.Thread(target=submit, args=(manager, name)) for manager, name in ((leader, "l"), (follower, "f"))
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        time.sleep(0.3)
+        first = wait_until(lambda: next(filter(leads, pair), None))
+        first._tree.step_down()
+    for thread in threads:
+        thread.join(BOUND)
+    assert failed == []
+    assert len(done) == 120
+
+
+def test_a_type_that_the_leader_does_not_know_is_refused_with_its_machine_named(open_manager):
+    import socket
+
+    open_manager(procedures=[Add]).start()
+    follower = open_manager(procedures=[Part]).start()
+    with pytest.raises(UnknownType, match=socket.gethostname()):
+        follower.submit(Part(1))
+    assert follower.run(Add(1, 2)) == 3
+
+
+def test_a_client_finds_the_leader_and_the_next_one(pair, url):
+    leader, follower = pair
+    with ProcedureClient(url, patience=BOUND, config=config()) as client:
+        assert client.run(Add(1, 2)) == 3
+        leader.stop(drain=False, timeout=0.0)
+        assert client.run(Add(1, 3)) == 4
+        assert leads(follower)
+
+
+def test_an_executor_works_in_the_leader_and_in_a_follower(pair, url):
+    for manager in pair:
+        with ProcedureExecutor(manager) as executor:
+            assert list(executor.map(abs, [-1, -2, -3])) == [1, 2, 3]
+    with ProcedureExecutor(url, max_workers=1, config=config()) as executor:
+        assert executor.submit(pow, 2, 5).result(BOUND) == 32
+
+
+def test_resize_and_pause_of_a_follower_hold_when_it_leads(pair):
+    leader, follower = pair
+    follower.resize(2)
+    assert len(leader.workers()) == 1
+    assert follower.pause(reason="later")
+    assert leader.run(Add(1, 2)) == 3
+    leader.stop(drain=False, timeout=0.0)
+    wait_until(lambda: leads(follower) and follower.health().paused == "later")
+    assert follower.resume()
+    wait_until(lambda: len(follower.workers()) == 2)
+    assert follower.run(Add(1, 2)) == 3
+
+
+def test_a_follower_that_resumes_before_it_leads_is_not_paused(pair):
+    leader, follower = pair
+    assert not follower.resume()
+    assert follower.pause()
+    assert follower.resume()
+    leader.stop(drain=False, timeout=0.0)
+    assert follower.run(Add(1, 2)) == 3
+
+
+def test_a_backup_is_made_on_the_machine_of_the_caller(pair, tmp_path):
+    _, follower = pair
+    follower.run(Add(1, 2), id="kept")
+    follower.backup(tmp_path / "copy")
+    with StoreReader(tmp_path / "copy") as reader:
+        assert reader.info("kept").state == "SUCCESS"
+
+
+def test_health_says_who_leads(pair):
+    leader, follower = pair
+    assert leader.health().role == "leading"
+    assert follower.health().role == "following"
+    assert leader.health().status == follower.health().status == "running"
+
+
+def test_events_tell_of_changes(open_manager):
+    told = []
+    first = open_manager(on_event=told.append).start()
+    second = open_manager().start()
+    first._tree.step_down()
+    wait_until(lambda: leads(second))
+    kinds = wait_until(
+        lambda: (kinds := [event.kind for event in told if isinstance(event, LeaderEvent)])[1:] and kinds
+    )
+    assert kinds[:2] == ["leader-changed", "deposed"]
+
+
+def test_a_leader_that_cannot_be_reached_fails_the_start_of_a_follower(open_manager, url):
+    open_manager(config=config(advertise="127.0.0.1:1")).start()
+    with pytest.raises(EngineError, match=r"neither lead nor follow.*127\.0\.0\.1:1"):
+        open_manager().start()
+
+
+def test_a_loopback_address_of_another_machine_fails_the_start_in_words(open_manager, monkeypatch):
+    monkeypatch.setattr("actorproc.link.addresses.machine_id", lambda: "0" * 32)
+    open_manager().start()
+    monkeypatch.undo()
+    with pytest.raises(EngineError, match=r"Config\(listen=.*Config\(advertise="):
+        open_manager().start()
+
+
+def test_stopping_a_follower_leaves_the_leader_alone(pair):
+    leader, follower = pair
+    follower.stop()
+    assert follower.health().status == "stopped"
+    assert leader.run(Add(1, 2)) == 3
+    follower.start()
+    assert follower.run(Add(2, 2)) == 4
+
+
+def test_a_new_leader_is_above_every_epoch_that_a_client_has_seen(pair, url):
+    leader, follower = pair
+    epoch = leader._tree._local.epoch
+    with ProcedureClient(url, patience=BOUND, config=config()) as client:
+        client.run(Add(1, 2))
+        client._engine._channel._way.highest = epoch + 100
+        client._engine._channel._stream.hang_up()
+        assert client.run(Add(1, 3)) == 4
+    wait_until(lambda: any(leads(manager) and manager._tree._local.epoch > epoch for manager in pair))
+    del follower
+
+
+def test_a_manager_whose_thread_hangs_gives_its_lead_up(pair, monkeypatch):
+    leader, follower = pair
+    tree = leader._tree._local
+    stuck = threading.Event()
+
+    def hang(event) -> None:
+        stuck.wait(BOUND)
+
+    actor = tree._manager._actor_weakref()
+    actor._routes[type("Stuck", (), {})] = hang
+    kind = next(kind for kind in actor._routes if kind.__name__ == "Stuck")
+    tree._to_manager(kind())
+    wait_until(lambda: leads(follower))
+    assert follower.run(Add(1, 2)) == 3
+    stuck.set()
+    wait_until(lambda: not leads(leader))
+    assert leader.run(Add(1, 3)) == 4
