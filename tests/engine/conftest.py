@@ -13,9 +13,24 @@ from actorproc.api.manager import ProcedureManager
 from actorproc.config import Config
 from tests.kit.fixtures import nothing_is_left_behind, until
 from tests.kit.managers import LIGHT
+from tests.kit.on_database import in_a_database, kind_of_store, on_both_stores
 from tests.kit.waiting import wait_until
 
-__all__ = ["Gate", "config", "gate", "kill", "nothing_is_left_behind", "open_manager", "until"]
+__all__ = [
+    "Gate",
+    "config",
+    "gate",
+    "in_a_database",
+    "kill",
+    "kind_of_store",
+    "nothing_is_left_behind",
+    "open_manager",
+    "until",
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    on_both_stores(metafunc)
 
 
 @pytest.fixture
