@@ -1,9 +1,11 @@
-"""Processor time of looks at a store: a parent with 10,000 children, and filters over many finished procedures.
+"""Processor time of looks at a store: single ones, a watch of all changes, and the live screen.
 
-    python bench/looking.py [--quick] [--children 10000] [--finished 29000]
+    python bench/looking.py [--quick] [--children 10000] [--finished 29000] [--rounds 30] [--unfinished 10000]
 
-Milliseconds of processor time for one look of a `StoreReader`, the least of several. The store is written directly, so
-that the figures are those of looking alone.
+Milliseconds of processor time for one look of a `StoreReader` at a parent with many children and at filters over many
+finished procedures, the least of several. The store is written directly, so that the figures are those of looking
+alone. Then microseconds of the host's processor for a procedure while it is not watched, watched by digests, or watched
+in every change; and percent of a core that `actorproc top` takes.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common import fresh_directory, options, report
+from screen import screen
+from watched import watched
 
 from actorproc import StoreReader
 from actorproc.model.rows.records import ChildRecord, ProcedureRecord, StepKind, StepRecord
@@ -90,13 +94,26 @@ def _least(look: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    asked = options(__doc__, children=(10_000, 300), finished=(29_000, 200))
+    asked = options(
+        __doc__,
+        children=(10_000, 300),
+        finished=(29_000, 200),
+        rounds=(30, 1),
+        procedures=(2000, 40),
+        unfinished=(10_000, 20),
+        seconds=(20.0, 1.0),
+    )
     with fresh_directory() as folder:
         path = Path(folder) / "state"
         _fill(path, asked.children, asked.finished)
         with StoreReader(path) as reader:
             found = {name: round(_least(look), 2) for name, look in _looks(reader).items()}
-    report("looking", {"milliseconds": found}, [f"{name:<36} {value:9.2f} ms" for name, value in found.items()])
+    ways = watched(asked.rounds, asked.procedures)
+    parts = screen(asked.unfinished, asked.seconds)
+    lines = [f"{name:<36} {value:9.2f} ms" for name, value in found.items()]
+    lines += [f"{way:<36} {one['us']:9.1f} us a procedure, x {one['ratio']:.3f}" for way, one in ways.items()]
+    lines += [f"top, {name:<31} {value:9.2f}{'' if 'bytes' in name else ' %'}" for name, value in parts.items()]
+    report("looking", {"milliseconds": found, "watched": ways, "top": parts}, lines)
 
 
 if __name__ == "__main__":

@@ -389,6 +389,7 @@ class Queries(StoredQueries):
             paused=manager.paused if manager is not None else None,
             limits=self._engine.pool.limits,
             process_limits=self._engine.pool.process_limits,
+            types=manager.types if manager is not None else (),
             retention=retention,
         )
 

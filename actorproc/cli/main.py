@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["COMMANDS", "GROUPS", "build_parser", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "status": ("commands.inspect", "add_status"),
+    "status": ("commands.summary", "add_status"),
     "list": ("commands.inspect", "add_list"),
     "show": ("commands.detail", "add_show"),
     "tree": ("commands.detail", "add_tree"),
@@ -148,7 +148,7 @@ def _done(given: list[str]) -> int:
 
 def _bare(options: argparse.Namespace) -> int:
     """The call without a command: how the store does, if there is one, and what to type next."""
-    from actorproc.cli.commands.inspect import show_status
+    from actorproc.cli.commands.summary import show_status
     from actorproc.cli.select.common import home
 
     if home(options).exists():

@@ -162,7 +162,8 @@ class Coordinator:
     def handle(self, event: Event, now: float) -> Decision:
         """Decide what `event` leads to at `now`, and what those led to that were taken before it."""
         state = self._state
-        state.begin(now)
+        if now != state.decision.now:
+            state.begin(now)
         if type(event) is StepEnded:
             outcome = event.outcome
             if type(outcome) is Advanced:
@@ -183,10 +184,12 @@ class Coordinator:
         outcome = event.outcome
         if type(outcome) is not Finished:
             return False
-        self._state.begin(now)
-        if not end_straight(self._state, event, outcome):
+        state = self._state
+        if now != state.decision.now:
+            state.begin(now)
+        if not end_straight(state, event, outcome):
             return False
-        follow_up(self._state)  # its parent may have asked for locks or ended: the next event finds that settled
+        follow_up(state)  # its parent may have asked for locks or ended: the next event finds that settled
         return True
 
     def decide(self) -> Decision:
@@ -247,6 +250,11 @@ class Coordinator:
     def vacated(self) -> tuple[int, ...]:
         """Slots without a worker that are not wanted any more, since the pool was made smaller."""
         return tuple(sorted(self._state.workers.slot_plan.vacated))
+
+    @property
+    def known_types(self) -> tuple[str, ...]:
+        """Names of the types whose classes are registered."""
+        return tuple(sorted(self._state.types.metas))
 
     @property
     def stale_results(self) -> int:

@@ -177,6 +177,8 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     retention: RetentionHealth = RetentionHealth()
     changed: tuple[str, ...] = ()
     """Modules whose files changed since the manager loaded them."""
+    types: tuple[str, ...] = ()
+    """Names of the types whose classes are registered."""
 
 
 class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):

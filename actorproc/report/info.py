@@ -276,6 +276,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     "cgroup" and "rlimit" are of the kernel; "sampling": nothing does; "none" when stopped."""
     retention: RetentionHealth = RetentionHealth()
     """Backlog in the removal of finished procedures."""
+    types: tuple[str, ...] = ()
+    """Names of the types whose classes are registered; procedures of other types are parked."""
     role: str | None = None
     """With a store that several machines share: "leading", or "following" the manager that does; else None."""
     leader: str | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from actorproc.ui.text import clipped, duration, plain_line, size_of
+from actorproc.ui.text import clipped, duration, plain_line, size_of, width_of, wrapped
+from actorproc.ui.views.tones import Painter, Tone, unpainted
 
 if TYPE_CHECKING:
     from actorproc.model.rows.records import ErrorInfo
@@ -34,32 +35,71 @@ _DOES = {
     "doctor": "examines the store",
 }
 """Effect of each command that repairs something."""
+_BAD = ("failed", "stuck", "parked", "cycle")
+_WARN = ("retrying", "rolling-back", "paused", "lock", "worker", "manager", "running")
 _FATAL = ("Fatal Python error", "Current thread 0x", "Thread 0x", "Extension modules:")
 _FRAME = re.compile(r'^\s*File "([^"]*)"')
 _LIBRARY = re.compile(r"[/\\](?:actorproc|lib[/\\]python[\d.]+)[/\\](?!site-packages)")
 
 
-def cause_lines(cause: Cause, path: str | None = None) -> Iterator[str]:
+def cause_lines(
+    cause: Cause, path: str | None = None, *, paint: Painter = unpainted, width: int | None = None
+) -> Iterator[str]:
     """The chain, one link a line, and below it a line for each command that would repair it.
 
     Args:
         cause: the top of the chain.
         path: what --path said, which the commands say again.
+        paint: gives colours. Default: none.
+        width: columns, to which sentences are wrapped; commands stay whole, to be copied. Default: None, no limit.
     """
-    yield from _links(cause, "", "", path)
+    yield from _links(cause, "", "", path, _Layout(paint, width))
 
 
-def _links(cause: Cause, first: str, rest: str, path: str | None) -> Iterator[str]:
-    yield first + clipped(plain_line(cause.says), 600)
+class _Layout(NamedTuple):
+    """Colours and columns of the lines."""
+
+    paint: Painter
+    width: int | None
+
+    def sentence(self, first: str, rest: str, text: str, tone: Tone) -> Iterator[str]:
+        """A sentence; the lines that follow its first one are set in below it."""
+        lines = (
+            [text] if self.width is None else wrapped(text, max(12, self.width - max(width_of(first), width_of(rest))))
+        )
+        for place, line in enumerate(lines):
+            yield (rest if place else first) + self.paint(line, tone)
+
+    def repair(self, stem: str, command: str, room: int, words: str) -> Iterator[str]:
+        """A command, and what it does: behind it, or below it when there is no room."""
+        shown = f"{stem}⇒ {self.paint(command, 'strong')}"
+        if not words:
+            yield shown
+        elif self.width is None or width_of(stem) + max(room, width_of(command)) + 6 + len(words) <= self.width:
+            yield f"{shown}{' ' * max(0, room - len(command))}  # {words}"
+        else:
+            yield shown
+            yield f"{stem}    # {words}"
+
+
+def _links(cause: Cause, first: str, rest: str, path: str | None, layout: _Layout) -> Iterator[str]:
     stem = rest + ("│  " if cause.causes else "   ")
-    width = max((len(_typed(repair, path)) for repair in cause.repairs), default=0)
-    for repair in cause.repairs:
-        words = _words_of(repair)
-        command = _typed(repair, path)
-        yield f"{stem}⇒ {command:<{min(width, 60)}}  # {words}" if words else f"{stem}⇒ {command}"
+    yield from layout.sentence(first, stem, clipped(plain_line(cause.says), 600), _tone(cause))
+    commands = [(_typed(repair, path), _words_of(repair)) for repair in cause.repairs]
+    room = min(60, max((len(command) for command, _ in commands), default=0))
+    for command, words in commands:
+        yield from layout.repair(stem, command, room, words)
     for place, below in enumerate(cause.causes):
         is_last = place == len(cause.causes) - 1
-        yield from _links(below, rest + ("└─ " if is_last else "├─ "), rest + ("   " if is_last else "│  "), path)
+        deeper = rest + ("   " if is_last else "│  ")
+        yield from _links(below, rest + ("└─ " if is_last else "├─ "), deeper, path, layout)
+
+
+def _tone(cause: Cause) -> Tone:
+    """Tone of a link: the ends of the chain are what has to be mended."""
+    if cause.causes and cause.kind != "cycle":
+        return "plain"
+    return "bad" if cause.kind in _BAD else "warn" if cause.kind in _WARN else "plain"
 
 
 def _typed(repair: str, path: str | None) -> str:
@@ -75,20 +115,21 @@ def _words_of(repair: str) -> str:
 
 
 # ---------------------------------------------------------------- failures
-def error_lines(title: str, error: ErrorInfo, *, full: bool = False) -> Iterator[str]:
+def error_lines(title: str, error: ErrorInfo, *, full: bool = False, paint: Painter = unpainted) -> Iterator[str]:
     """A failure: its words, the report of its worker's end, and the frames of the user's code.
 
     Args:
         title: of the block.
         error: the failure.
         full: show frames of the library and of the worker too. Default: False.
+        paint: gives colours. Default: none.
     """
     where = f", in step {error.step} of {error.procedure}" if error.procedure else ""
-    yield f"{title} ({error.kind}{plain_line(where)})"
-    yield f"  {plain_line(error.type_name)}: {plain_line(error.message)}"
+    yield paint(f"{title} ({error.kind}{plain_line(where)})", "strong")
+    yield "  " + paint(f"{plain_line(error.type_name)}: {plain_line(error.message)}", "bad")
     crash = error.crash
     if crash is not None:
-        yield "  " + plain_line(f"{crash.kind}: {crash.message}")
+        yield "  " + paint(plain_line(f"{crash.kind}: {crash.message}"), "bad")
         facts = {
             "peak memory": size_of(crash.peak_rss) if crash.peak_rss is not None else None,
             "cpu": duration(crash.cpu_time) if crash.cpu_time is not None else None,
@@ -133,8 +174,12 @@ def _block(text: str, indent: str, *, full: bool) -> Iterator[str]:
             folded += 1
             continue
         if folded:
-            yield f"{indent}  … {folded} frames of the worker (--full)"
+            yield _folded(indent, folded)
             folded = 0
         yield indent + plain_line(line)
     if folded:
-        yield f"{indent}  … {folded} frames of the worker (--full)"
+        yield _folded(indent, folded)
+
+
+def _folded(indent: str, count: int) -> str:
+    return f"{indent}  … {count} {'frame' if count == 1 else 'frames'} of the worker (--full)"

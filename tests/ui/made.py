@@ -53,7 +53,7 @@ def info(id="job", state="RUNNABLE", phase="running", **fields):
         "progress": None,
         "error": None,
     }
-    return ProcedureInfo(id=id, state=ProcedureState(state), phase=Phase(phase), **(usual | fields))
+    return _of(ProcedureInfo, id=id, state=ProcedureState(state), phase=Phase(phase), **(usual | fields))
 
 
 def step(number, name=None, start=0.0, end=1.0, **fields):
@@ -82,7 +82,7 @@ def step(number, name=None, start=0.0, end=1.0, **fields):
         "state": b"",
         "output": b"",
     }
-    return StepInfo(number=number, step_name=name, **(usual | fields))
+    return _of(StepInfo, number=number, step_name=name, **(usual | fields))
 
 
 def attempt(step, number, start, end, error, **fields):
@@ -95,8 +95,14 @@ def attempt(step, number, start, end, error, **fields):
         "incarnation": 1,
         "pid": 1,
     }
-    return AttemptInfo(
-        step=step, attempt=number, started_at=NOW + start, ended_at=NOW + end, error=error, **(usual | fields)
+    return _of(
+        AttemptInfo,
+        step=step,
+        attempt=number,
+        started_at=NOW + start,
+        ended_at=NOW + end,
+        error=error,
+        **(usual | fields),
     )
 
 
@@ -109,7 +115,7 @@ def lock(path, holder, *waiters, mode="write"):
 
 def worker(slot=0, cpu=None, **fields):
     usual = {"incarnation": 1, "pid": 100 + slot, "state": "idle", "rss": 32 << 20}
-    return WorkerInfo(slot=slot, cpu=cpu, **(usual | fields))
+    return _of(WorkerInfo, slot=slot, cpu=cpu, **(usual | fields))
 
 
 def health(status="running", **fields):
@@ -123,7 +129,7 @@ def health(status="running", **fields):
         "slowest_commit": 0.0,
         "stale_results": 0,
     }
-    return Health(status=status, **(usual | fields))
+    return _of(Health, status=status, **(usual | fields))
 
 
 def metrics(uptime=10.0, ended=0, steps=0, commits=0, **fields):
@@ -142,10 +148,11 @@ def metrics(uptime=10.0, ended=0, steps=0, commits=0, **fields):
     return _of(Metrics, **(given | fields))
 
 
-def _of(kind, **given):
+def _of(kind, /, **given):
+    """A struct in which a field that this test says nothing about is empty, also one that comes later."""
     empty = {"int": 0, "float": 0.0, "Histogram": NOTHING, "bool": False, "str": ""}
     usual = {
-        field.name: empty.get(getattr(field.type, "__name__", ""), {})
+        field.name: empty.get(getattr(field.type, "__name__", ""), {} if kind is Metrics else None)
         for field in msgspec.structs.fields(kind)
         if field.required
     }

@@ -22,6 +22,7 @@ from actorproc.cli.select.common import (
 )
 from actorproc.ui.causes import cause_lines, error_lines
 from actorproc.ui.text import ago, clipped, duration, plain_line, size_of
+from actorproc.ui.views.tones import Tone, tone_of
 from actorproc.ui.views.words import (
     attempt_words,
     facts_of,
@@ -33,6 +34,7 @@ from actorproc.ui.views.words import (
 )
 
 if TYPE_CHECKING:
+    from actorproc.cli.output.colour import Paint
     from actorproc.procedure.values.viewing import ShownValue
     from actorproc.report.audit import AuditInfo
     from actorproc.report.info import LockInfo, ProcedureInfo
@@ -81,8 +83,12 @@ def _show(options: argparse.Namespace) -> int:
         "failed_attempts": [attempt.to_dict() for attempt in attempts[-_LAST:]],
         **{title: None if shown is None else shown.plain() for title, shown in values.items()},
     }
+    paint = output.paint
     output.one(
-        "procedure-detail", detail, lambda: _show_lines(options, info, steps, attempts, locks, audit, values), name=name
+        "procedure-detail",
+        detail,
+        lambda: _show_lines(options, paint, info, steps, attempts, locks, audit, values),
+        name=name,
     )
     return OK
 
@@ -99,6 +105,7 @@ def _values_of(states: list[StateInfo]) -> dict[str, ShownValue | None]:
 
 def _show_lines(
     options: argparse.Namespace,
+    paint: Paint,
     info: ProcedureInfo,
     steps: list[StepInfo],
     attempts: list[AttemptInfo],
@@ -107,17 +114,17 @@ def _show_lines(
     values: dict[str, ShownValue | None],
 ) -> Iterator[str]:
     now = time.time()
-    yield from _fields(facts_of(info, now))
+    yield from _fields(facts_of(info, now), paint, tone_of(info.state if info.phase == "done" else info.phase))
     yield from _values_lines(values)
     yield from _exposed_lines(info)
     for title, error in (("error", info.error), ("its undo fails", info.undo_error)):
         if error is not None:
             yield ""
-            yield from error_lines(title, error, full=options.full)
+            yield from error_lines(title, error, full=options.full, paint=paint)
     crash = next((step.crash for step in reversed(steps) if step.crash is not None), None)
     if crash is not None and (info.error is None or info.error.crash is None):
         yield ""
-        yield from error_lines("last crash", crash, full=options.full)
+        yield from error_lines("last crash", crash, full=options.full, paint=paint)
     held = [lock for lock in locks if lock.holder == info.id]
     waits = [lock for lock in locks if lock.holder != info.id]
     for title, rows in (("holds", held), ("waits for", waits)):
@@ -169,9 +176,13 @@ def _values_lines(values: dict[str, ShownValue | None]) -> Iterator[str]:
         yield from value_lines(first, "input", _LAST)
 
 
-def _fields(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
+def _fields(pairs: Iterable[tuple[str, object]], paint: Paint, tone: Tone) -> Iterator[str]:
     for name, value in pairs:
-        yield f"{name:<12}{plain_line(value)}"
+        text = plain_line(value)
+        if name == "state":
+            word, colon, rest = text.partition(": ")
+            text = paint(word, tone) + colon + rest
+        yield f"{name:<12}{text}"
 
 
 # ---------------------------------------------------------------- steps
@@ -244,7 +255,7 @@ def _tree(options: argparse.Namespace) -> int:
     output = Output(options)
     with open_reader(options) as reader:
         tree = reader.tree(full_id(reader, options.id), limit=options.limit)
-    output.one("tree", tree, lambda: tree_lines(tree), name=tree.info.id)
+    output.one("tree", tree, lambda: tree_lines(tree, paint=output.paint), name=tree.info.id)
     return OK
 
 
@@ -267,7 +278,8 @@ def add_why(commands: _Commands) -> None:
 def _why(options: argparse.Namespace) -> int:
     output = Output(options)
     cause = _explained(options)
-    output.one("cause", cause, lambda: cause_lines(cause, getattr(options, "path", None)), name=cause.procedure)
+    path, paint, width = getattr(options, "path", None), output.paint, output.width
+    output.one("cause", cause, lambda: cause_lines(cause, path, paint=paint, width=width), name=cause.procedure)
     return FAILED if cause.kind == "unknown" else OK
 
 

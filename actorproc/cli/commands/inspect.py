@@ -1,4 +1,4 @@
-"""``status``, ``list``, ``locks``, ``poisons``, ``audit``: what is stored. They need no manager."""
+"""``list``, ``locks``, ``poisons``, ``audit``: what is stored. They need no manager."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from actorproc.cli.select.common import (
     globals_for,
     home,
     open_reader,
-    start_command,
     typed,
     whole_number,
 )
 from actorproc.cli.select.filters import add_filters, filter_of, has_filter, moment, no_match
 from actorproc.errors import UnknownProcedure, UsageError
-from actorproc.ui.text import ago, clipped, duration, plain_line, size_of
+from actorproc.ui.text import clipped, duration, plain_line
 from actorproc.ui.views.rows import why_of
 
 if TYPE_CHECKING:
@@ -33,10 +32,11 @@ if TYPE_CHECKING:
     from actorproc.report.listing import ListFilter
     from actorproc.store.reading import ReadingStore
 
-__all__ = ["add_audit", "add_list", "add_locks", "add_poisons", "add_status", "show_status"]
+__all__ = ["add_audit", "add_list", "add_locks", "add_poisons"]
 
 _Commands = Any
 _CHUNK = 256
+_TABLES = ("table", "wide")
 _PAGE = 50
 """Rows of a list that nothing is said about."""
 
@@ -63,7 +63,7 @@ def _list(options: argparse.Namespace) -> int:
     is_short = not (has_filter(options) or options.all or options.limit is not None or options.after or options.oldest)
     with home(options).reader() as store:
         wanted = [filter_of(options, store)]
-        if is_short and output.format == "table":
+        if is_short and output.format in _TABLES:
             wanted = _short_list(wanted[0])
         count = output.rows(
             "procedure",
@@ -73,7 +73,7 @@ def _list(options: argparse.Namespace) -> int:
             empty=no_match(options),
             drop=("CHANGED", "TRY", "TYPE", "STEP", "AGE"),
         )
-        if is_short and output.format == "table":
+        if is_short and output.format in _TABLES:
             total = sum(store.count_states().values())
             if total > count:
                 complain(
@@ -288,62 +288,3 @@ def _audit_of(reader: StoreReader, start: str | None) -> list[AuditInfo]:
             pass
         raise
     return reader.audit(name)
-
-
-def add_status(commands: _Commands) -> None:
-    """Add ``status``."""
-    parser = commands.add_parser("status", help="counts by state and type, the oldest, the manager's health, trouble")
-    globals_for(parser)
-    parser.set_defaults(run=show_status)
-
-
-def show_status(options: argparse.Namespace) -> int:
-    """Show how the store and its manager do."""
-    from actorproc.cli.commands.summary import status_of
-
-    output = Output(options)
-    status = status_of(options)
-    output.one("status", status, lambda: _status_lines(status, options), name=status["path"])
-    return OK
-
-
-def _status_lines(status: dict[str, Any], options: argparse.Namespace) -> Iterator[str]:
-    def then(words: str, *values: str) -> str:
-        return f": {typed(options, words, *values)}"
-
-    now = time.time()
-    owner, health = status["owner"], status["health"]
-    yield f"store     {plain_line(status['path'])}  ({size_of(status['used_bytes'])} used)"
-    if owner is None:
-        yield f"manager   none runs here: {plain_line(start_command(options))}"
-    else:
-        how = health["status"] if health is not None else "does not answer"
-        yield f"manager   pid {owner['pid']}, {plain_line(how)}" + (
-            f", {health['busy']} of {len(health['slots'])} workers busy" if health is not None else ""
-        )
-    for problem in health["problems"] if health is not None else ():
-        yield f"problem   {plain_line(problem)}"
-    overdue = health["retention"] if health is not None else {"backlog": 0, "is_behind": False}
-    if overdue["backlog"] and not overdue["is_behind"]:  # else it is a problem, told above
-        yield f"retention {overdue['backlog']} to be removed, the oldest for {duration(overdue['lag'])}"
-    if status["paused"] is not None:
-        yield f"paused    {plain_line(status['paused'] or 'no reason given')}" + then("resume --manager")
-    counts = ", ".join(f"{count} {state}" for state, count in status["states"].items()) or "none"
-    yield f"states    {counts}" + (then("list --state FAILED") if status["states"].get("FAILED") else "")
-    phases = ", ".join(f"{count} {phase}" for phase, count in status["phases"].items())
-    if phases:
-        yield f"phases    {phases}"
-    for name, count in sorted(status["types"].items(), key=lambda item: -item[1])[:8]:
-        yield f"type      {count} {plain_line(name)}"
-    if status["oldest"] is not None:
-        oldest = status["oldest"]
-        age = ago(oldest["created_at"], now)
-        yield f"oldest    {plain_line(oldest['id'])}, {oldest['phase']}, {age} old" + then("why", oldest["id"])
-    yield f"locks     {status['locks']} held, {status['lock_waiting']} waiting for one"
-    if status["signals"]:
-        age = ago(status["oldest_signal_at"], now)
-        yield f"signals   {status['signals']} that no procedure has taken, the oldest {age} old" + then("signals")
-    for path in status["poisons"]:
-        yield f"poisoned  {plain_line(path)}" + then("poisons")
-    for name in status["stuck"]:
-        yield f"stuck     {plain_line(name)}" + then("why", name)

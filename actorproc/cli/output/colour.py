@@ -11,8 +11,7 @@ from actorproc.ui.views.tones import Tone, tone_of
 __all__ = ["CHOICES", "Paint"]
 
 CHOICES = ("auto", "always", "never")
-_BOLD = "1"
-_COLOURS: dict[Tone, str] = {"bad": "31", "good": "32", "warn": "33", "calm": "36"}
+_CODES: dict[Tone, str] = {"bad": "31", "good": "32", "warn": "33", "calm": "36", "strong": "1"}
 _PAINTED = frozenset({"STATE", "PHASE", "OUTCOME", "RESULT"})
 
 
@@ -27,19 +26,15 @@ class Paint:
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self.is_on = wanted == "always" or (wanted == "auto" and not plain and sys.stdout.isatty())
 
+    def __call__(self, text: str, tone: Tone) -> str:
+        """A safe text in the colour of a tone."""
+        code = _CODES.get(tone)
+        return f"\x1b[{code}m{text}\x1b[0m" if self.is_on and code and text else text
+
     def word(self, text: str) -> str:
         """A text that begins with a state, a phase or an outcome, in the colour of that word; others as they are."""
-        colour = _COLOURS.get(tone_of(text))
-        return f"\x1b[{colour}m{text}\x1b[0m" if self.is_on and colour and text else text
+        return self(text, tone_of(text))
 
     def cell(self, heading: str, text: str) -> str:
         """The cell of a table."""
         return self.word(text) if heading in _PAINTED else text
-
-    def bold(self, text: str) -> str:
-        """A heading."""
-        return f"\x1b[{_BOLD}m{text}\x1b[0m" if self.is_on and text else text
-
-    def bad(self, text: str) -> str:
-        """The words of a failure."""
-        return f"\x1b[{_COLOURS['bad']}m{text}\x1b[0m" if self.is_on and text else text

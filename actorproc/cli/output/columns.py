@@ -42,7 +42,7 @@ class Columns:
         if not self._begun:
             self._begun = True
             heading = self._line(list(self._headings), is_heading=True)
-            lines.insert(0, heading if self._paint is None else self._paint.bold(heading))
+            lines.insert(0, heading if self._paint is None else self._paint(heading, "strong"))
         return lines
 
     def _line(self, row: Sequence[str], *, is_heading: bool = False) -> str:

@@ -167,7 +167,7 @@ class EngineState:
             residents.trees[record.root].batch = batch
             if record.state is not _RUNNABLE:  # else its tree stays until it is changed again, which is noted then
                 residents.unsettled[record.root] = None
-        return Decision(*pending.take())
+        return pending.take()
 
     def _forget_times(self, record: ProcedureRecord, was: Was | None) -> None:
         """Timers of a wait that is over, or of a procedure that has ended, are ignored when they go off."""

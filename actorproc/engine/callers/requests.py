@@ -286,6 +286,7 @@ class RequestHandler:
             gated=self._pipeline.gated,
             running=self._in_flight.running(),
             vacated=self._pipeline.core.vacated,
+            types=self._pipeline.core.known_types,
             retention=self._retention(),
         )
         settle_future(message.future, found)

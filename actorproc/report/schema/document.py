@@ -78,6 +78,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "types": dict[str, int],
         "oldest": dict[str, Any] | None,
         "stuck": list[str],
+        "unregistered": dict[str, int],
         "locks": int,
         "lock_waiting": int,
         "poisons": list[str],

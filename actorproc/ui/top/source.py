@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as FutureTimeout
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from actorproc.api.client import ProcedureClient
 from actorproc.api.reader import StoreReader
 from actorproc.api.watch import Watch
 from actorproc.errors import ActorprocError, ManagerStopped, ResultTimeout
-from actorproc.model.states import Phase, ProcedureState
+from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.report.changes import ChangeDigest, DigestRow
 from actorproc.report.info import ProcedureInfo
 from actorproc.ui.text import plain_line
@@ -41,6 +42,7 @@ _AGAIN = 3.0
 """Seconds until a manager that did not answer is asked again."""
 _TROUBLE = (Phase.STUCK, Phase.RETRYING, Phase.ROLLING_BACK, Phase.LOCKED_OUT, Phase.PARKED, Phase.PAUSED)
 _ENDED_WELL = frozenset({ProcedureState.SUCCESS, ProcedureState.ROLLEDBACK})
+_LIVE = frozenset(ProcedureState) - TERMINAL
 _FAILED = 200
 """Failed procedures that are put into groups: the newest ones."""
 _REQUESTS = 200
@@ -91,7 +93,9 @@ class StoreSource:
         self._watch: Watch[ChangeDigest] | None = None
         self._ask_at = 0.0
         """Monotonic time before which a manager that did not answer is not asked."""
-        self._hung = ""
+        self._refusal, self._problem = "hung", ""
+        """Status and words while it is not asked."""
+        self._asker = ThreadPoolExecutor(1, "actorproc-top")
         self._rates = RateMeter()
         self._meter = WorkerMeter()
         self._counts: _Kept[dict[str, int]] = _Kept()
@@ -99,11 +103,17 @@ class StoreSource:
         self._groups: _Kept[list[FailureGroup]] = _Kept()
         self._locks: _Kept[list[tuple[str, str]]] = _Kept()
         self._details: _Kept[list[tuple[str, str]]] = _Kept()
+        self._known_types: tuple[str, ...] = ()
+        """Types that are registered; none: no manager has said so."""
         self._told: dict[str, DigestRow] = {}
         self._types: list[str] = []
 
     def close(self) -> None:
-        """Let go of the store and of the manager."""
+        """Let go of the store and of the manager, for good."""
+        self._forget()
+        self._asker.shutdown()
+
+    def _forget(self) -> None:
         self._leave()
         if self._reader is not None:
             self._reader.close()
@@ -117,7 +127,7 @@ class StoreSource:
                 self._reader = StoreReader(self.path)
             header, workers = self._manager(self._reader)
         except (ActorprocError, OSError) as error:
-            self.close()
+            self._forget()
             return Look(wanted=wanted, at=at, header=header_of(status="no store", problems=(plain_line(error),)))
         look = Look(wanted=wanted, at=at, header=header, workers=tuple(workers))
         try:
@@ -137,21 +147,30 @@ class StoreSource:
         if now >= self._ask_at:
             try:
                 client = self._open()
-                metrics = client.metrics()
+                metrics, health, workers = self._timed(lambda: (client.metrics(), client.health(), client.workers()))
                 self._hear()
-                header = header_of(
-                    pid=owner.pid,
-                    health=client.health(),
-                    metrics=metrics,
-                    rates=self._rates.take(metrics),
-                    counts=counts,
-                )
-                return header, self._meter.rows(client.workers(), time.monotonic())
-            except ManagerStopped as error:
+                self._known_types = health.types
+                rates = self._rates.take(metrics)
+                header = header_of(pid=owner.pid, health=health, metrics=metrics, rates=rates, counts=counts)
+                return header, self._meter.rows(workers, time.monotonic())
+            except ActorprocError as error:
                 self._leave()
-                self._hung, self._ask_at = plain_line(error), time.monotonic() + _AGAIN
+                self._refusal = "hung" if isinstance(error, ManagerStopped) else "refused"
+                self._problem, self._ask_at = plain_line(error), time.monotonic() + _AGAIN
         self._all_changed()
-        return header_of(status="hung", pid=owner.pid, counts=counts, problems=(self._hung,)), []
+        return header_of(status=self._refusal, pid=owner.pid, counts=counts, problems=(self._problem,)), []
+
+    def _timed(self, ask: Callable[[], _T]) -> _T:
+        """The answer of a manager that may be stopped in the middle. Raises `ManagerStopped` when none comes."""
+        answer = self._asker.submit(ask)
+        try:
+            return answer.result(_PATIENCE + 0.5)
+        except FutureTimeout:
+            owner = self._reader.owner() if self._reader is not None else None
+            self._leave()  # ends the call that waits
+            pid = f"process {owner.pid}" if owner is not None else "the manager"
+            advice = f"; if it was stopped: kill -CONT {owner.pid}" if owner is not None else ""
+            raise ManagerStopped(f"{pid} has the store and does not answer{advice}") from None
 
     def _open(self) -> ProcedureClient:
         if self._client is None:
@@ -191,7 +210,8 @@ class StoreSource:
         wanted = look.wanted
         match wanted.pane:
             case "now":
-                rows = self._listed.of(wanted, lambda: self._in_trouble(reader, wanted.limit))
+                known = self._known_types
+                rows = self._listed.of((wanted, known), lambda: self._in_trouble(reader, wanted.limit, known))
                 groups = self._groups.of(None, lambda: self._failures(reader))
                 return replace(look, rows=self._live(rows, look), groups=tuple(groups))
             case "procedures":
@@ -206,17 +226,25 @@ class StoreSource:
             case "procedure":
                 if wanted.detail in ("why", "logs", "stack"):  # these change without a commit
                     self._details.changed()
-                lines = self._details.of(
-                    wanted, lambda: list(detail_lines(self._client, reader, wanted, look.at, self._store_option))
-                )
+                client = self._client
+                question = (wanted, client is None)
+                answers = lambda: list(detail_lines(client, reader, wanted, look.at, self._store_option))  # noqa: E731
+                lines = self._timed(lambda: self._details.of(question, answers))
         return replace(look, lines=tuple((plain_line(text), id) for text, id in lines))
 
     @property
     def _store_option(self) -> str | None:
         return None if self.path == "state" else self.path
 
-    def _in_trouble(self, reader: StoreReader, limit: int) -> list[ProcedureRow]:
-        return [row_of(info) for info in reader.list(phase=_TROUBLE, limit=limit)]
+    def _in_trouble(self, reader: StoreReader, limit: int, known: tuple[str, ...]) -> list[ProcedureRow]:
+        """Rows of what stands still, and of types that the manager does not know."""
+        found = {info.id: row_of(info) for info in reader.list(phase=_TROUBLE, limit=limit)}
+        for name in reader.types() if known else ():
+            if name not in known:
+                for info in reader.list(type_name=name, state=_LIVE, limit=limit):
+                    says = f"no class is registered as {info.type_name!r}"
+                    found[info.id] = replace(row_of(info), phase="parked", tone="bad", why=plain_line(says))
+        return list(found.values())[:limit]
 
     def _failures(self, reader: StoreReader) -> list[FailureGroup]:
         failed = reader.list(state=ProcedureState.FAILED, newest_first=True, limit=_FAILED)
@@ -241,8 +269,7 @@ class StoreSource:
         if filters:
             yield from reader.list(newest_first=True, limit=limit, **filters)
             return
-        live = frozenset(ProcedureState) - _ENDED_WELL
-        for states in (live, _ENDED_WELL):
+        for states in (frozenset(ProcedureState) - _ENDED_WELL, _ENDED_WELL):
             yield from reader.list(state=states, roots_only=True, newest_first=True, limit=limit)
 
     def _live(self, rows: Sequence[ProcedureRow], look: Look) -> tuple[ProcedureRow, ...]:

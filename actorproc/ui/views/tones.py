@@ -5,11 +5,15 @@ A tone repeats what a word says, and is never the only sign of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
-__all__ = ["Tone", "severity_of", "tone_of"]
+__all__ = ["Painter", "Tone", "severity_of", "tone_of", "unpainted"]
 
-Tone = Literal["bad", "warn", "good", "calm", "plain"]
+Tone = Literal["bad", "warn", "good", "calm", "plain", "strong"]
+"""Meaning of a text; "strong" is a heading, or a command to type."""
+Painter = Callable[[str, Tone], str]
+"""Gives a safe text the colour of a tone."""
 
 _TONES: dict[str, Tone] = {
     **dict.fromkeys(
@@ -28,6 +32,11 @@ _SEVERITY = {
         ("stuck", "parked", "FAILED", "retrying", "rolling-back", "locked-out", "paused", "running", "ROLLEDBACK")
     )
 }
+
+
+def unpainted(text: str, _tone: Tone) -> str:
+    """The text without any colour."""
+    return text
 
 
 def tone_of(text: str) -> Tone:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from actorproc.ui.text import ago, clipped, duration, plain_line
 from actorproc.ui.views.rows import why_of
+from actorproc.ui.views.tones import Painter, tone_of, unpainted
 
 if TYPE_CHECKING:
     from actorproc.procedure.values.viewing import ShownValue
@@ -109,16 +110,26 @@ def request_words(row: AuditInfo, now: float) -> str:
     return plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{who}{said}")
 
 
-def tree_lines(tree: ProcedureTree, first: str = "", rest: str = "") -> Iterator[str]:
-    """A tree, one procedure a line."""
+def tree_lines(tree: ProcedureTree, first: str = "", rest: str = "", *, paint: Painter = unpainted) -> Iterator[str]:
+    """A tree, one procedure a line.
+
+    Args:
+        tree: the procedure and what is below it.
+        first: stands before its line.
+        rest: stands before the lines below it.
+        paint: gives colours. Default: none.
+    """
     info = tree.info
     kind = info.type_name.rpartition(".")[2]
-    words = f"{info.id}  {kind}  {info.state}" + ("" if info.phase == "done" else f" {info.phase}, step {info.step}")
+    state = str(info.state) if info.phase == "done" else f"{info.state} {info.phase}"
+    tone = tone_of(info.state if info.phase == "done" else info.phase)
+    step = "" if info.phase == "done" else f", step {info.step}"
     said = clipped(plain_line(why_of(info)), _TEXT)
-    yield first + plain_line(words) + (f"  {said}" if said else "")
+    yield first + plain_line(f"{info.id}  {kind}  ") + paint(state, tone) + step + (f"  {said}" if said else "")
     for place, child in enumerate(tree.children):
         is_last = place == len(tree.children) - 1 and not tree.omitted
-        yield from tree_lines(child, rest + ("└─ " if is_last else "├─ "), rest + ("   " if is_last else "│  "))
+        below = rest + ("   " if is_last else "│  ")
+        yield from tree_lines(child, rest + ("└─ " if is_last else "├─ "), below, paint=paint)
     if tree.omitted:
         yield f"{rest}└─ … {tree.omitted} more"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.model.messages.commands import Command
+from actorproc.model.messages.commands import Command, Decision
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import Write
 
@@ -38,9 +38,9 @@ class PendingDecision:
         """Add a command, to be carried out once the writes are durable."""
         self.commands.append(command)
 
-    def take(self) -> tuple[list[Write], list[Command]]:
-        """Its writes and commands; the next decision begins with none."""
-        taken = self.writes, self.commands
+    def take(self) -> Decision:
+        """The decision as it is now; the next one begins with nothing."""
+        decision = Decision(self.writes, self.commands)
         self.writes, self.commands = [], []
         self.touched.clear()
-        return taken
+        return decision

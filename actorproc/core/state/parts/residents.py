@@ -91,8 +91,8 @@ class ResidentSet:
     def count_children(self, touched: dict[str, ProcedureRecord]) -> None:
         """Keep the numbers of children by state in the heads of those whose children are in another state now."""
         stored, procs = self.stored, self.procs
-        for name in list(touched):
-            record = touched[name]
+        changed: dict[str, list[int]] = {}
+        for name, record in touched.items():
             above = record.parent
             if above is None or above not in procs:
                 continue
@@ -102,9 +102,12 @@ class ResidentSet:
                 continue
             if parent.past is not None and record.seq < parent.renewed:
                 continue
-            counts = [*(parent.child_states or _NO_CHILDREN)]
+            if above not in changed:
+                changed[above] = [*(parent.child_states or _NO_CHILDREN)]
+            counts = changed[above]
             if was is not None:
                 counts[_CHILD_PLACE[was.state._value_]] -= 1
             counts[_CHILD_PLACE[record.state._value_]] += 1
+        for above, counts in changed.items():
+            parent = touched[above] = procs[above]
             parent.child_states = (*counts,)
-            touched[above] = parent
