@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
@@ -11,13 +15,16 @@ from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.commands import Reply, RunStep
-from actorproc.model.messages.events import Published, StepEnded, Submitted, TypeRegistered, WorkerReady
+from actorproc.model.messages.events import Published, StepEnded, Submitted, Tick, TypeRegistered, WorkerReady
 from actorproc.model.messages.outcomes import Finished
 from actorproc.model.policies import Quotas, Retention, Scheduling, TypeMeta
-from actorproc.model.rows.records import NewProcedure, ProcedureRecord
+from actorproc.model.rows.cold_trees import due_key
+from actorproc.model.rows.records import NewProcedure, ProcedureRecord, UndoRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import ProcedureState
+from actorproc.store.memory import MemoryStore
+from actorproc.store.rows.tables import Table
 from actorproc.support.clock import SystemClock
 
 
@@ -127,3 +134,66 @@ def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
     assert sound.payload == b"1"
     assert len(pipeline.core.damaged) == len(waiting) - 1
     assert pipeline._open.commands == [Reply(7)]
+
+
+class _Counting(MemoryStore):
+    """Counts its reads by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+
+    def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:
+        self.reads["procedure"] += 1
+        return super().procedure(id, removed=removed)
+
+    def procedures(self, ids: Sequence[str]) -> list[ProcedureRecord]:
+        self.reads["procedures"] += 1
+        return super().procedures(ids)
+
+    def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
+        self.reads["tree"] += 1
+        return super().tree(root)
+
+
+def _sleeping(number: int, **fields: Any) -> PutProcedure:
+    name = f"p{number}"
+    head = {"id": name, "type_name": "T", "version": 1, "root": name, "parent": None, "seq": number, **fields}
+    return PutProcedure(ProcedureRecord(**head, state=ProcedureState.WAITING_TIMEOUT, due_at=1.0), None)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_procedures_that_are_due_together_are_read_together(is_damaged: bool) -> None:
+    store = _Counting()
+    epoch = store.own()
+    several = [_sleeping(1), *(_sleeping(number) for number in range(2, 101)), _sleeping(101, undo_next=2)]
+    store.commit(several, epoch, 1)
+    snapshot = RecoverySnapshot(epoch, 102, 1, [], [], [], [], [], [])
+    snapshot.cold.due = [due_key(1.0, write.record.id) for write in several]
+    pipeline = _pipeline(snapshot, store=store)
+    if is_damaged:
+        store._rows.put(Table.PROCEDURES, b"p50", b"no record")
+
+    pipeline.handle(Tick())
+
+    assert [pipeline.core.view(f"p{number}") is None for number in (1, 50, 100, 101)] == [
+        False,
+        is_damaged,
+        False,
+        False,
+    ]
+    if is_damaged:  # which one it is can be told one by one
+        assert len(pipeline.core.damaged) == 1
+    else:
+        assert store.reads == {"procedures": 1, "tree": 1}  # the one with something to undo
+
+
+def test_ids_of_the_callers_own_are_looked_up_together() -> None:
+    store = _Counting()
+    pipeline = _pipeline(RecoverySnapshot(store.own(), 1, 1, [], [], [], [], [], []), store=store)
+    pipeline.handle(TypeRegistered(TypeMeta(type_name="T")))
+    new = [NewProcedure(id=f"own-{number}", type_name="T", state=b"0", digest=b"d") for number in range(1000)]
+
+    pipeline.handle(Submitted(tuple(new), reply=1))
+
+    assert store.reads == {"procedures": 1}

@@ -169,7 +169,7 @@ def test_each_read_may_fail_once_and_all_that_was_asked_for_is_done(open_manager
     until(lambda: not store.ids(""))  # retention has removed all
 
     assert all("does not answer" in refusal for refusal in refusals)
-    assert store.failed >= {"procedure", "tree", "children", "procedures", "states", "finished", "finished_trees"}
+    assert store.failed >= {"procedure", "children", "procedures", "states", "finished", "finished_trees"}
     assert [record for record in caplog.records if record.levelname == "CRITICAL"] == []
 
 

@@ -43,7 +43,8 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.messages.outcomes import Suspended
 from actorproc.model.policies import Quotas, Retention, Scheduling
-from actorproc.model.rows.records import LockRecord
+from actorproc.model.rows.cold_trees import is_alone
+from actorproc.model.rows.records import LockRecord, ProcedureRecord, UndoRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import DeleteLock, PutLock
 from actorproc.store.base import RecordStore
@@ -225,20 +226,37 @@ class CommitPipeline:
     def _load(self, ids: tuple[str, ...]) -> bool:
         """Bring these procedures into memory; whether some turned out to be damaged."""
         damaged = 0
+        heads = self._heads(ids)
         for id in ids:
             try:
-                head = self._store.procedure(id, removed=bool(self.core.removals))
+                if heads is not None:
+                    head = heads.get(id)
+                else:
+                    head = self._store.procedure(id, removed=bool(self.core.removals))
                 if head is not None and head.root in self.core.removals:
                     self._finish_removal(head.root)
                 elif head is None or self.core.view(id) is not None:
                     continue
-                elif not self.core.load(*self._store.tree(head.root)):
+                elif not self.core.load(*self._tree(head)):
                     self.core.exclude(id, "its tree is incomplete")
                     damaged += 1
             except StoreDamaged as error:
                 self.core.exclude(id, str(error))
                 damaged += 1
         return damaged > 0
+
+    def _heads(self, ids: tuple[str, ...]) -> dict[str, ProcedureRecord] | None:
+        """The stored heads of these, read at once; None where they are to be read one by one."""
+        if len(ids) == 1 or self.core.removals:
+            return None
+        try:
+            return {head.id: head for head in self._store.procedures(ids)}
+        except StoreDamaged:  # one of them, which is told by itself
+            return None
+
+    def _tree(self, head: ProcedureRecord) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
+        """The tree of a stored head; of a tree of one, to which there is nothing to undo, all is known."""
+        return ([head], []) if is_alone(head) and head.undo_next == 1 else self._store.tree(head.root)
 
     def _finish_removal(self, root: str) -> None:
         """Remove the rest of a half removed tree, one of whose ids is used again."""
