@@ -21,6 +21,7 @@ from actorproc.engine.engine import EngineTree
 from actorproc.errors import ManagerStopped, StorageUnavailable, UsageError
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.definitions import Definition
+from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.model.rows.writes import PutNote, PutStep, Write
 from actorproc.procedure.authoring.context import StopStep
 from actorproc.procedure.runtime.engine_side import TypeRuntime
@@ -360,6 +361,6 @@ class CrashingStore(MemoryStore):
 def _place_of(write: Write) -> Place | None:
     if isinstance(write, PutStep):
         return write.record.procedure, write.record.number
-    if isinstance(write, PutNote):
+    if isinstance(write, PutNote) and LAST_HEARTBEAT not in write.record.key:  # when that is stored, time decides
         return write.record.procedure, write.record.step, write.record.key
     return None

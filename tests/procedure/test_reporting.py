@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 import msgspec
 import pytest
 
+from actorproc import Secret
 from actorproc.errors import StateTooLarge
 from actorproc.model.ids import Mode
+from actorproc.model.names import LAST_HEARTBEAT
+from actorproc.model.rows.records import NoteRecord, ProcedureRecord, StepKind, StepRecord
+from actorproc.procedure.authoring.context import UnreadableValue
 from actorproc.procedure.authoring.reporting import MOST_KEYS, details_in
-from actorproc.procedure.values.codec import MAX_STATE
+from actorproc.procedure.values.codec import MAX_STATE, DataCodec
+from actorproc.procedure.values.redaction import redacted
+from actorproc.report.states import state_info_of
 
 _encode = msgspec.msgpack.encode
 
@@ -133,3 +140,31 @@ def test_threads_that_show_values_at_once_keep_to_the_number_of_keys(context, ch
 
     assert len({key for key, _ in channel.exposed}) == MOST_KEYS
     assert len(refused) == 50
+
+
+def test_details_that_todays_classes_cannot_read_give_the_attempt_up(context, channel):
+    @dataclass
+    class Gone:
+        row: int = 1
+
+    unknown = DataCodec("then", [Gone]).encode(Gone())
+    channel.notes[1, LAST_HEARTBEAT] = b"\x93\x01\xc0" + unknown
+    ctx = context(attempt=2)
+
+    with pytest.raises(UnreadableValue, match="the details of the last heartbeat cannot be read"):
+        assert ctx.last_heartbeat
+    assert ctx._unreadable is not None
+    ctx.heartbeat(details="goes on")  # what it was given stays beside its own, unread
+    assert details_in(channel.details[-1][1], 2) == unknown
+
+
+def test_secrets_in_details_are_masked_where_notes_are_exported_and_shown(context, channel):
+    context().heartbeat(details={"token": Secret("hunter2"), "row": 3})
+    context(attempt=2).heartbeat(details=Secret("hunter3"))
+
+    note = NoteRecord("p", 1, LAST_HEARTBEAT, channel.details[-1][1])
+    assert b"hunter" in note.value
+    assert b"hunter" not in redacted(note.value)
+    head = ProcedureRecord(id="p", type_name="T", version=1, root="p", parent=None, seq=1)
+    shown = state_info_of(head, StepRecord("p", 1, StepKind.STEP, 0.0, b"\x80"), notes=[note])
+    assert [(name, value.type) for name, value in shown.notes] == [("last heartbeat", "secret")]
