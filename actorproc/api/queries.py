@@ -168,7 +168,9 @@ class StoredQueries:
     def _infos(
         self, records: tuple[ProcedureRecord, ...], phases: frozenset[Phase] | None = None
     ) -> list[ProcedureInfo]:
-        exposed = self._store.exposed([record.id for record in records])
+        described = self._source.describe(records)
+        showing = [seen.record.id for seen in described if seen.record.exposes]
+        exposed = self._store.exposed(showing) if showing else {}
         return [
             info_of(
                 seen.record,
@@ -179,7 +181,7 @@ class StoredQueries:
                 seen.message,
                 exposed.get(seen.record.id, ()),
             )
-            for seen in self._source.describe(records)
+            for seen in described
             if phases is None or seen.phase in phases
         ]
 

@@ -110,7 +110,7 @@ def _found(store: ReadingStore, filters: Sequence[ListFilter]) -> Iterator[Seque
             phase, reason = seen_in_store(head, is_owned=is_owned)
             if wanted.phases is not None and phase not in wanted.phases:
                 continue
-            shown = store.exposed((head.id,)).get(head.id, ())
+            shown = store.exposed((head.id,)).get(head.id, ()) if head.exposes else ()
             chunk.append(info_of(head, phase, reason, children_by_state(store, head), exposed=shown))
             if left is not None:
                 left -= 1

@@ -202,9 +202,13 @@ def note(state: EngineState, event: NoteMade) -> None:
 def report(state: EngineState, event: StepReported) -> None:
     """Store what a running step shows of itself; its next attempt is given the details of the last heartbeat."""
     token = event.token
-    if state.workers.table.current(token) is None or token.procedure not in state.residents.procs:
+    record = state.residents.procs.get(token.procedure)
+    if state.workers.table.current(token) is None or record is None:
         state.counters.count_stale()
         return
+    if event.exposed and not record.exposes:
+        record.past = replace(record.past or Past(), exposes=True)
+        state.decision.touch(record)
     for key, value in event.exposed:
         state.decision.write(PutExposed(ExposedRecord(token.procedure, key, value, state.decision.now)))
     if event.details is not None:

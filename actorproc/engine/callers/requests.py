@@ -265,7 +265,7 @@ class RequestHandler:
         """The public view of a stored head, for a step that asks."""
         seen = self._described(record)
         children = children_by_state(self._store, seen.record)
-        exposed = self._store.exposed((record.id,)).get(record.id, ())
+        exposed = self._store.exposed((record.id,)).get(record.id, ()) if seen.record.exposes else ()
         return info_of(seen.record, seen.phase, seen.reason, children, seen.progress, seen.message, exposed)
 
     def report(self, message: ReportStatus) -> None:

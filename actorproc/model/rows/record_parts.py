@@ -142,3 +142,5 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`IdReuse.token` of the submits that began its generations, `TOKEN` bytes each, the newest first."""
     first: int = 1
     """Generation of record 1: that of the last restart by a submit."""
+    exposes: bool = False
+    """It has shown values, which are rows of their own."""

@@ -295,6 +295,11 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
         return 1 if self.past is None else self.past.first
 
     @property
+    def exposes(self) -> bool:
+        """True if it has shown values with `Context.expose`, which are rows of their own."""
+        return self.past is not None and self.past.exposes
+
+    @property
     def tokens(self) -> bytes:
         """Tokens of the submits that began its generations, the newest first."""
         return b"" if self.past is None else self.past.tokens

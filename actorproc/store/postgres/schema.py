@@ -30,7 +30,7 @@ OWN_TABLES = ("leader", "batch", "keys")
 _STORAGE = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05"
 _CHANGING = {Table.PROCEDURES: 70, Table.META: 50}
 """Tables whose rows are changed in place, and how full their pages are made, so that changes stay on them."""
-_LONG = frozenset({Table.STEPS, Table.EVENTS, Table.NOTES, Table.ATTEMPTS, Table.AUDIT, Table.CHILDREN})
+_LONG = frozenset({Table.STEPS, Table.EVENTS, Table.NOTES, Table.EXPOSED, Table.ATTEMPTS, Table.AUDIT, Table.CHILDREN})
 """Tables whose values may be long."""
 
 

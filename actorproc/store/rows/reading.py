@@ -204,8 +204,6 @@ class RecordReader(ABC):
         """Values that procedures have shown, in order of their keys; nothing hangs on one that is damaged."""
         found: dict[str, list[ExposedRecord]] = {}
         with self._view() as rows:
-            if rows.count(Table.EXPOSED) == 0:
-                return found
             for id in ids:
                 for key, value in rows.scan(Table.EXPOSED, prefix(id)):
                     with contextlib.suppress(StoreDamaged):
