@@ -105,8 +105,6 @@ class DatabaseStore(OpenDatabase):
         """Number of the last commit that is known to be done."""
         self._unknown = 0
         """Number of the commit that failed; 0: none did since the last `reopen`."""
-        self.lost_commits = 0
-        """Number of acknowledged commits that the database did not have any more when it was opened again."""
 
     def own(self) -> int:
         """Connect, make the tables where there are none, and raise the epoch durably. See `ProcedureStore.own`."""
@@ -259,16 +257,14 @@ class DatabaseStore(OpenDatabase):
             )
         epoch, batch = (numbered(numbers.get_value(0, column)) for column in range(2))
         ours = self.leadership.epoch
-        if epoch < ours or (epoch == ours and batch < self._acknowledged):
-            first = batch + 1 if epoch == ours else 1
-            self.lost_commits += max(0, self._acknowledged - first + 1)
+        # Of its own epoch the engine tells what is missing, and goes on.
+        if epoch < ours:
             _log.critical(
-                "the database of %s lost acknowledged commits %d to %d of epoch %d; the engine goes on from what is "
-                "there. A failover to a standby that is not synchronous does this",
+                "the database of %s lost the epoch %d of this owner with its acknowledged commits 1 to %d. A failover "
+                "to a standby that is not synchronous does this",
                 self.place.words,
-                first,
-                self._acknowledged,
                 ours,
+                self._acknowledged,
             )
         if epoch != ours:
             raise self._taken_over(epoch)
