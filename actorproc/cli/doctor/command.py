@@ -9,6 +9,7 @@ from typing import Any
 
 from actorproc.cli.output.output import Output
 from actorproc.cli.select.common import FAILED, OK, directory, globals_for
+from actorproc.errors import EngineError
 from actorproc.ui.text import plain_line, size_of
 
 __all__ = ["add_doctor"]
@@ -21,10 +22,16 @@ def add_doctor(commands: _Commands) -> None:
     parser = commands.add_parser(
         "doctor",
         help="examine a store, live or stopped: every record, space, readers, permissions, limits",
-        description="Reads only, in a process of its own that may die of a damaged file. Exit code 0: sound, 1: not.",
+        description=(
+            "Reads only, in a process of its own that may die of a damaged file. Exit code 0: sound, 1: not. "
+            "With --repair it writes first."
+        ),
     )
     globals_for(parser)
     parser.add_argument("--export-good", metavar="FILE", help="write all trees that can be read whole to a new file")
+    parser.add_argument(
+        "--repair", action="store_true", help="on a stopped store: set right numbers of children that are wrong"
+    )
     parser.set_defaults(run=_doctor)
 
 
@@ -32,13 +39,28 @@ def _doctor(options: argparse.Namespace) -> int:
     from actorproc.cli.doctor.diagnosis import diagnose
 
     output = Output(options)
+    repaired = _repaired(options) if options.repair else None
     report = diagnose(directory(options))
+    if repaired is not None:
+        report["repaired"] = repaired
     if options.export_good is not None:
         from actorproc.cli.commands.exporting import export_apart
 
         report["exported"] = export_apart(directory(options), options.export_good)
     output.one("diagnosis", report, lambda: _lines(report), name=report["path"])
     return OK if report["ok"] else FAILED
+
+
+def _repaired(options: argparse.Namespace) -> list[str]:
+    """What was wrong and is right now, in words. Raises `StoreInUse` when a manager runs."""
+    from actorproc.cli.select.common import home
+    from actorproc.store.tools.recount import recount_children
+
+    place = home(options)
+    if not place.exists():
+        msg = f"there is no store at {place.words}"
+        raise EngineError(msg)
+    return [one.in_words() for one in recount_children(place.store(role="command"))]
 
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
@@ -62,6 +84,10 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     for finding in report["findings"]:
         command = f"  ⇒ {plain_line(finding['command'])}" if finding["command"] else ""
         yield f"{finding['severity']:<10} {plain_line(finding['says'])}{command}"
+    for says in report.get("repaired", ()):
+        yield f"repaired   {plain_line(says)}"
+    if report.get("repaired") == []:
+        yield "repaired   nothing was to be set right"
     if "exported" in report:
         exported = report["exported"]
         yield f"exported   {exported['trees']} trees to {plain_line(exported['file'])}, {exported['skipped']} left out"

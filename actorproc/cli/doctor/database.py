@@ -49,6 +49,8 @@ def diagnose_database(path: str, home: Home) -> dict[str, Any]:
                     report["facts"] |= found
                 case "damaged" if len(report["damaged"]) < _LISTED:
                     report["damaged"].append(found)
+                case "miscounted" if len(report["findings"]) < _LISTED:
+                    _say(report, "warning", found["says"], f"actorproc --path {typed} doctor --repair")
         owner = home.owner()
     except EngineError as error:
         _say(report, "damage", str(error), f"actorproc run MODULE --path {typed}")

@@ -73,6 +73,7 @@ def _read_apart(place: Path, report: dict[str, Any], path: str) -> None:
     findings = report["findings"]
     table = "the file"
     finished = False
+    miscounts: list[str] = []
     process = subprocess.Popen(  # noqa: S603 - ourselves
         command_of_module("actorproc.cli.doctor.examine", str(place)),
         stdin=subprocess.DEVNULL,
@@ -93,11 +94,16 @@ def _read_apart(place: Path, report: dict[str, Any], path: str) -> None:
                     case "damaged":
                         if len(report["damaged"]) < _LISTED:
                             report["damaged"].append(found)
+                    case "miscounted":
+                        if len(miscounts) < _LISTED:
+                            miscounts.append(found["says"])
                     case "error":
                         _say(findings, "damage", found["error"], "restore a backup")
                         finished = True
                     case "done":
                         finished = True
+    for says in miscounts:
+        _say(findings, "warning", says, f"actorproc --path {path} doctor --repair")
     code = process.wait(_LONGEST)
     if not finished:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"

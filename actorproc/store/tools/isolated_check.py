@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from actorproc.errors import StoreDamaged
+from actorproc.model.rows.records import ProcedureRecord
 from actorproc.store.home import home_of
 from actorproc.store.reading import ReadingStore
 from actorproc.store.rows import codec
-from actorproc.store.rows.keys import owner_of
+from actorproc.store.rows.keys import head_key, owner_of
 from actorproc.store.rows.tables import Rows, Table
+from actorproc.store.verify.child_counts import miscounted
 from actorproc.store.verify.cross_check import cross_check
 
 __all__ = ["examine"]
@@ -63,6 +65,8 @@ def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
                         yield found
             yield {"what": "table", "table": "indexes"}
             yield from _together(rows, told)
+            if not told:  # else children that cannot be read are missing in the count
+                yield from ({"what": "miscounted", "says": one.in_words()} for one in miscounted(partial(_heads, rows)))
     yield {"what": "done"}
 
 
@@ -101,6 +105,15 @@ def _together(rows: Rows, told: set[tuple[str, str]]) -> Iterator[dict[str, Any]
     for error in found.gaps:
         if (error.table, error.key) not in told:
             yield _found(error)
+
+
+def _heads(rows: Rows) -> Iterator[ProcedureRecord]:
+    """All heads, but those of trees that are being removed."""
+    gone = {bytes(key) for key, _ in rows.scan(Table.REMOVALS)}
+    for key, value in rows.scan(Table.PROCEDURES):
+        head: ProcedureRecord = codec.decode(Table.PROCEDURES, key, value)
+        if head_key(head.root) not in gone:
+            yield head
 
 
 class _Hanging:
