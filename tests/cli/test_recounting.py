@@ -15,7 +15,7 @@ from actorproc.model.rows.writes import PutProcedure, Was
 from actorproc.model.states import ProcedureState
 from actorproc.store.home import home_of
 from actorproc.store.memory import MemoryStore
-from actorproc.store.tools.recount import recount_children
+from actorproc.store.tools.child_counts import recount_children
 from actorproc.store.verify.child_counts import miscounted
 from tests.kit.managers import LIGHT
 

@@ -54,7 +54,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _repaired(options: argparse.Namespace) -> list[str]:
     """What was wrong and is right now, in words. Raises `StoreInUse` when a manager runs."""
     from actorproc.cli.select.common import home
-    from actorproc.store.tools.recount import recount_children
+    from actorproc.store.tools.child_counts import recount_children
 
     place = home(options)
     if not place.exists():

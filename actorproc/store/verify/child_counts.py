@@ -12,12 +12,12 @@ import msgspec
 from actorproc.model.rows.records import CHILD_STATES, ProcedureRecord
 from actorproc.model.states import ProcedureState
 
-__all__ = ["Miscount", "miscounted"]
+__all__ = ["ChildCount", "miscounted"]
 
 _PLACE: dict[ProcedureState, int] = {state: place for place, state in enumerate(CHILD_STATES)}
 
 
-class Miscount(msgspec.Struct, frozen=True):
+class ChildCount(msgspec.Struct, frozen=True):
     """A head whose numbers are wrong, and the right ones."""
 
     head: ProcedureRecord
@@ -29,7 +29,7 @@ class Miscount(msgspec.Struct, frozen=True):
         return f"{self.head.id} counts its children as {said}, and they are {_words(self.right)}"
 
 
-def miscounted(heads: Callable[[], Iterable[ProcedureRecord]]) -> list[Miscount]:
+def miscounted(heads: Callable[[], Iterable[ProcedureRecord]]) -> list[ChildCount]:
     """Heads that count their children wrongly. `heads` gives all heads that there are, twice the same."""
     counting = {head.id: (head, [0] * len(CHILD_STATES)) for head in heads() if _counts(head)}
     for child in heads():
@@ -39,7 +39,7 @@ def miscounted(heads: Callable[[], Iterable[ProcedureRecord]]) -> list[Miscount]
     wrong = []
     for head, right in counting.values():
         if tuple(right) != (head.child_states or (0,) * len(CHILD_STATES)):
-            wrong.append(Miscount(head, tuple(right) if any(right) else ()))
+            wrong.append(ChildCount(head, tuple(right) if any(right) else ()))
     return wrong
 
 

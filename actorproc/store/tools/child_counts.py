@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from actorproc.model.rows.writes import PutProcedure, Was
 from actorproc.store.base import ProcedureStore
-from actorproc.store.verify.child_counts import Miscount, miscounted
+from actorproc.store.verify.child_counts import ChildCount, miscounted
 
 __all__ = ["recount_children"]
 
@@ -17,7 +17,7 @@ _AT_ONCE = 1000
 """Heads in one commit."""
 
 
-def recount_children(store: ProcedureStore) -> list[Miscount]:
+def recount_children(store: ProcedureStore) -> list[ChildCount]:
     """Own the store, set right the numbers of children in its heads, and give it back; what was wrong.
 
     Raises `StoreInUse` when a manager runs, and other `EngineError`s.
@@ -33,6 +33,6 @@ def recount_children(store: ProcedureStore) -> list[Miscount]:
     return wrong
 
 
-def _mended(one: Miscount) -> PutProcedure:
+def _mended(one: ChildCount) -> PutProcedure:
     head = one.head
     return PutProcedure(replace(head, child_states=one.right), Was(head.state, head.due_at, head.finished_at))
