@@ -52,7 +52,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _repaired(options: argparse.Namespace) -> list[str]:
-    """What was wrong and is right now, in words. Raises `StoreInUse` when a manager runs."""
+    """Numbers that were wrong and are right now, in words. Raises `StoreInUse` when a manager runs."""
     from actorproc.cli.select.common import home
     from actorproc.store.tools.child_counts import recount_children
 
