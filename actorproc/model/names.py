@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from actorproc.model.ids import Mode
 
-__all__ = ["LAST_HEARTBEAT", "READ_LATER", "no_class_registered", "note_key", "step_in_words"]
+__all__ = ["LAST_HEARTBEAT", "READ_LATER", "is_of_no_class", "no_class_registered", "note_key", "step_in_words"]
 
 READ_LATER = "it cannot be read now, and is tried again"
 """Beginning of the reason of a step that is put off for an I/O error, or for files that are being replaced."""
@@ -19,6 +19,9 @@ _BEFORE_KEY = {
     Mode.ON_TIMEOUT: "on_timeout()\n",
 }
 """Before the keys of notes of a method that runs under a number which a step may have as well."""
+
+
+_NO_CLASS = "no class is registered as"
 
 
 def note_key(mode: Mode, key: str) -> str:
@@ -38,6 +41,11 @@ def no_class_registered(type_name: str, known: Iterable[str]) -> str:
     return _in_words(type_name, tuple(known))
 
 
+def is_of_no_class(reason: str) -> bool:
+    """True if a reason is that of `no_class_registered`."""
+    return reason.startswith(_NO_CLASS)
+
+
 def step_in_words(step: int, name: str | None) -> str:
     """A step as people read it: "step 3", or "step 3 (ship)" where steps of its class have names.
 
@@ -50,7 +58,7 @@ def step_in_words(step: int, name: str | None) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _in_words(type_name: str, known: tuple[str, ...]) -> str:
-    reason = f"no class is registered as {type_name!r}"
+    reason = f"{_NO_CLASS} {type_name!r}"
     short = type_name.rpartition(".")[2]
     fits = sorted(name for name in known if name != type_name and name.rpartition(".")[2] == short)[:3]
     if not fits:

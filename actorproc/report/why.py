@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actorproc.model.names import READ_LATER
+from actorproc.model.names import READ_LATER, is_of_no_class, no_class_registered
 from actorproc.model.policies import LockKey, LockMode, exclude_each_other
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
@@ -110,9 +110,16 @@ class _Inquiry:
         return self._cause(info, "failed", f"ended FAILED{when}: {_error(info)}{undone}{left}", *repairs)
 
     def _parked(self, info: ProcedureInfo) -> Cause:
-        repair = "actorproc doctor" if "damage" in (info.reason or "") else "actorproc run MODULE"
-        says = f"is parked: {info.reason or f'type {info.type_name} is not registered'}"
-        return self._cause(info, "parked", says, repair)
+        reason = info.reason or no_class_registered(info.type_name, ())
+        if "damage" in reason:
+            repair = "actorproc doctor"
+        elif not self._facts.running:
+            repair = "actorproc run MODULE"
+        elif is_of_no_class(reason):
+            repair = f"manager.register({info.type_name.rpartition('.')[2]})"
+        else:  # the class is there, and what is stored does not go with it
+            repair = "actorproc reload"
+        return self._cause(info, "parked", f"is parked: {reason}", repair)
 
     def _paused(self, info: ProcedureInfo) -> Cause:
         if info.paused is not None:

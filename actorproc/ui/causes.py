@@ -33,6 +33,7 @@ _DOES = {
     "bypass": "ends it as if it had succeeded: the last resort",
     "clear-poison": "gives the key back, once it is sound",
     "doctor": "examines the store",
+    "reload": "takes the code that is on disk now, once it is mended",
 }
 """Effect of each command that repairs something."""
 _BAD = ("failed", "stuck", "parked", "cycle")
@@ -108,6 +109,8 @@ def _typed(repair: str, path: str | None) -> str:
 
 
 def _words_of(repair: str) -> str:
+    if repair.startswith("manager.register("):
+        return "in the program of the manager; or restart that with the class"
     verb = repair.split(" ", 2)[1] if repair.startswith("actorproc ") else ""
     if verb == "abort" and "--force" in repair:
         return "kills its step and undoes what it did"

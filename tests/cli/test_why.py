@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from actorproc.errors import UnknownProcedure
+from actorproc.model.names import no_class_registered
 from actorproc.model.policies import LockKey
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
@@ -194,7 +195,10 @@ def test_a_crowd_of_blockers_is_cut_and_a_long_chain_too():
     [
         (Phase.WAITING, {"event": "paid"}, "event", "actorproc signal x"),
         (Phase.PAUSED, {"paused": "audit"}, "paused", "actorproc resume x"),
-        (Phase.PARKED, {"reason": "type T is not registered"}, "parked", "actorproc run MODULE"),
+        (Phase.PARKED, {}, "parked", "manager.register(Job)"),
+        (Phase.PARKED, {"reason": no_class_registered("T", ["x.T"])}, "parked", "manager.register(Job)"),
+        (Phase.PARKED, {"reason": "the field 'n' has no value"}, "parked", "actorproc reload"),
+        (Phase.PARKED, {"reason": "a damaged record"}, "parked", "actorproc doctor"),
         (Phase.RETRYING, {"due_at": 1012.0, "errors": 2, "error": _error("no")}, "retrying", "actorproc abort x"),
         (Phase.STUCK, {"due_at": 1012.0, "errors": 2, "error": _error("no")}, "stuck", "actorproc bypass x --force"),
         (Phase.RUNNING, {}, "running", "actorproc stack x"),
@@ -205,6 +209,13 @@ def test_each_end_names_the_command_that_repairs_it(phase, fields, kind, repair)
 
     assert cause.kind == kind
     assert cause.repairs[0] == repair
+
+
+@pytest.mark.parametrize("reason", [None, "the field 'n' has no value"])
+def test_a_parked_one_without_a_manager_waits_for_one_that_knows_its_class(reason):
+    cause = World(info("x", Phase.PARKED, reason=reason), running=False).why("x")
+
+    assert cause.repairs == ("actorproc run MODULE",) or cause.causes[-1].repairs == ("actorproc run MODULE",)
 
 
 def test_sleeping_and_delayed_ones_say_when_they_go_on():

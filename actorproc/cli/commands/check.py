@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.columns import Columns
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.select.common import FAILED, OK, USAGE, globals_for
+from actorproc.cli.select.common import FAILED, OK, globals_for
 from actorproc.ui.text import plain_line
 
 if TYPE_CHECKING:
@@ -47,24 +46,14 @@ def add_check(commands: _Commands) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     from actorproc.api.deploy_check import examined
-    from actorproc.cli.service.run import CannotRun, find_manager
+    from actorproc.cli.service.importing import told_in_words
+    from actorproc.cli.service.run import find_manager
     from actorproc.procedure.shipping.importing import imports_only
-    from actorproc.procedure.values.error_text import in_words
     from actorproc.store.home import home_of
 
     output = Output(options)
-    with imports_only("actorproc check"):
-        try:
-            manager = find_manager(options.target)
-        except CannotRun as error:
-            complain(error)
-            return USAGE
-        except Exception as error:  # noqa: BLE001 - what a module raises while it is imported may be anything
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            # A SyntaxError names its place itself, and its last frame is one of importlib.
-            place = "" if isinstance(error, SyntaxError) else f" ({last.filename}, line {last.lineno})"
-            complain(plain_line(f"{options.target} cannot be imported: {in_words(error)}{place}"))
-            return USAGE
+    with told_in_words(options.target), imports_only("actorproc check"):
+        manager = find_manager(options.target)
     given = getattr(options, "path", None)
     place = given if given is not None else manager._path
     home = home_of(place)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.output import Column, Output, complain
@@ -131,7 +131,8 @@ def _id_of(store: Any, start: str) -> str:
 
 def _registry(options: argparse.Namespace, types: list[str], keys: Any) -> TypeRegistry:
     """The classes of the module that is given, or of those that the types name. Raises `UsageError`."""
-    from actorproc.cli.service.run import CannotRun, find_manager
+    from actorproc.cli.service.importing import told_in_words
+    from actorproc.cli.service.run import find_manager
     from actorproc.procedure.runtime.engine_side import TypeRegistry
     from actorproc.procedure.shipping.importing import imports_only
 
@@ -139,10 +140,8 @@ def _registry(options: argparse.Namespace, types: list[str], keys: Any) -> TypeR
     sys.path.insert(0, "")
     with imports_only("actorproc replay"):
         if options.module is not None:
-            try:
+            with told_in_words(options.module):
                 registry = find_manager(options.module)._types.registry(key)
-            except CannotRun as error:
-                raise UsageError(str(error)) from None
             _name_as_in_a_script(registry, types, options.module.partition(":")[0])
             return registry
         registry = TypeRegistry(signing_key=key)
@@ -166,16 +165,16 @@ def _name_as_in_a_script(registry: TypeRegistry, types: list[str], module: str) 
 
 def _classes_of(type_name: str, options: argparse.Namespace) -> Iterator[Any]:
     """The class that a type name says, if a module of that name has it."""
+    from actorproc.cli.service.importing import told_in_words
+
     parts = type_name.split(".")
     if parts[0] == "__main__" and not options.all:
         raise UsageError(f"{type_name} is of a script: give that as a module with --module (shop for shop.py)")
     for length in range(len(parts) - 1, 0, -1):
         module_name = ".".join(parts[:length])
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not (module_name + ".").startswith(error.name + "."):
-                raise UsageError(f"{module_name} cannot be imported: {error}") from None
+        with told_in_words(module_name):
+            module = _imported(module_name)
+        if module is None:
             continue
         found: Any = module
         for part in parts[length:]:
@@ -189,16 +188,26 @@ def _classes_of(type_name: str, options: argparse.Namespace) -> Iterator[Any]:
         raise UsageError(f"no module of {type_name!r} can be imported here; give one with --module")
 
 
+def _imported(name: str) -> ModuleType | None:
+    """The module of this name; None when there is none. Exceptions of the module pass."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        return None
+
+
 def _replayer(options: argparse.Namespace, registry: TypeRegistry, store: Any) -> Replayer:
     from actorproc.api.replay.replayer import Replayer
 
     env = None
     if options.env is not None:
+        from actorproc.cli.service.importing import told_in_words
+
         module, colon, function = options.env.partition(":")
-        try:
+        with told_in_words(f"--env {options.env}", "cannot be used"):
             env = getattr(importlib.import_module(module), function)() if colon else None
-        except (ImportError, AttributeError) as error:
-            raise UsageError(f"--env {options.env}: {error}") from None
         if not colon:
             raise UsageError("--env is MODULE:FUNCTION")
     return Replayer(

@@ -14,6 +14,7 @@ from actorproc.cli.select.json_fields import fields_of
 from actorproc.cli.select.steering import Steered
 from actorproc.errors import ManagerStopped, ProcedureFailed, ResultTimeout, UsageError
 from actorproc.model.policies import OnExisting
+from actorproc.procedure.values.error_text import in_words
 from actorproc.ui.text import duration, plain_line
 
 __all__ = ["add_submit"]
@@ -54,18 +55,16 @@ def add_submit(commands: _Commands) -> None:
 
 
 def _submit(options: argparse.Namespace) -> int:
-    from actorproc.cli.service.run import CannotRun, found_in
+    from actorproc.cli.service.importing import told_in_words
+    from actorproc.cli.service.run import found_in
     from actorproc.procedure.shipping.importing import imports_only
 
     if options.timeout is not None and not options.wait:
         raise UsageError("--timeout is how long --wait waits: give both, or neither")
     if options.on_existing != "same" and options.id is None:
         raise UsageError("--on-existing is about the procedure that has the id: give --id as well")
-    try:
-        with imports_only("actorproc submit"):
-            made, name = found_in(options.target)
-    except CannotRun as error:
-        raise UsageError(str(error)) from None
+    with told_in_words(options.target), imports_only("actorproc submit"):
+        made, name = found_in(options.target)
     if not callable(made):
         raise UsageError(f"{name} is neither a procedure class nor a @procedure function")
     fields = fields_of(options)
@@ -73,6 +72,8 @@ def _submit(options: argparse.Namespace) -> int:
         procedure = made(**fields)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} cannot be made of these fields: {error}") from None
+    except Exception as error:
+        raise UsageError(f"{name} cannot be made of these fields: {in_words(error)}") from error
     output = Output(options)
     if options.dry_run:
         found = outcome(options.id, "submit", f"would be submitted: {procedure!r}")
