@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
 import platform
@@ -12,11 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lmdb
+
+_DATABASE = "ACTORPROC_BENCH_DATABASE"
+"""The environment's word for `--path`, which benches pass on to processes that they start."""
+_stores = itertools.count(1)
 
 SEMANTICS = {
     "durability": "power (the default: no power cut takes back what is acknowledged)",
@@ -37,7 +43,10 @@ def options(text: str | None, **defaults: tuple[Any, Any]) -> argparse.Namespace
         else:
             kind = _numbers if isinstance(usual, tuple) else type(usual)
             parser.add_argument(flag, type=kind, help=f"default {_shown(usual)}, with --quick {_shown(quick)}")
+    parser.add_argument("--path", metavar="URL", help="stores in this database, in place of new directories")
     given = parser.parse_args()
+    if given.path is not None:
+        os.environ[_DATABASE] = given.path
     for name, (usual, quick) in defaults.items():
         if getattr(given, name) is None:
             setattr(given, name, quick if given.quick else usual)
@@ -163,6 +172,33 @@ def report(name: str, figures: dict[str, object], text: Sequence[str]) -> None:
 def cores() -> int:
     """Processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def fresh_store() -> Iterator[str]:
+    """The path of a store that is not there yet: a new directory, or a schema of the database of ``--path``."""
+    url = os.environ.get(_DATABASE)
+    if url is None:
+        with fresh_directory() as path:
+            yield path
+    else:
+        with store_in(url) as path:
+            yield path
+
+
+@contextlib.contextmanager
+def store_in(url: str) -> Iterator[str]:
+    """The URL of a store that is not there yet, in this database; it is dropped afterwards."""
+    from actorproc.store.postgres.connecting import connect
+    from actorproc.store.postgres.place import place_of
+    from actorproc.store.postgres.sessions import Statement
+
+    name = f"bench_{os.getpid()}_{next(_stores)}"
+    place = place_of(f"{url}{'&' if '?' in url else '?'}store={name}")
+    yield f"{url}{'&' if '?' in url else '?'}store={name}"
+    session = connect(place, "commit", "bench")
+    session.ask([(Statement(f"DROP SCHEMA IF EXISTS {place.schema} CASCADE".encode(), once=True), ())], 60.0)
+    session.close()
 
 
 def fresh_directory() -> tempfile.TemporaryDirectory[str]:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import psutil
-from common import fresh_directory, options, report, store_bytes
+from common import fresh_directory, fresh_store, options, report, store_bytes
 from steps import Count
 
 from actorproc import Config, ProcedureManager
@@ -76,7 +76,7 @@ def memory() -> dict[str, dict[str, float]]:
 
 
 def inside() -> None:
-    with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=2) as manager:
+    with fresh_store() as path, ProcedureManager(path, procedures=[Count], workers=2) as manager:
         manager.run(Count(10))
         found = {"host, idle manager": memory_of("self")}
         for _ in range(10):
@@ -112,7 +112,7 @@ def imports(runs: int) -> dict[str, dict[str, float]]:
 
 
 def cpu_per_step(procedures: int, steps: int) -> dict[str, float]:
-    with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=2) as manager:
+    with fresh_store() as path, ProcedureManager(path, procedures=[Count], workers=2) as manager:
         for handle in manager.submit_many([Count(3) for _ in range(64)]):
             handle.result(timeout=120)
         workers = [psutil.Process(worker.pid) for worker in manager.workers() if worker.pid]

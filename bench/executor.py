@@ -14,7 +14,16 @@ import statistics
 import time
 
 import bare
-from common import OtherEnd, fresh_directory, middle, options, raw_commits_per_second, report, synced_write_seconds
+from common import (
+    OtherEnd,
+    fresh_directory,
+    fresh_store,
+    middle,
+    options,
+    raw_commits_per_second,
+    report,
+    synced_write_seconds,
+)
 from peer_home import Missing, python_for, run
 from rest import wait_for_spares
 
@@ -25,7 +34,7 @@ LARGE = 5
 
 
 def ours(calls: int, lone: int, size: int, workers: int) -> dict[str, float]:
-    with fresh_directory() as path, ProcedureExecutor(path, workers) as executor:
+    with fresh_store() as path, ProcedureExecutor(path, workers) as executor:
         list(executor.map(abs, range(500)))
         wait_for_spares()
         start = time.perf_counter()
@@ -46,7 +55,7 @@ def ours(calls: int, lone: int, size: int, workers: int) -> dict[str, float]:
 
 def queued(calls: int, workers: int) -> float:
     """Queued calls per second alone."""
-    with fresh_directory() as path, ProcedureExecutor(path, workers) as executor:
+    with fresh_store() as path, ProcedureExecutor(path, workers) as executor:
         list(executor.map(abs, range(500)))
         wait_for_spares()
         return _queued_on(executor, calls)["queued"]

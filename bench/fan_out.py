@@ -12,7 +12,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from common import fresh_directory, options, raw_commits_per_second, report
+from common import fresh_store, options, raw_commits_per_second, report
 from rest import wait_for_spares
 
 from actorproc import Config, Procedure, ProcedureManager, Status
@@ -59,7 +59,7 @@ def main() -> None:
     for children in given.children:
         runs = max(1, min(20, given.total // children))
         with (
-            fresh_directory() as path,
+            fresh_store() as path,
             ProcedureManager(path, procedures=[Fan, Leaf], workers=given.workers, config=room) as manager,
         ):
             fan(manager, 50)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from common import fresh_directory, options, pipe_round_trip_seconds, raw_commits_per_second, report, spread
+from common import fresh_store, options, pipe_round_trip_seconds, raw_commits_per_second, report, spread
 from steps import Count
 
 from actorproc import ProcedureManager
@@ -34,7 +34,7 @@ def main() -> None:
         commits.append(1 / raw_commits_per_second(0.5))
         trips.append(pipe_round_trip_seconds(1000))
         with (
-            fresh_directory() as path,
+            fresh_store() as path,
             ProcedureManager(path, procedures=[Count], workers=given.workers) as manager,
             ThreadPoolExecutor(given.callers) as callers,
         ):

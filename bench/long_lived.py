@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import fresh_directory, options, report
+from common import fresh_store, options, report
 
 from actorproc import Config, Procedure, ProcedureManager, Status
 
@@ -44,7 +44,7 @@ class Loop(Procedure):
 def play(rounds: int, every: int, size: int, keep: int | None) -> dict[str, Any]:
     """The file after each tenth of the rounds, and the time of a round."""
     config = Config(keep_steps=keep, spares=0)
-    with fresh_directory() as path, ProcedureManager(path, workers=1, config=config, procedures=[Loop]) as manager:
+    with fresh_store() as path, ProcedureManager(path, workers=1, config=config, procedures=[Loop]) as manager:
         begun = time.perf_counter()
         handle = manager.submit(Loop(rounds, every, bytes(size)), id="loop")
         samples: list[float] = []

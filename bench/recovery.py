@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import fresh_directory, options, report, spread
+from common import fresh_store, options, report, spread
 from jobs import Hang
 from rest import wait_for_spares
 
@@ -83,7 +83,7 @@ def main() -> None:
 def delays(megabytes: int, kills: int) -> list[float]:
     """Seconds from each kill to the next start."""
     found = []
-    with fresh_directory() as path, ProcedureManager(path, procedures=[Hang], workers=1) as manager:
+    with fresh_store() as path, ProcedureManager(path, procedures=[Hang], workers=1) as manager:
         journal = Path(path) / "journal"
         handle = manager.submit(Hang(str(journal), megabytes))
         for number in range(kills):

@@ -14,7 +14,8 @@ def wait_for_spares(*busy: int) -> None:
     while quiet < 100:  # a spare loads the procedure's class a moment after it has booted
         if time.monotonic() > deadline:
             raise SystemExit("no spare worker was ready within 30 s")
-        others = [child.pid for child in psutil.Process().children() if child.pid not in busy]
+        children = psutil.Process().children()
+        others = [child.pid for child in children if child.pid not in busy and child.name() != "postgres"]
         quiet = quiet + 1 if others and all(map(is_asleep, others)) else 0
         time.sleep(0.004)
 

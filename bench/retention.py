@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import fresh_directory, middle, options, report
+from common import fresh_directory, fresh_store, middle, options, report
 from rest import wait_for_spares
 
 from actorproc import Config, ProcedureManager, StoreReader, procedure
@@ -92,7 +92,7 @@ def load(seconds: float, retain: float, in_flight: int, workers: int) -> dict[st
     """What is stored after each tenth of so many seconds of full load."""
     config = Config(retain_for=retain, sweep_interval=min(1.0, retain / 5))
     options = {"procedures": [double], "workers": workers, "config": config}
-    with fresh_directory() as path, ProcedureManager(path, **options) as manager:
+    with fresh_store() as path, ProcedureManager(path, **options) as manager:
         manager.run(double(1))
         wait_for_spares()
         begun, used = time.perf_counter(), time.process_time()

@@ -12,7 +12,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from common import fresh_directory, middle, options, pipe_round_trip_seconds, raw_commits_per_second, report
+from common import fresh_store, middle, options, pipe_round_trip_seconds, raw_commits_per_second, report
 from rest import wait_for_spares
 
 from actorproc import Procedure, ProcedureManager, Status
@@ -32,7 +32,7 @@ class Count(Procedure):
 
 def flood(procedures: int, steps: int, workers: int) -> float:
     """Durable steps per second with all procedures in flight at once, from the first submit to the last result."""
-    with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=workers) as manager:
+    with fresh_store() as path, ProcedureManager(path, procedures=[Count], workers=workers) as manager:
         for handle in manager.submit_many([Count(3) for _ in range(64)]):
             handle.result(timeout=120)
         wait_for_spares()
@@ -45,7 +45,7 @@ def flood(procedures: int, steps: int, workers: int) -> float:
 
 def alone(steps: int) -> float:
     """Seconds per durable step of one procedure on one worker, nothing else going on."""
-    with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=1) as manager:
+    with fresh_store() as path, ProcedureManager(path, procedures=[Count], workers=1) as manager:
         manager.run(Count(50))
         wait_for_spares()
         start = time.perf_counter()

@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import lmdb
-from common import fresh_directory, middle, options, raw_commits_per_second, report
+from common import fresh_directory, fresh_store, middle, options, raw_commits_per_second, report
 from steps import Count
 
 from actorproc import ProcedureManager
@@ -23,7 +23,7 @@ ROWS = (107, 236, 36, 36, 36, 36)
 
 
 def in_one_call(procedures: int) -> float:
-    with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=2) as manager:
+    with fresh_store() as path, ProcedureManager(path, procedures=[Count], workers=2) as manager:
         manager.run(Count(1))
         manager.pause(reason="only submits are wanted")
         batch = [Count(1) for _ in range(procedures)]
@@ -35,7 +35,7 @@ def in_one_call(procedures: int) -> float:
 def one_by_one(procedures: int, callers: int) -> float:
     """Single submits, by so many threads."""
     with (
-        fresh_directory() as path,
+        fresh_store() as path,
         ProcedureManager(path, procedures=[Count], workers=2) as manager,
         ThreadPoolExecutor(callers) as threads,
     ):

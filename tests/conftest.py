@@ -6,6 +6,7 @@ Others are looked for on purpose: `HYPOTHESIS_PROFILE=explore pytest tests/simul
 
 from __future__ import annotations
 
+import collections
 import os
 import sys
 
@@ -31,3 +32,17 @@ def database_url():
     url = emptied()
     yield url
     give_back(url)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Seconds of each part of the tests, all processes together."""
+    parts = collections.Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration") and hasattr(report, "nodeid"):
+                folder, _, rest = report.nodeid.removeprefix("tests/").partition("/")
+                on_database = any(word in report.nodeid.lower() for word in ("postgres", "database"))
+                parts["on PostgreSQL" if on_database else folder if rest else "the rest"] += report.duration
+    if len(parts) > 1:
+        shown = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in parts.most_common() if seconds >= 1)
+        terminalreporter.write_line(f"time by part, of all processes: {shown}")

@@ -113,6 +113,11 @@ def _actor_simulation(minutes: float) -> Group:
     return parts
 
 
+def _engine_on_database(seed: int, scale: float) -> tuple[Part, ...]:
+    del scale
+    return (Part("the engine on PostgreSQL", ("tests.simulator.engine_on_database", "--seed", str(seed))),)
+
+
 def _together(*groups: Group) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         return tuple(part for group in groups for part in group(seed, scale))
@@ -125,6 +130,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
         _torture(44),
         _simulation(29),
         _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1), _actor_simulation(3)),
+        _engine_on_database,
     ),
     "soak": (
         _torture(480),
@@ -132,6 +138,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
         _together(
             _power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000), _core_lines(20), _actor_simulation(30)
         ),
+        _engine_on_database,
     ),
 }
 """90 minutes and about eleven hours on two cores. The tier below them, ``push``, is the test suite itself.
