@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compact": ("commands.maintenance", "add_compact"),
     "move": ("commands.moving", "add_move"),
     "reload": ("commands.maintenance", "add_reload"),
+    "leader": ("commands.leader", "add_leader"),
     "rotate-key": ("commands.maintenance", "add_rotate_key"),
     "export": ("commands.exporting", "add_export"),
     "import": ("commands.exporting", "add_import"),
@@ -70,7 +71,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
-    "Store": ("backup", "compact", "move", "export", "import", "rotate-key", "reload"),
+    "Store": ("backup", "compact", "move", "export", "import", "leader", "rotate-key", "reload"),
     "Run": ("run", "demo", "torture", "schema", "completion"),
 }
 """The commands as the help shows them."""

@@ -389,6 +389,10 @@ class RemoteEngine:
         count: int = _ask(self._channel, "reload", timeout)
         return count
 
+    def step_down(self) -> None:
+        """Have the leader give the lead to another manager."""
+        _ask(self._channel, "step_down")
+
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the thread for callbacks."""
         self._callback_thread.post(errand)

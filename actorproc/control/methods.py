@@ -45,6 +45,7 @@ METHODS: dict[str, Method] = {
     "slots": Method("", (), tuple[SlotStatus, ...]),
     "learn": Method("", (Definition,), None),
     "open_gate": Method("", (), None),
+    "step_down": Method("", (), None, repeatable=False),
     "compact": Method("", (), CompactionReport),
     "reload": Method("", (float,), int, repeatable=False),
     "backup": Method("store", (str,), BackupReport, repeatable=False),

@@ -55,6 +55,7 @@ from actorproc.errors import (
     EngineError,
     InternalError,
     ManagerStopped,
+    NotAllowed,
     WorkerBootFailed,
 )
 from actorproc.model.messages.definitions import Definition
@@ -144,6 +145,8 @@ class EngineTree(Gateway):
 
         With it the waits for ends of procedures are left for the next engine (`left_waiting`).
         """
+        self.on_step_down: Callable[[], object] | None = None
+        """Gives the lead to another manager; None: no other one could have it."""
         self.failure: ActorprocError | None = None
         """Error that is beyond help: a bug, a lost store, or every slot is parked and none has come back yet."""
 
@@ -333,6 +336,16 @@ class EngineTree(Gateway):
     # ------------------------------------------------------------ trouble
     def _broken(self, error: InternalError) -> None:
         self._fatal(error, close=True)
+
+    def step_down(self) -> None:
+        """Give the lead to another manager, where several machines share the store.
+
+        Raises:
+            NotAllowed: The store is a directory.
+        """
+        if self.on_step_down is None:
+            raise NotAllowed("a directory has one manager at a time: there is no other one that could lead; stop it")
+        self.on_step_down()
 
     def watchdog(self, limit: float) -> ManagerWatchdog:
         """Says whether the manager's thread still answers, for a store whose owner must live.

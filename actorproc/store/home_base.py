@@ -94,6 +94,14 @@ class Home(ABC):
         """
         return None
 
+    def candidates(self) -> tuple[str, ...]:
+        """The processes that wait for the lead, each in words.
+
+        Raises:
+            EngineError: The store cannot be read.
+        """
+        return ()
+
     @abstractmethod
     def keys(self) -> tuple[bytes, ...]:
         """Keys that sign pickled states, the newest first; none when there are none yet."""

@@ -253,3 +253,33 @@ def test_a_manager_whose_thread_hangs_gives_its_lead_up(pair, monkeypatch):
     stuck.set()
     wait_until(lambda: not leads(leader))
     assert leader.run(Add(1, 3)) == 4
+
+
+def test_the_leader_is_shown_and_steps_down_by_command(pair, url, capsys):
+    import json
+    import os
+
+    from actorproc.cli.main import main
+
+    leader, follower = pair
+    wait_until(follower._home.candidates)
+    assert main(["leader", "--path", url, "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["leads"], shown["epoch"]) == (True, 1)
+    assert str(os.getpid()) in shown["owner"]
+    assert len(shown["candidates"]) == 1
+    assert "secret" not in json.dumps(shown)
+    assert main(["leader", "--path", url, "--step-down"]) == 0
+    wait_until(lambda: leads(follower))
+    assert main(["leader", "--path", url]) == 0
+    assert "leads since" in capsys.readouterr().out
+    follower.stop(drain=False, timeout=0.0)
+    leader.stop(drain=False, timeout=0.0)
+    assert main(["leader", "--path", url]) == 1
+
+
+def test_a_directory_has_no_leader_to_show(tmp_path, capsys):
+    from actorproc.cli.main import main
+
+    assert main(["leader", "--path", str(tmp_path)]) != 0
+    assert "one manager at a time" in capsys.readouterr().err

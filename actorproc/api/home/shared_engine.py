@@ -168,6 +168,7 @@ class SharedEngine(SharedRequests):
             tree.stop(drain=False, timeout=self._config.stop_timeout)
             raise ManagerStopped("the manager was stopped while it became the leader")
         tree.on_deposed = partial(self._was_deposed, tree)
+        tree.on_step_down = self.step_down
         if tree.closed and isinstance(tree.failure, Deposed):  # in the moment before
             self._was_deposed(tree, tree.failure)
             return
@@ -251,9 +252,14 @@ class SharedEngine(SharedRequests):
         """Give the lead to another manager, if one waits for it; this one follows."""
         local = self._leading()
         if local is None:
-            raise ManagerStopped("this manager does not lead")
+            self._remote.step_down()
+            return
         self._stepped_down = True
-        local.depose(Deposed("this manager was asked to step down"))
+        # In a moment: first the caller is answered, which may be at the other end of a link that this closes.
+        error = Deposed("this manager was asked to step down")
+        timer = threading.Timer(_LOOK, local.depose, args=(error,))
+        timer.daemon = True
+        timer.start()
 
     def stop(self, *, drain: bool, timeout: float | None) -> None:
         """Stop to lead or to follow. Idempotent."""

@@ -101,6 +101,15 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
     "stack": {"id": str, "stack": str},
     "backup": {"path": str, "size": int, "seconds": float, "store_id": str, "copied_from": str},
     "compaction": {"before": int, "after": int, "seconds": float, "freed": int},
+    "leader": {
+        "leads": bool,
+        "owner": str | None,
+        "epoch": int | None,
+        "address": str | None,
+        "since": float | None,
+        "lease": float | None,
+        "candidates": list[str],
+    },
     "check": DeployReport,
     "replay": {
         "procedure": str,

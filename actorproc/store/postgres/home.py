@@ -109,6 +109,10 @@ class DatabaseHome(Home):
             row = reader.leader_row()
         return None if row is None else row.leader()
 
+    def candidates(self) -> tuple[str, ...]:
+        with self._reader() as reader:
+            return reader.candidates()
+
     def is_suspended(self, owner: StoreOwner) -> bool:
         from actorproc.store.lmdb.owner_lock import is_suspended  # noqa: PLC0415 - as above
 

@@ -6,19 +6,25 @@ from types import TracebackType
 from typing import Self
 
 from actorproc.errors import EngineError
-from actorproc.store.postgres.connecting import connect, new_title
+from actorproc.store.postgres.connecting import connect, new_title, title_of_owners
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
 from actorproc.store.postgres.open_store import OpenDatabase
 from actorproc.store.postgres.open_tables import check_format
 from actorproc.store.postgres.owner_row import DatabaseOwner, LeaderRow, read_leader
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.rows import DatabaseView
-from actorproc.store.postgres.sessions import Session, Statement, numbered
+from actorproc.store.postgres.sessions import BYTES, Session, Statement, numbered
 
 __all__ = ["DatabaseReader"]
 
 _WITHIN = 90.0
 """Seconds for one question; the server ends one before (`statement_timeout`)."""
+_CANDIDATES = Statement(
+    b"SELECT split_part(application_name, ' candidate ', 2)::text::bytea FROM pg_stat_activity "
+    b"WHERE datname = current_database() AND starts_with(application_name, convert_from($1, 'UTF8')) "
+    b"AND split_part(application_name, ' ', 2) = 'candidate'",
+    (BYTES,),
+)
 _FACTS = (
     "file_bytes",
     "used_bytes",
@@ -92,6 +98,16 @@ class DatabaseReader(OpenDatabase):
         finally:
             if session is not None:
                 self._pool.give_back(session)
+
+    def candidates(self) -> tuple[str, ...]:
+        """The processes that wait for the lead, each in words, by the names of their sessions."""
+        with self._view() as rows:
+            (answer,) = rows.ask((_CANDIDATES, (title_of_owners(self.place).encode(),)))
+        found = []
+        for row in range(answer.ntuples):
+            pid, _, host = (answer.get_value(row, 0) or b"").decode(errors="replace").partition(" ")
+            found.append(f"process {pid} on {host}")
+        return tuple(sorted(found))
 
     def facts(self) -> dict[str, int]:
         """Sizes and numbers of rows, and the state of the server, for a diagnosis."""

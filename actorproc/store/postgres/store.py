@@ -48,6 +48,8 @@ _COMMIT_WITHIN = 60.0
 """Seconds for a commit, beyond those for its bytes."""
 _SLOWEST = 256 * 1024
 """Bytes a second that a database takes at least."""
+_HAS_TRANSACTION_TIMEOUT = 170000
+"""Version of the server from which on a transaction as a whole may have a time limit."""
 _TRIES = 4
 """Tries of a commit that other sessions get in the way of."""
 _READ_WITHIN = 600.0
@@ -97,6 +99,8 @@ class DatabaseStore(OpenDatabase):
         self.clock = clock if clock is not None else MeasuredClock()
         """The clock of the database, measured by each commit."""
         self._session: Session | None = None
+        self._transaction_timeout = 0.0
+        """Seconds that the server gives a transaction of this session; 0: any."""
         self._is_owned = False
         self._id = ""
         self._stored: dict[tuple[Table, bytes], bytes | None] = {}
@@ -150,6 +154,7 @@ class DatabaseStore(OpenDatabase):
 
     def _connected(self) -> Session:
         settings = {} if self._is_power else {"synchronous_commit": "off"}
+        self._transaction_timeout = 0.0
         # What holds a lock for longer is no commit of ours: see `Leadership.clear_the_way`.
         settings["lock_timeout"] = f"{int(self.leadership.lease * 1000 / 3)}ms"
         return connect(self.place, "commit", self._title, settings=settings)
@@ -196,6 +201,7 @@ class DatabaseStore(OpenDatabase):
 
         Returns the time by the database, and the monotonic times around its answer.
         """
+        self._limit_transaction(session, questions)
         for left in range(_TRIES - 1, -1, -1):
             sent = time.monotonic()
             try:
@@ -204,10 +210,24 @@ class DatabaseStore(OpenDatabase):
                 if session.is_broken or not left or not is_in_the_way(failure):
                     raise
                 _log.warning("another session is in the way of a commit and is ended: %s", failure.text)
-                self.leadership.clear_the_way()
+                try:
+                    self.leadership.clear_the_way()
+                except StoreInUse as other:
+                    raise Deposed(str(other)) from other
             else:
                 return numbered(answers[-1].get_value(0, 0)) / 1e6, sent, time.monotonic()
         raise AssertionError
+
+    def _limit_transaction(self, session: Session, questions: Sequence[Question]) -> None:
+        """Have the server end a commit that was sent half (PostgreSQL 17 and later), by the time its size may take."""
+        if session.version < _HAS_TRANSACTION_TIMEOUT:
+            return
+        wanted = max(_patience_for(questions), self.leadership.lease)
+        if wanted <= self._transaction_timeout:
+            return
+        self._transaction_timeout = wanted
+        limit = Statement(f"SET transaction_timeout = {int(wanted * 1000)}".encode(), once=True)
+        session.tell([(limit, ())], _COMMIT_WITHIN)
 
     def _raised(self, table: Table, key: bytes) -> bytes | None:
         if (table, key) not in self._stored:
@@ -238,6 +258,11 @@ class DatabaseStore(OpenDatabase):
             if failure.state == "23502" and failure.table == "batch":
                 raise self._taken_over() from failure
             raise unavailable(failure, f"opening the store {self.place.words} again") from failure
+        except StoreInUse as other:
+            if self._session is not None:
+                self._session.close()
+            # The lock is another candidate's, which raises the epoch in a moment.
+            raise other if isinstance(other, Deposed) else Deposed(str(other)) from other
         except ActorprocError:
             if self._session is not None:
                 self._session.close()
