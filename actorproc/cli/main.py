@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compact": ("commands.maintenance", "add_compact"),
     "move": ("commands.moving", "add_move"),
     "reload": ("commands.maintenance", "add_reload"),
-    "leader": ("commands.leader", "add_leader"),
+    "leader": ("commands.maintenance", "add_leader"),
     "rotate-key": ("commands.maintenance", "add_rotate_key"),
     "export": ("commands.exporting", "add_export"),
     "import": ("commands.exporting", "add_import"),
