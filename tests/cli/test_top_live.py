@@ -239,6 +239,18 @@ def test_an_expensive_question_is_asked_again_only_when_its_cost_allows(monkeypa
     assert kept.of("b", ask) == [3]  # another question waits for nothing
 
 
+def test_what_a_digest_told_is_shown_until_the_rows_are_read_again(busy, source, monkeypatch):
+    """Rows that cost much are read seldom; what changed meanwhile does not fall back to what they said."""
+    until(source, lambda look: {row.id for row in look.rows} == {"waiter"})
+    monkeypatch.setattr(source._listed, "_next_at", float("inf"))
+    busy("abort", "holder", "--force")
+    told = until(source, lambda look: look.rows[0].state == "SUCCESS")
+    again = [source.look(Wanted()).rows[0].state for _ in range(3)]
+
+    assert told.rows[0].id == "waiter"
+    assert again == ["SUCCESS"] * 3
+
+
 # ---------------------------------------------------------------- on a terminal
 class Screen:
     """``actorproc top`` in a terminal of its own."""

@@ -235,6 +235,24 @@ def test_a_part_that_cannot_be_read_says_so_and_the_rest_is_there():
     assert "running  pid 4711" in text
 
 
+def test_a_fault_in_a_look_is_shown_and_the_next_look_is_another_try():
+    source = MadeSource()
+    works = source.look
+
+    def look(wanted):
+        if len(source.asked) == 1:
+            source.asked.append(wanted)
+            raise RuntimeError(EVIL)
+        return works(wanted)
+
+    source.look = look
+    failed, _ = play(source, ["2"])
+    again, _ = play(source, ["2"])
+
+    assert "RuntimeError: [bold red]evil[/] \\x1b[31m" in failed
+    assert "order-1" in again
+
+
 def test_no_colour_is_wanted_and_none_is_there(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -272,6 +290,7 @@ def test_no_colour_is_wanted_and_none_is_there(monkeypatch):
         (["3", "enter"], "procedure"),
         (["4", "enter"], "procedure"),
         (["2", "enter", "escape", "escape"], "now"),
+        (["2", "enter", "t", "e", "escape"], "procedures"),
     ],
 )
 def test_keys_lead_from_pane_to_pane(keys, pane):

@@ -39,6 +39,8 @@ class ChangeDigests:
         self._omitted = 0
         self._next_at = -math.inf
         """Monotonic time before which nothing more is made into rows."""
+        self.is_watched = False
+        """There are watchers; a plain attribute, as each commit asks for it."""
         self.due_at: float | None = None
         """Monotonic time when `look` is to be called; None: nothing waits."""
 
@@ -51,6 +53,7 @@ class ChangeDigests:
         """Notify a watcher from now on. `is_known` False: it missed something before."""
         subscription.interval = max(SHORTEST_DIGEST, subscription.interval)
         self._subscriptions.append(subscription)
+        self.is_watched = True
         if not is_known:
             subscription.gather(self._clock.wall(), (), (), None)
             subscription.release()
@@ -60,6 +63,7 @@ class ChangeDigests:
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
         if not self._subscriptions:
+            self.is_watched = False
             self._forget()
             self.due_at = None
 

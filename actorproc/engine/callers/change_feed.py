@@ -198,13 +198,13 @@ class ChangeFeed:
     def heartbeat(self, token: StepToken, progress: float | None, message: str | None) -> None:
         """The running step told how far it is; not durable, told to those who asked for it."""
         is_wanted = any(subscription.progress for subscription in self._subscriptions)
-        if not is_wanted and not self.digests.watchers:
+        if not is_wanted and not self.digests.is_watched:
             return
         entry = self._in_flight.entries.get(token.worker)
         command = entry.queue.get(token) if entry is not None else None
         if command is None:
             return
-        if self.digests.watchers:
+        if self.digests.is_watched:
             self.digests.heartbeat(token, command, progress)
         if not is_wanted:
             return
@@ -234,7 +234,7 @@ class ChangeFeed:
 
     def committed(self, batch: CommitBatch) -> None:
         """A batch is durable and was acted on."""
-        if self.digests.watchers:
+        if self.digests.is_watched:
             self.digests.committed(batch)
         if self._noted_until is not None and (
             self._clock.monotonic() > self._noted_until

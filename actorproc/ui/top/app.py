@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
@@ -33,6 +34,7 @@ from actorproc.ui.top.rendering import (
     worker_cells,
 )
 from actorproc.ui.top.table import Lines, RowTable
+from actorproc.ui.views.header import header_of
 from actorproc.ui.views.rows import SORTS, sorted_rows
 
 __all__ = ["FilterParser", "LookSource", "TopApp"]
@@ -88,7 +90,8 @@ class TopApp(App[None]):
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c,q", "leave", show=False),
+        Binding("ctrl+c", "leave", show=False, priority=True),
+        Binding("q", "leave", show=False),
         Binding("1", "go('now')", show=False),
         Binding("2", "go('procedures')", show=False),
         Binding("3", "go('locks')", show=False),
@@ -175,7 +178,11 @@ class TopApp(App[None]):
         self.run_worker(lambda: self._look(wanted), thread=True, group="look", exit_on_error=False)
 
     def _look(self, wanted: Wanted) -> None:
-        look = self._source.look(wanted)
+        try:
+            look = self._source.look(wanted)
+        except Exception as error:  # noqa: BLE001 - a fault of this program is shown, and the next look is another try
+            header = header_of(status="refused") if self._last is None else self._last.header
+            look = Look(wanted=wanted, at=time.time(), header=header, trouble=f"{type(error).__name__}: {error}")
         try:
             self.call_from_thread(self._looked, look)
         except RuntimeError:  # the screen was left meanwhile
@@ -217,15 +224,16 @@ class TopApp(App[None]):
         keys = "q leave  ? keys  1 now 2 procedures 3 locks 4 activity  / filter  a verbs"
         if self._wanted.pane == "procedure":
             keys = "Esc back  ? keys  Tab next  w why e steps t tree y state o logs s stack  a verbs"
-        self.query_one("#footer", Lines).show([((self._says or keys, "calm" if self._says else "dim"),)])
+        trouble = look.trouble if look is not None else ""
+        tone = "calm" if self._says else "bad" if trouble else "dim"
+        self.query_one("#footer", Lines).show([((self._says or trouble or keys, tone),)])
 
     def _title(self, look: Look | None) -> Parts:
         wanted = self._wanted
-        trouble = ((f"  {look.trouble}", "bad"),) if look is not None and look.trouble else ()
         match wanted.pane:
             case "now":
                 count = "" if look is None else f"{len(look.rows)}{'+' if len(look.rows) >= wanted.limit else ''}"
-                return (("now", "bold"), (f"  {count} in trouble, by {self._sort}", "dim"), *trouble)
+                return (("now", "bold"), (f"  {count} in trouble, by {self._sort}", "dim"))
             case "procedures":
                 count = "" if look is None else f"{len(look.rows)}{'+' if look.is_more else ''} rows, by {self._sort}"
                 shown = f"  {self._filter_line}" if self._filter_line else "  unfinished and failed roots first"
@@ -237,9 +245,9 @@ class TopApp(App[None]):
                 )
             case "procedure":
                 tabs = tuple((f" {name}", "bold" if name == wanted.detail else "dim") for name in DETAILS)
-                return ((clipped(wanted.id, 40), "bold"), ("  ", "plain"), *tabs, *trouble)
+                return ((clipped(wanted.id, 40), "bold"), ("  ", "plain"), *tabs)
             case _:
-                return ((wanted.pane, "bold"), *trouble)
+                return ((wanted.pane, "bold"),)
 
     # ------------------------------------------------------------ panes
     @property

@@ -187,8 +187,9 @@ class StoreSource:
         self._watch = self._client = None
 
     def _hear(self) -> None:
-        """Take what has changed since the last look."""
-        self._told.clear()
+        """Take what has changed since the last look; it is shown until the rows are read again."""
+        if len(self._told) > _SEARCHED:
+            self._told.clear()
         while self._watch is not None:
             try:
                 digest = self._watch.next(0)
@@ -238,6 +239,7 @@ class StoreSource:
 
     def _in_trouble(self, reader: StoreReader, limit: int, known: tuple[str, ...]) -> list[ProcedureRow]:
         """Rows of what stands still, and of types that the manager does not know."""
+        self._told.clear()
         found = {info.id: row_of(info) for info in reader.list(phase=_TROUBLE, limit=limit)}
         for name in reader.types() if known else ():
             if name not in known:
@@ -252,6 +254,7 @@ class StoreSource:
 
     def _matching(self, reader: StoreReader, wanted: Wanted) -> list[ProcedureRow]:
         """One row more than is wanted, if there is one."""
+        self._told.clear()
         found: list[ProcedureRow] = []
         for info in self._infos(reader, wanted):
             row = row_of(info)
