@@ -241,7 +241,6 @@ class TopApp(App[None]):
                     ("procedures", "bold"),
                     (shown, "calm" if self._filter_line else "dim"),
                     (f"  {count}", "dim"),
-                    *trouble,
                 )
             case "procedure":
                 tabs = tuple((f" {name}", "bold" if name == wanted.detail else "dim") for name in DETAILS)
