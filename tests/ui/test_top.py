@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -392,6 +393,35 @@ def test_orders_of_rows_come_in_turn():
     assert tops[0] == tops[7]
     assert dict(tops)["id"] == LONG
     assert dict(tops)["attempts"] == "order-1"
+
+
+def test_a_look_that_ends_while_a_dialog_is_open_is_shown_below_it():
+    source = MadeSource()
+    free, works = threading.Event(), source.look
+
+    def look(wanted):
+        assert free.wait(30)
+        return works(wanted)
+
+    async def run():
+        app = TopApp(source, every=3600.0)
+        async with app.run_test() as pilot:
+            source.look = look
+            app.look()
+            await pilot.press("question_mark")
+            source.header = header(health=health("paused", paused="meanwhile"))
+            free.set()
+            await settled(app, pilot)
+            below = drawn(app)
+            await pilot.press("escape")
+            await settled(app, pilot)
+            return below, drawn(app)
+
+    below, shown = asyncio.run(run())
+
+    assert "Esc leaves" in below
+    assert "paused: meanwhile" in shown
+    assert "in trouble" in shown
 
 
 # ---------------------------------------------------------------- the filter

@@ -201,7 +201,7 @@ class TopApp(App[None]):
 
     def _show(self, look: Look) -> None:
         try:
-            self._header.show(header_lines(look.header, look.at, is_paused=self._is_held))
+            self._lines("header").show(header_lines(look.header, look.at, is_paused=self._is_held))
         except NoMatches:
             return
         match look.wanted.pane:
@@ -220,13 +220,13 @@ class TopApp(App[None]):
 
     def _label(self, look: Look | None) -> None:
         """The line above the rows, and the one below."""
-        self.query_one("#title", Lines).show([self._title(look)])
+        self._lines("title").show([self._title(look)])
         keys = "q leave  ? keys  1 now 2 procedures 3 locks 4 activity  / filter  a verbs"
         if self._wanted.pane == "procedure":
             keys = "Esc back  ? keys  Tab next  w why e steps t tree y state o logs s stack  a verbs"
         trouble = look.trouble if look is not None else ""
         tone = "calm" if self._says else "bad" if trouble else "dim"
-        self.query_one("#footer", Lines).show([((self._says or trouble or keys, tone),)])
+        self._lines("footer").show([((self._says or trouble or keys, tone),)])
 
     def _title(self, look: Look | None) -> Parts:
         wanted = self._wanted
@@ -249,9 +249,13 @@ class TopApp(App[None]):
                 return ((wanted.pane, "bold"),)
 
     # ------------------------------------------------------------ panes
+    # Not `query_one` of the application, which asks the dialog while one is open.
+    def _lines(self, name: str) -> Lines:
+        return self.screen_stack[0].query_one(f"#{name}", Lines)
+
     @property
-    def _header(self) -> Lines:
-        return self.screen_stack[0].query_one("#header", Lines)
+    def _filter(self) -> Input:
+        return self.screen_stack[0].query_one("#filter", Input)
 
     def _table(self, name: str) -> RowTable:
         return self.screen_stack[0].query_one(f"#{name}", RowTable)
@@ -368,7 +372,7 @@ class TopApp(App[None]):
         """Let the filter be typed."""
         if self._wanted.pane not in ("now", "procedures"):
             return
-        line = self.query_one("#filter", Input)
+        line = self._filter
         line.display = True
         line.value = self._filter_line
         line.focus()
@@ -394,7 +398,7 @@ class TopApp(App[None]):
             self._label(self._last)
             return
         self._filter_line = line
-        self.query_one("#filter", Input).display = False
+        self._filter.display = False
         self._want(Wanted(pane="procedures", limit=_PAGE, filters=filters, text=text))
 
     # ------------------------------------------------------------ verbs

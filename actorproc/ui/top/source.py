@@ -106,7 +106,6 @@ class StoreSource:
         self._known_types: tuple[str, ...] = ()
         """Types that are registered; none: no manager has said so."""
         self._told: dict[str, DigestRow] = {}
-        self._types: list[str] = []
 
     def close(self) -> None:
         """Let go of the store and of the manager, for good."""
@@ -142,6 +141,7 @@ class StoreSource:
         if owner is None:
             self._leave()
             self._all_changed()
+            self._known_types = ()
             return header_of(status="stopped", counts=counts), []
         now = time.monotonic()
         if now >= self._ask_at:
