@@ -96,7 +96,7 @@ def test_a_check_of_a_module_that_cannot_be_imported_says_why_in_a_line(lonely, 
     code, _, words = lonely("check", "broken")
 
     assert code == 2
-    assert words == f"broken cannot be imported: {said.format(place=place)}\n"
+    assert words == f"actorproc: broken cannot be imported: {said.format(place=place)}\n"
 
 
 def test_what_a_script_submitted_is_replayed_with_the_script_as_module(lonely):

@@ -160,15 +160,18 @@ class Counters:
             if type(command) is RunStep and command.token.attempt > 1:
                 head = batch.head(command.token.procedure)
                 self.replayed += head is not None and command.token.attempt > head.record.errors + 1
-        waiting = self._waiting
+        waiting, types = self._waiting, self._types
         for write in batch.writes:
             if type(write) is not PutProcedure:
                 continue
             record, was = write.record, write.was
+            name = record.type_name
+            if name not in types:
+                name = self._label(name)
             if was is None:
-                self._submitted[self._label(record.type_name)] += 1
+                self._submitted[name] += 1
             elif record.finished_at is not None and was.state is not record.state and record.state in TERMINAL:
-                self._ended[self._label(record.type_name), record.state] += 1
+                self._ended[name, record.state] += 1
             if not record.locked and record.ticket and record.finished_at is None:
                 waiting.setdefault(record.id, record.updated_at)
             elif waiting and record.id in waiting:
