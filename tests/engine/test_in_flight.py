@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
-from actorproc.model.messages.events import WorkerReady
+from actorproc.model.messages.events import StepReported, WorkerReady
 from actorproc.model.policies import StepLimits
 
 WORKER = WorkerId(0, 1)
 
 
-def run_of(name: str, wall_time: float | None, limits: StepLimits | None = None) -> RunStep:
+def run_of(
+    name: str, wall_time: float | None, limits: StepLimits | None = None, heartbeat: float | None = None
+) -> RunStep:
     token = StepToken(1, WORKER, name, 1, 1)
-    return RunStep(token, "T", False, name, None, False, False, None, 0, wall_time=wall_time, limits=limits)
+    times = {"wall_time": wall_time, "heartbeat": heartbeat}
+    return RunStep(token, "T", False, name, None, False, False, None, 0, limits=limits, **times)
 
 
 def a_ledger() -> InFlightTable:
@@ -143,3 +151,89 @@ def test_a_step_that_has_to_be_sent_again_has_its_time_when_those_behind_it_had_
     assert in_flight.next_limit() == 25.0
     in_flight.answered(first.token, 16.0)
     assert in_flight.delayed(first.token, 17.0) is None
+
+
+@pytest.mark.parametrize(
+    ("wall_time", "heard", "limit", "is_silent"),
+    [
+        (None, None, 105.0, True),
+        (None, 103.0, 108.0, True),
+        (20.0, 103.0, 108.0, True),
+        (6.0, 103.0, 106.0, False),
+        (5.0, None, 105.0, False),
+    ],
+)
+def test_the_first_of_both_limits_of_time_ends_a_step_and_silence_counts_from_the_last_heartbeat(
+    wall_time, heard, limit, is_silent
+):
+    in_flight = a_ledger()
+    run = run_of("a", wall_time, heartbeat=5.0)
+    in_flight.hand_out(run, now=100.0)
+    if heard is not None:
+        in_flight.entries[WORKER].heard[run.token] = heard
+
+    assert in_flight.next_limit() == limit
+    assert in_flight.overdue(limit - 0.01) == []
+    assert in_flight.overdue(limit)[0][1:] == (run, is_silent)
+    in_flight.forgive(50.0)
+    assert in_flight.next_limit() == limit + 50.0
+    in_flight.answered(run.token, 200.0)
+    assert in_flight.next_limit() is None
+    assert in_flight.entries[WORKER].heard == {} or heard is not None
+
+
+def test_a_step_that_waits_behind_another_is_not_silent_before_its_begin():
+    in_flight = a_ledger()
+    first, second = run_of("a", None), run_of("b", None, heartbeat=5.0)
+    in_flight.hand_out(first, now=0.0)
+    in_flight.hand_out(second, now=0.0)
+
+    assert in_flight.overdue(1000.0) == []
+    in_flight.answered(first.token, 1000.0)
+    assert in_flight.next_limit() == 1005.0
+
+
+# ---------------------------------------------------------------- reports that wait for their commit
+def a_reporter():
+    now, told = [0.0], []
+    pipeline, clock = SimpleNamespace(handle=told.append), SimpleNamespace(monotonic=lambda: now[0])
+    return StepReports(pipeline, clock), now, told
+
+
+def test_reports_of_all_steps_are_stored_together_and_at_most_once_a_second():
+    reports, now, told = a_reporter()
+    one, other = run_of("a", None).token, run_of("b", None).token
+    for turn in range(100):
+        now[0] = turn / 20
+        reports.expose(one, "turn", b"%d" % turn)
+        reports.heartbeat(other, b"%d" % turn, "beat", 1)
+        reports.look(now[0])
+
+    assert len(told) == 2 * 5
+    assert told[-2:] == [
+        StepReported(one, (("turn", b"82"),)),
+        StepReported(other, (), b"82", "beat", 1),
+    ]
+
+
+def test_reports_of_a_step_that_ends_wait_for_nothing_and_come_once():
+    reports, _now, told = a_reporter()
+    token = run_of("a", None).token
+    reports.expose(token, "key", b"1")
+
+    assert reports.due_at is not None
+    assert reports.take(token) == StepReported(token, (("key", b"1"),))
+    assert reports.take(token) is None
+    assert reports.due_at is None
+    reports.look(100.0)
+    assert told == []
+
+
+def test_reports_wait_while_the_store_refuses_writes():
+    reports, _now, told = a_reporter()
+    reports.expose(run_of("a", None).token, "key", b"1")
+
+    reports.look(5.0, in_trouble=True)
+    assert (told, reports.due_at) == ([], 6.0)
+    reports.look(6.0)
+    assert len(told) == 1

@@ -57,6 +57,13 @@ def test_a_killed_call_is_tried_again_where_its_policy_takes_timeouts(open_execu
     assert executor.manager.info("hangs").errors == 2
 
 
+def test_a_limit_between_heartbeats_is_refused_for_calls_which_send_none(open_executor):
+    with pytest.raises(ValueError, match=r"a call sends no heartbeats.*wall_time"):
+        open_executor(limits=Limits(heartbeat=5))
+    with pytest.raises(ValueError, match="a call sends no heartbeats"):
+        open_executor().submit_with(limits=Limits(heartbeat=5))(add, 1, 2)
+
+
 def test_time_in_the_queue_does_not_count(open_executor, tmp_path):
     executor = open_executor(max_workers=1)
     first = executor.submit(sleep_after_mark, tmp_path / "marks", 0.6)
