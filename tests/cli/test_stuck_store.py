@@ -131,6 +131,19 @@ def test_a_list_shows_all_trouble_in_one_look(depot):
     assert "\u202e" not in shown
 
 
+def test_the_status_and_one_look_of_top_name_the_class_that_is_gone(depot):
+    status, top = depot.said("status"), depot.said("top")
+    (found,) = depot.rows("status")
+
+    assert "parked    1 of jobs.Gone: no class is registered as that: actorproc list --type jobs.Gone" in status
+    assert found["unregistered"] == {"jobs.Gone": 1}
+    assert "jobs.Region" in found["health"]["types"]
+    (row,) = [line.split() for line in top.splitlines() if line.startswith("gone ")]
+    assert row[:4] == ["gone", "Gone", "WAITING", "parked"]
+    assert "\x1b" not in top
+    assert "\u202e" not in top
+
+
 @pytest.mark.parametrize(
     ("look", "says", "verb", "ends"),
     [
