@@ -40,9 +40,9 @@ def pytest_terminal_summary(terminalreporter):
     for reports in terminalreporter.stats.values():
         for report in reports:
             if hasattr(report, "duration") and hasattr(report, "nodeid"):
-                folder, _, rest = report.nodeid.removeprefix("tests/").partition("/")
+                folders = report.nodeid.partition("::")[0].split("/")[1:-1]
                 on_database = any(word in report.nodeid.lower() for word in ("postgres", "database"))
-                parts["on PostgreSQL" if on_database else folder if rest else "the rest"] += report.duration
+                parts["on PostgreSQL" if on_database else (*folders, "the rest")[0]] += report.duration
     if len(parts) > 1:
         shown = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in parts.most_common() if seconds >= 1)
         terminalreporter.write_line(f"time by part, of all processes: {shown}")
