@@ -25,6 +25,7 @@ from actorproc.store.postgres.sessions import NUMBER, Statement, number, numbere
 from actorproc.store.postgres.store import DatabaseStore
 from actorproc.store.rows.tables import Table
 from tests.databases import database_or_skip, new_store
+from tests.kit.proxy import Proxy
 from tests.kit.waiting import wait_until
 
 SUCCESS = ProcedureState.SUCCESS
@@ -283,12 +284,30 @@ def test_an_error_that_may_pass_is_an_outage_in_words(database, admin, make, sta
 
 
 def test_a_database_that_is_set_to_read_only_is_an_outage_until_it_is_not(database, admin, make):
+    """As services do when a disk is nearly full: what they forbid is not done all the same."""
     admin("ALTER ROLE actorproc SET default_transaction_read_only = on")
     try:
-        database.reopen()  # our sessions ask for writes themselves
-        database.commit([make.new("a", 1)], 1, 1)
+        with pytest.raises(StorageUnavailable, match=r"read-only: its disk may be nearly full"):
+            database.reopen()
     finally:
-        admin("ALTER ROLE actorproc RESET default_transaction_read_only")
+        session = connect(database.place, "look", "another administrator")
+        writes = Statement(b"BEGIN READ WRITE", once=True)
+        reset = Statement(b"ALTER ROLE actorproc RESET default_transaction_read_only", once=True)
+        session.ask([(writes, ()), (reset, ()), (Statement(b"COMMIT", once=True), ())], 10.0)
+        session.close()
+    database.reopen()
+    database.commit([make.new("a", 1)], 1, 1)
+
+
+def test_a_connection_through_which_nothing_comes_any_more_ends_at_the_deadline(database):
+    server = database_or_skip()
+    with Proxy("127.0.0.1", server.port) as proxy:
+        place = place_of(server.url(database.place.store).replace(f":{server.port}", f":{proxy.port}"))
+        session = connect(place, "commit", "behind a proxy")
+        proxy.hold("down")
+
+        with pytest.raises(DatabaseFailure, match="did not answer in time"):
+            session.ask([(Statement(b"SELECT 1", once=True), ())], 0.3)
 
 
 def test_defaults_of_a_role_do_not_reach_our_sessions(database_url, admin, make):

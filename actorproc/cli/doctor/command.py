@@ -78,6 +78,8 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         version, patch = divmod(facts["server_version"], 10_000)
         sessions = f"{facts['sessions']} of {facts['most_sessions']} sessions in use"
         yield f"server     PostgreSQL {version}.{patch}, {sessions}"
+        libpq, patch = divmod(facts["libpq_version"], 10_000)
+        yield f"driver     libpq {libpq}.{patch}, {'TLS' if facts['encrypted'] else 'not encrypted'}"
     if "free_bytes" in facts:
         yield f"disk       {size_of(facts['free_bytes'])} free"
     yield f"clock      {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(report['checked_at']))}"

@@ -50,7 +50,6 @@ _FOR_ALL = {
     "idle_session_timeout": "0",
     "search_path": "pg_catalog",
     "default_transaction_isolation": "read committed",
-    "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
     "plan_cache_mode": "force_generic_plan",
     # All access is by key; without statistics the planner would read whole tables.

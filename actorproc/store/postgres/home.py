@@ -126,14 +126,14 @@ class DatabaseHome(Home):
     def keep_key(self, key: bytes) -> tuple[bytes, ...]:
         with self._reader() as reader:
             known = keys_in(reader.signing_keys())
-        return known or self._keep((key,))
+        return known or self._keep((key,), is_first=True)  # of two who come at once the first wins
 
     def rotate_keys(self, *, forget: bool = False) -> tuple[bytes, ...]:
         with self._reader() as reader:
             known = keys_in(reader.signing_keys())
         return self._keep(rotated(() if forget else known))
 
-    def _keep(self, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    def _keep(self, keys: tuple[bytes, ...], *, is_first: bool = False) -> tuple[bytes, ...]:
         from actorproc.store.postgres.connecting import connect, new_title  # noqa: PLC0415 - as above
         from actorproc.store.postgres.failures import DatabaseFailure, explained  # noqa: PLC0415 - as above
         from actorproc.store.postgres.schema import statements_of  # noqa: PLC0415 - as above
@@ -141,13 +141,16 @@ class DatabaseHome(Home):
         session: Session | None = None
         try:
             session = connect(self.place, "commit", new_title(self.place, "keys"))
-            session.ask([(statements_of(self.place.schema).keep_keys, (b"".join(keys),))], _WITHIN)
+            statements = statements_of(self.place.schema)
+            keep = statements.add_keys if is_first else statements.keep_keys
+            session.ask([(keep, (b"".join(keys),))], _WITHIN)
+            (answer,) = session.ask([(statements.keys, ())], _WITHIN)
         except DatabaseFailure as failure:
             raise explained(failure, f"storing the signing key of {self.words}") from failure
         finally:
             if session is not None:
                 session.close()
-        return keys
+        return keys_in(answer.get_value(0, 0) or b"")
 
 
 def _local(place: DatabasePlace) -> Path:

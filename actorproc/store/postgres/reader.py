@@ -115,7 +115,17 @@ class DatabaseReader(OpenDatabase):
             size, server = rows.ask((self._statements.size, ()), (self._statements.server, ()))
         values = [numbered(size.get_value(0, column)) for column in range(4)]
         values += [numbered(server.get_value(0, column)) for column in range(server.nfields)]
-        return dict(zip(_FACTS, values, strict=True))
+        return dict(zip(_FACTS, values, strict=True)) | self._driver_facts()
+
+    def _driver_facts(self) -> dict[str, int]:
+        """Version of libpq, and whether the session is encrypted."""
+        from psycopg import pq  # noqa: PLC0415 - a session was opened, so it is there
+
+        session = self._pool.borrow()
+        try:
+            return {"libpq_version": pq.version(), "encrypted": int(session.is_encrypted)}
+        finally:
+            self._pool.give_back(session)
 
     def check_is_up_to_date(self, what: str) -> None:
         """Nothing: a database has every commit that it has acknowledged."""

@@ -67,6 +67,8 @@ class Statements(NamedTuple):
     keys: Statement
     keep_keys: Statement
     """Stores the keys in place of those that are there."""
+    add_keys: Statement
+    """Stores the keys unless there are some."""
     states: Statement
     size: Statement
     server: Statement
@@ -186,6 +188,7 @@ def statements_of(schema: str) -> Statements:
             f"INSERT INTO {schema}.keys (one, v) VALUES (true, $1) ON CONFLICT (one) DO UPDATE SET v = EXCLUDED.v",
             BYTES,
         ),
+        add_keys=made(f"INSERT INTO {schema}.keys (one, v) VALUES (true, $1) ON CONFLICT (one) DO NOTHING", BYTES),
         states=made(
             f"SELECT substring(k FROM 1 FOR position('\\x00'::bytea IN k) - 1), count(*) FROM {schema}.by_state "
             f"GROUP BY 1 UNION ALL SELECT 'FAILED'::text::bytea, count(*) FROM {schema}.failed "

@@ -41,6 +41,8 @@ BYTES, NUMBER, ARRAY = 17, 20, 1001
 SessionKind = Literal["commit", "lock", "load", "look"]
 """commit: writes of the owner. lock: the advisory lock and the lease. load: reads of the owner. look: other reads."""
 
+_MOST_UNSENT = 4 << 20
+"""Bytes of parameters after which is sent what there is."""
 _pack_length = struct.Struct(">i").pack
 _pack_number = struct.Struct(">q").pack
 
@@ -149,6 +151,7 @@ class Session:
         names = self._names
         connection = self._connection
         owed: list[Statement | None] = []
+        unsent = 0
         try:
             for statement, values in questions:
                 if statement.once:
@@ -163,15 +166,24 @@ class Session:
                     owed.append(statement)
                 connection.send_query_prepared(name, values, (1,) * len(values), 1)
                 owed.append(None)
+                unsent += sum(map(len, filter(None, values)))
+                if unsent > _MOST_UNSENT:  # libpq would keep all of it
+                    unsent = 0
+                    self._flush(until)
             connection.pipeline_sync()
             self._owed.append(owed)
-            while connection.flush():
-                self._wait(until, is_writing=True)
-                connection.consume_input()
+            self._flush(until)
         except DatabaseFailure:
             raise
         except Exception as error:
             raise self._broken(error) from error
+
+    def _flush(self, until: float) -> None:
+        """Send what libpq has, and take what comes meanwhile: neither end waits for the other."""
+        connection = self._connection
+        while connection.flush():
+            self._wait(until, is_writing=True)
+            connection.consume_input()
 
     def _receive(self, until: float) -> list[Answer]:
         """Answers to what was sent up to the next sync."""
@@ -238,6 +250,11 @@ class Session:
         self._connection.consume_input()
         while (found := self._connection.notifies()) is not None:
             yield found.relname.decode(), found.be_pid
+
+    @property
+    def is_encrypted(self) -> bool:
+        """The connection is one of TLS."""
+        return bool(self._connection.ssl_in_use)
 
     def fileno(self) -> int:
         """The socket, to wait for."""

@@ -1,0 +1,92 @@
+"""Commands with the URL of a store in a database: with a manager on it, and without."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from actorproc import ProcedureManager, Saga, step
+from actorproc.cli.main import main
+
+pytestmark = pytest.mark.processes
+
+
+class Filled(Saga):
+    number: int
+
+    @step
+    def add(self, ctx):
+        self.number += 1
+
+    @step
+    def tell(self, ctx):
+        if self.number > 5:
+            raise ValueError(self.number)
+        return self.number
+
+
+@pytest.fixture
+def url(database_url, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
+    monkeypatch.chdir(tmp_path)
+    with ProcedureManager(database_url, procedures=[Filled], workers=1) as manager:
+        manager.run(Filled(1), id="good")
+        manager.submit(Filled(9), id="bad").wait()
+        manager.submit(Filled(2), id="later", delay=3600)
+    return database_url
+
+
+COMMANDS = [
+    "status", "list", "list --state FAILED -o json", "show good", "steps bad", "tree good", "why later", "audit good",
+    "locks", "poisons", "signals", "logs good", "doctor", "doctor -o json", "export --all", "export good",
+    "compact", "compact --dry-run", "backup copy", "backup copy2 --dry-run", "rotate-key", "rotate-key --dry-run",
+    "retry bad", "abort later", "ack good", "delete good", "gc --older-than 7d", "states good", "state good",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_works_on_a_stopped_store_in_a_database(url, capsys, command):
+    code = main([*command.split(), "--path", url])
+
+    told = capsys.readouterr()
+    assert code == 0, told
+    assert "Traceback" not in told.err
+
+
+def test_an_export_goes_into_another_store_in_a_database(url, tmp_path, capsys):
+    assert main(["export", "--all", "--out", "trees.json", "--path", url]) == 0
+    other = f"{url}_imported"
+
+    assert main(["import", "trees.json", "--path", other, "--dry-run"]) == 0
+    assert main(["import", "trees.json", "--path", other]) == 0
+    capsys.readouterr()
+    assert main(["list", "--path", other, "-o", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["id"] for row in rows} == {"good", "bad", "later"}
+
+
+def test_verbs_reach_the_manager_that_runs(url, capsys):
+    with ProcedureManager(url, procedures=[Filled], workers=1) as manager:
+        assert main(["abort", "later", "--path", url]) == 0
+        assert manager.get("later").wait(30)
+        assert main(["pause", "--path", url, "--all"]) in (0, 2)
+        assert main(["workers", "--path", url]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_url_may_come_from_the_environment_with_a_password(url, monkeypatch, capsys):
+    monkeypatch.setenv("ACTORPROC_PATH", url.replace("actorproc@", "actorproc:secret@"))
+
+    assert main(["list", "-o", "name"]) == 0
+    assert main(["status"]) == 0
+    assert main(["doctor"]) == 0
+
+    told = capsys.readouterr()
+    assert "secret" not in told.out + told.err
+
+
+def test_good_trees_are_saved_from_a_database(url, tmp_path, capsys):
+    assert main(["doctor", "--export-good", "good.json", "--path", url]) == 0
+    assert len(json.loads((tmp_path / "good.json").read_text())["trees"]) == 3
+    assert "3 trees" in capsys.readouterr().out
