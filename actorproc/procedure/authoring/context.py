@@ -285,9 +285,10 @@ class Context(msgspec.Struct, eq=False):
         return self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE
 
     def heartbeat(self, progress: float | None = None, message: str | None = None, *, details: Any = None) -> None:
-        """Show how far the step is, and keep details for its next attempt. Does not wait.
+        """Show how far the step is, and keep details for its next attempt.
 
-        Silence ends a step only where its class says ``Limits(heartbeat=…)``.
+        Silence ends a step only where its class says ``Limits(heartbeat=…)``. It does not wait, but for one thing: the
+        first heartbeat with details in a repeated attempt asks the manager for those of the attempts before.
 
         Args:
             progress: A fraction from 0 to 1; a rounding error beyond 1.0 is cut off. Default: None.
@@ -336,10 +337,11 @@ class Context(msgspec.Struct, eq=False):
             return self._reporting
 
     def expose(self, key: str, value: Any) -> None:
-        """Show a value of the procedure, in `ProcedureInfo.exposed` and on the command line. Does not wait.
+        """Show a value of the procedure, in `ProcedureInfo.exposed` and on the command line.
 
-        The value is durable within a second, or with the end of the step if that comes first, however the step ends.
-        The newest value of a key is kept, over attempts, steps and undos, until the procedure is removed.
+        The first call of a step may wait for the sizes of the values shown before; later ones do not wait. The value
+        is durable within a second, or with the end of the step if that comes first, however the step ends. The newest
+        value of a key is kept, over attempts, steps and undos, until the procedure is removed.
 
         Args:
             key: A name, one in this procedure: 1 to 128 characters without control characters.
