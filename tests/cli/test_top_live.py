@@ -312,6 +312,22 @@ def test_the_terminal_is_given_back_as_it_was(busy, how):
     assert b"Traceback" not in screen.written
 
 
+@pytest.mark.parametrize("is_told", [True, False], ids=["hang-up is told", "hang-up is ignored"])
+def test_a_screen_ends_with_its_terminal(busy, is_told):
+    """A window that is closed leaves no process behind, also below ``nohup``."""
+    if not is_told:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        screen = Screen(busy, "--every", "200ms")
+    finally:
+        if not is_told:
+            signal.signal(signal.SIGHUP, before)
+    screen.shows(b"waiter")
+    os.close(screen.end)
+
+    wait_until(lambda: os.waitpid(screen.pid, os.WNOHANG)[0])
+
+
 def test_data_does_nothing_to_the_terminal_of_the_screen(busy):
     screen = Screen(busy, "--every", "200ms", size=(150, 40))
     screen.shows(b"ValueError")

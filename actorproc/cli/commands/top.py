@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import shlex
+import signal
 import sys
+import threading
 from typing import Any, NoReturn
 
 from actorproc.cli.output.extras import need
@@ -47,9 +50,18 @@ def _top(options: argparse.Namespace) -> int:
         parse=parsed_filter,
         is_read_only=options.read_only,
     )
+    threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), name="terminal", daemon=True).start()
     # Without the mouse: a screen that is killed would leave a terminal that types at each click.
     app.run(mouse=False)
     return app.return_code or OK
+
+
+def _end_with_terminal(terminal: int) -> None:
+    """End this process when its terminal is gone. Textual goes on: its writer waits for ever, its reader spins."""
+    gone = select.poll()
+    gone.register(terminal, 0)  # a hang-up and an error are told always
+    gone.poll()
+    os._exit(128 + signal.SIGHUP)
 
 
 def _one_look(options: argparse.Namespace) -> int:
