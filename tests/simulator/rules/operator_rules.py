@@ -68,8 +68,9 @@ class OperatorRules(Judge):
         return None
 
     def on_switch(self, paused: str | None) -> None:
+        if paused != self.switch:  # else the row was written for the number of audit rows beside it
+            self.done["pause" if paused is not None else "resume", ""] += 1
         self.switch = paused
-        self.done["pause" if paused is not None else "resume", ""] += 1
 
     # ------------------------------------------------------------ limits
     def _keys_of(self, head: ProcedureRecord) -> list[str]:
