@@ -62,6 +62,7 @@ class Taken(MemoryStore):
         self.error = None
         self.told = None
         self.at_reopen = None
+        self.at_reopened = threading.Event()
         self.after = []
 
     def when_deposed(self, told):
@@ -75,6 +76,7 @@ class Taken(MemoryStore):
 
     def reopen(self):
         if self.at_reopen is not None:
+            self.at_reopened.set()
             raise self.at_reopen
         super().reopen()
 
@@ -93,6 +95,12 @@ def _told(store: Taken) -> None:
     store.told(Deposed("another manager (epoch 2) has taken the store over"))
 
 
+def _told_in_an_outage(store: Taken) -> None:
+    store.error = store.at_reopen = StorageUnavailable("the connection was lost")
+    store.at_reopened.wait(20)
+    _told(store)
+
+
 def _replaced(store: Taken) -> None:
     store.error = StorageUnavailable("an input/output error")
     store.at_reopen = StoreFormat("another manager (epoch 2) has taken the store over")
@@ -103,7 +111,7 @@ def _damaged(store: Taken) -> None:
     store.at_reopen = StoreDamaged("another manager (epoch 2) has taken the store over")
 
 
-WAYS = [_at_a_commit, _at_reopening, _told, _replaced, _damaged]
+WAYS = [_at_a_commit, _at_reopening, _told, _told_in_an_outage, _replaced, _damaged]
 
 
 @pytest.fixture
@@ -126,6 +134,8 @@ def test_a_manager_that_lost_its_store_ends_in_order_and_tells_all_that_wait(
     pid = int(Path(file + ".begun").read_text())
     rows = len(store.ids(""))
 
+    if way is _told_in_an_outage:
+        Path(file).touch()  # whose answer is the commit that fails
     way(store)
     with pytest.raises(ManagerStopped, match=r"lost its store and ended: another manager .epoch 2. has taken"):
         manager.run(Quick(1), id="later")

@@ -15,7 +15,7 @@ import pytest
 
 from actorproc import Procedure, Status
 from actorproc.config import Config
-from actorproc.errors import StorageUnavailable, StoreDamaged, UnknownProcedure
+from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, UnknownProcedure
 from actorproc.store.lmdb.environment import ReadSnapshot
 from actorproc.store.memory import MemoryStore
 from tests.kit.waiting import wait_until
@@ -231,6 +231,32 @@ def test_while_reads_fail_verbs_are_refused_in_words_and_running_steps_go_on(ope
     until(lambda: manager.health().ok)
     assert sum("could not be read" in record.getMessage() for record in caplog.records) >= 1
     assert sum("works again" in record.getMessage() for record in caplog.records) >= 1
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_stop_while_reads_fail_ends_and_what_was_kept_is_refused_in_words(open_manager, until, drain):
+    store = FailingReads()
+    manager = open_manager(store=store, config=dataclasses.replace(FAST, stop_timeout=0.2), procedures=TYPES)
+    store.stays, store.works = (lambda name: name == "procedure"), False
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            manager.submit(Leaf(1), "named")
+        except EngineError as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=ask, name="caller")
+    asking.start()
+    until(lambda: manager.health().status == "storage-trouble")
+    stopping = threading.Thread(target=lambda: manager.stop(drain=drain), name="caller")
+    stopping.start()
+    stopping.join(30)
+    asking.join(30)
+
+    assert not stopping.is_alive()
+    assert [type(error) for error in errors] == [StorageUnavailable]  # it was not stored for certain
+    assert store.ids("") == []
 
 
 # ---------------------------------------------------------------- LMDB

@@ -236,7 +236,7 @@ class DatabaseStore(OpenDatabase):
         return self._stored[table, key]
 
     def reopen(self) -> None:
-        """Connect anew after a failed commit, and prove that the database takes commits. See `ProcedureStore.reopen`."""
+        """Connect anew after a failure, and prove that the database takes commits. See `ProcedureStore.reopen`."""
         self._refuse_fork()
         if not self._is_owned:
             raise self._not_open()
