@@ -313,6 +313,8 @@ class GoesBack(MemoryStore):
         super().__init__()
         self.kept: Any = None
         self.goes_back = False
+        self.lost = 0, 0
+        """The first and the last commit that are gone."""
 
     def remember(self) -> None:
         with self._rows:
@@ -321,13 +323,11 @@ class GoesBack(MemoryStore):
     def commit(self, writes: Any, epoch: int, batch: int = 0) -> None:
         if self.goes_back:
             self.goes_back = False
+            last = self.load().batch
             self._rows = self.kept
+            self.lost = self.load().batch + 1, last
             raise StorageUnavailable("the connection was lost")
         super().commit(writes, epoch, batch)
-
-
-def _batch_of(store: MemoryStore) -> int:
-    return store.load().batch
 
 
 def test_commits_that_the_store_lost_are_told_with_their_numbers_and_work_goes_on_from_what_is_there(
@@ -339,11 +339,9 @@ def test_commits_that_the_store_lost_are_told_with_their_numbers_and_work_goes_o
     until(Path(tmp_path / "running.begun").exists)
     assert manager.run(Leaf(1), id="before") == 1
     store.remember()
-    first = _batch_of(store) + 1
     gone = manager.submit(Waiter(), "gone")
     until(lambda: gone.info().phase == "waiting")
     Path(tmp_path / "running.begun").unlink()
-    last = _batch_of(store)
     waiting = manager._tree.watch("gone")
     until(lambda: "gone" in manager._tree._replies.ends.names())
 
@@ -351,6 +349,8 @@ def test_commits_that_the_store_lost_are_told_with_their_numbers_and_work_goes_o
     assert manager.run(Leaf(2), id="after") == 2
 
     told = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
+    first, last = store.lost
+    assert first < last
     assert len(told) == 1
     assert f"lost the commits {first} to {last}, " in told[0]
     assert manager.metrics().lost_commits == last - first + 1
