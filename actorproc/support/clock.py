@@ -10,11 +10,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from actorproc.support.engine_log import engine_logger
-
 __all__ = ["Clock", "MeasuredClock", "SystemClock", "clock_jumps"]
-
-logger = engine_logger("actorproc")
 
 _SLEWED = 1.0
 """Seconds of a difference that is worn off; a greater one is a jump."""
@@ -121,6 +117,9 @@ class MeasuredClock:
             return
         self.jumps += 1
         self._course = _Course(goal, now, goal, shown)
+        from actorproc.support.engine_log import engine_logger  # noqa: PLC0415 - mere looks at a store need no logging
+
+        logger = engine_logger("actorproc")
         if difference > 0:
             logger.warning("the clock of the store went forward by %.1f s; what is due by it goes on now", difference)
         else:
