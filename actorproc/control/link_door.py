@@ -15,6 +15,8 @@ from actorproc.store.home import Home
 
 __all__ = ["LinkEntrance", "LinkWay"]
 
+_DIAL = 3.0
+"""Seconds for one connection: a leader that is frozen may have a successor meanwhile."""
 _BEATS = 5
 """Signs of life in the seconds of silence that mean a death."""
 
@@ -131,7 +133,7 @@ class LinkWay:
                 role=self._role,
                 epoch=self.highest,
                 name=self._name,
-                within=patience,
+                within=min(patience, _DIAL),
             )
         except OSError as error:
             msg = f"{leader.owner}, which leads, does not answer at {leader.address.partition('@')[0]}: {error}"

@@ -31,7 +31,9 @@ from tests.databases import database_or_skip
 from tests.kit.waiting import BOUND, wait_until
 from tests.leaders.conftest import ROLE, ask
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+FAILURES = int(os.environ.get("ACTORPROC_LEADER_FAILURES", "3"))
+"""Failures of each kind in one run; nightly more."""
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(60 + 40 * FAILURES)]
 LEASE = 1.0
 SETTINGS = Config(lease=LEASE, spares=0, allow_any_filesystem=True, commit_backoff=0.05, commit_backoff_cap=0.2)
 
@@ -238,7 +240,7 @@ def step_down(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("failure", [kill, freeze, end_sessions, step_down], ids=lambda failure: failure.__name__)
 def test_nothing_acknowledged_is_lost_when_leaders_fail_under_load(cluster, failure: Callable[[Cluster], None]):
-    for _ in range(int(os.environ.get("ACTORPROC_LEADER_FAILURES", "3"))):
+    for _ in range(FAILURES):
         cluster.await_progress()
         time.sleep(random.Random(len(cluster.acknowledged)).uniform(0.0, 0.1))  # anywhere in a commit
         failure(cluster)

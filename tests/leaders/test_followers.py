@@ -283,3 +283,30 @@ def test_a_directory_has_no_leader_to_show(tmp_path, capsys):
 
     assert main(["leader", "--path", str(tmp_path)]) != 0
     assert "one manager at a time" in capsys.readouterr().err
+
+
+def test_two_hosts_of_the_example_lose_nothing():
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    from tests.databases import database_or_skip
+
+    database_or_skip()
+    program = Path(__file__).parents[2] / "examples" / "07_two_hosts" / "two_hosts.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=150, check=False)
+    assert "60 of 60 parcels delivered" in done.stdout, done.stderr
+
+
+def test_the_lease_is_renewed_while_a_great_many_are_submitted_at_once(pair):
+    """300,000 of them nightly (ACTORPROC_MANY): the commit alone takes many leases then."""
+    import os
+
+    leader, follower = pair
+    many = int(os.environ.get("ACTORPROC_MANY", "30000"))
+    leader.pause(reason="only the commit is wanted")
+    handles = leader.submit_many([Add(number, 1) for number in range(many)])
+    assert len(handles) == many
+    assert leads(leader)
+    assert not leads(follower)
+    assert leader._tree.deposed == 0
