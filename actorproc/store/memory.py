@@ -35,14 +35,14 @@ from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.step_log import keys_of_log
 from actorproc.store.rows.tables import Table, looked_up_heads
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryRows", "MemoryStore"]
 
 
 class MemoryStore(RecordReader):
     """`ProcedureStore` on dictionaries. To inject faults, override `_apply`."""
 
     def __init__(self) -> None:
-        self._rows = _MemoryRows()
+        self._rows = MemoryRows()
         self._owned = False
         self._epoch = 0
         for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id()), (EPOCH, 0)):
@@ -104,11 +104,11 @@ class MemoryStore(RecordReader):
         if read_number(self._rows, EPOCH) != epoch:
             raise Deposed(f"a newer owner has taken over this store in memory; epoch {epoch} is fenced off")
 
-    def _view(self) -> _MemoryRows:
+    def _view(self) -> MemoryRows:
         return self._rows
 
 
-class _MemoryRows:
+class MemoryRows:
     """Rows in one dictionary per table. As a context manager it is its own lock."""
 
     def __init__(self) -> None:
@@ -125,8 +125,8 @@ class _MemoryRows:
     ) -> None:
         self._lock.release()
 
-    def copy(self) -> _MemoryRows:
-        twin = _MemoryRows()
+    def copy(self) -> MemoryRows:
+        twin = MemoryRows()
         twin._tables = [dict(table) for table in self._tables]
         return twin
 

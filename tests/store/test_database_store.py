@@ -21,7 +21,7 @@ from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.postgres.connecting import connect, new_title
 from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import place_of
-from actorproc.store.postgres.sessions import NUMBER, Statement, number, numbered
+from actorproc.store.postgres.sessions import NUMBER, Session, Statement, number, numbered
 from actorproc.store.postgres.store import DatabaseStore
 from actorproc.store.rows.tables import Table
 from tests.databases import database_or_skip, new_store
@@ -472,6 +472,39 @@ def sockets_to(pid, port):
             if str(place.readlink()) in inodes:
                 found.append(place.name)
     return found
+
+
+def test_reads_in_the_plural_take_one_round_trip_each(database, make, monkeypatch):
+    """The manager's thread waits for them."""
+    names = [f"p{n:03d}" for n in range(100)]
+    done = {"state": SUCCESS, "finished_at": 1.0, "records": 40}
+    database.commit([make.new(name, n + 1, **done) for n, name in enumerate(names)], 1, 1)
+    database.commit([make.step(name, n + 1) for name in names for n in range(40)], 1, 2)
+    database.commit([make.undo(name, 1) for name in names], 1, 3)
+    asked = []
+    plain = Session.ask
+
+    def ask(session, questions, within):
+        asked.append(len(questions))
+        return plain(session, questions, within)
+
+    monkeypatch.setattr(Session, "ask", ask)
+
+    def trips(read):
+        asked.clear()
+        found = read()
+        assert found
+        return len(asked)
+
+    assert trips(lambda: database.procedures(names)) == 1
+    assert trips(lambda: database.states([(name, 1) for name in names])) == 1
+    assert trips(lambda: database.finished_trees(names[:32], 256)) == 1
+    assert trips(lambda: database.tree(names[0])) == 1
+    assert trips(lambda: database.procedure(names[0])) == 1
+    assert trips(lambda: database.step(names[0], 1)) == 1
+    assert trips(lambda: database.ending(names[0])) <= 2
+    assert trips(lambda: list(database.scan())) <= 4
+    assert trips(lambda: database.steps(names[0])) <= 5
 
 
 def test_a_step_log_of_thousands_of_records_goes_in_one_commit(database, make):

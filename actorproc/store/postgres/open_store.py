@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from actorproc.errors import EngineError
@@ -12,12 +13,14 @@ from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport, StoreSize
 from actorproc.model.states import ProcedureState
 from actorproc.store.directory import refuse_url
+from actorproc.store.memory import MemoryRows
 from actorproc.store.postgres.failures import DatabaseFailure, explained
 from actorproc.store.postgres.place import DatabasePlace
-from actorproc.store.postgres.rows import DatabaseView, SessionPool
+from actorproc.store.postgres.rows import DatabaseView, SessionPool, bound_of
 from actorproc.store.postgres.schema import statements_of
-from actorproc.store.postgres.sessions import Answer, Session, numbered
+from actorproc.store.postgres.sessions import Answer, Session, array_of, number, numbered
 from actorproc.store.rows import codec
+from actorproc.store.rows.keys import head_key, prefix
 from actorproc.store.rows.layout import COPIED_FROM, STORE_ID, meta_of
 from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.tables import Table
@@ -27,6 +30,8 @@ __all__ = ["OpenDatabase"]
 _MOST = 4
 """Sessions for reading at once; others wait."""
 _KEPT = 2
+_ALL = 1 << 40
+"""More than a tree has."""
 
 
 class OpenDatabase(RecordReader):
@@ -42,6 +47,32 @@ class OpenDatabase(RecordReader):
     def _view(self) -> DatabaseView:
         self._refuse_fork()
         return DatabaseView(self._pool, self._statements, self.place.words, self._within)
+
+    @contextlib.contextmanager
+    def _trees(self, roots: Sequence[str], limit: int | None) -> Iterator[MemoryRows]:
+        """The rows of these trees alone, read in one round trip."""
+        keys = [head_key(root) for root in roots]
+        low = [prefix(root) for root in roots]
+        ranges = array_of(low), array_of([bound_of(start) for start in low])
+        members = number(_ALL if limit is None else limit + 1)
+        units = number(_ALL if limit is None else 1)  # who removes a tree asks only whether there is one
+        of = self._statements
+        found = MemoryRows()
+        with self._view() as rows:
+            heads, undo, removed = rows.ask(
+                (of.members, (*ranges, members)),
+                (of.units, (*ranges, units)),
+                (of.tables[Table.REMOVALS].get_many, (array_of(keys),)),
+            )
+        for row in range(heads.ntuples):
+            key, id_, head = (heads.get_value(row, column) for column in range(3))
+            found.put(Table.MEMBERS, key or b"", id_ or b"")
+            if head is not None:
+                found.put(Table.PROCEDURES, id_ or b"", head)
+        for table, answer in ((Table.UNDO, undo), (Table.REMOVALS, removed)):
+            for row in range(answer.ntuples):
+                found.put(table, answer.get_value(row, 0) or b"", answer.get_value(row, 1) or b"")
+        yield found
 
     def count_states(self) -> dict[ProcedureState, int]:
         """Number of procedures by state; counted by the database."""

@@ -63,6 +63,10 @@ class Statements(NamedTuple):
     """Deletes the number of the commit before."""
     numbers: Statement
     """Epoch and number of the newest commit of that epoch."""
+    members: Statement
+    """Members of several trees, with their heads."""
+    units: Statement
+    """Undo units of several trees."""
     leader: Statement
     keys: Statement
     keep_keys: Statement
@@ -171,6 +175,21 @@ def statements_of(schema: str) -> Statements:
         numbers=made(
             f"SELECT l.epoch, coalesce((SELECT b.n FROM {batch} AS b WHERE b.epoch = l.epoch ORDER BY b.n DESC "
             f"LIMIT 1), 0) FROM {leader} AS l"
+        ),
+        members=made(
+            "SELECT m.k, m.v, h.v FROM unnest($1, $2) AS r (low, high) CROSS JOIN LATERAL (SELECT k, v FROM "
+            f"{schema}.members WHERE k >= r.low AND k < r.high ORDER BY k LIMIT $3) AS m "
+            f"LEFT JOIN {schema}.procedures AS h ON h.k = m.v",
+            ARRAY,
+            ARRAY,
+            NUMBER,
+        ),
+        units=made(
+            "SELECT u.k, u.v FROM unnest($1, $2) AS r (low, high) CROSS JOIN LATERAL (SELECT k, v FROM "
+            f"{schema}.undo WHERE k >= r.low AND k < r.high ORDER BY k LIMIT $3) AS u",
+            ARRAY,
+            ARRAY,
+            NUMBER,
         ),
         leader=made(
             "SELECT l.epoch, l.owner, CASE WHEN isfinite(l.expires) THEN "

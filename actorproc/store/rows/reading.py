@@ -61,6 +61,11 @@ class RecordReader(ABC):
     def _view(self) -> AbstractContextManager[Rows]:
         """A snapshot of the last commit, to be given back soon."""
 
+    def _trees(self, roots: Sequence[str], limit: int | None) -> AbstractContextManager[Rows]:
+        """A snapshot in which these trees are read: members, up to one more than `limit` of each, and undo units."""
+        del roots, limit
+        return self._view()
+
     @property
     def store_id(self) -> str:
         """The name this store was given when it was made (a UUID)."""
@@ -119,7 +124,7 @@ class RecordReader(ABC):
 
     def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
         """All heads of a tree in submit order (root first) and its undo units, oldest first."""
-        with self._view() as rows:
+        with self._trees([root], None) as rows:
             if _is_removed(rows, head_key(root)):
                 return [], []
             entries = [(Table.MEMBERS, *entry) for entry in rows.scan(Table.MEMBERS, prefix(root))]
@@ -272,14 +277,14 @@ class RecordReader(ABC):
 
     def finished_tree(self, root: str, limit: int) -> FinishedTree | None:
         """A tree as its removal needs it, with at most `limit` members; None when there is no such root."""
-        with self._view() as rows:
+        with self._trees([root], limit) as rows:
             return _finished_tree(rows, root, limit)
 
     def finished_trees(self, roots: Sequence[str], limit: int) -> list[FinishedTree | None]:
         """As `finished_tree` of each root, up to the one with which there are `limit` members or more."""
         found: list[FinishedTree | None] = []
         room = limit
-        with self._view() as rows:
+        with self._trees(roots, limit) as rows:
             for root in roots:
                 try:
                     tree = _finished_tree(rows, root, limit)
