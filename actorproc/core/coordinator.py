@@ -138,8 +138,8 @@ class Coordinator:
         state = self._state
         if id in state.residents.procs or id in state.damage.procedures:
             return False
-        if id in state.queues.cold_queue:
-            state.residents.make_resident(state.queues.cold_queue[id])
+        if id in state.queues.run_queue.cold:
+            state.residents.make_resident(state.queues.run_queue.cold[id])
             return False
         return id not in state.ended.removed or id in state.ended.removals
 
@@ -311,13 +311,11 @@ class Coordinator:
     @property
     def queued(self) -> int:
         """Procedures that could run if a worker had room."""
-        return len(self._state.queues.run_queue) + len(self._state.queues.cold_queue)
+        return len(self._state.queues.run_queue)
 
     def queue_age(self, now: float) -> float:
         """Seconds that the procedure has waited for a worker which waits longest; 0 when none waits."""
-        queues = self._state.queues
-        cold = max(0.0, now - queues.cold_queue.first()[1].updated_at) if queues.cold_queue else 0.0
-        return max(cold, queues.run_queue.oldest(now))
+        return self._state.queues.run_queue.oldest(now)
 
     def wants_worker_for(self, id: str) -> bool:
         """True if a worker was asked for that is this procedure's own, and it has not ended since."""
@@ -325,7 +323,7 @@ class Coordinator:
 
     def view(self, id: str) -> ProcedureRecord | None:
         """The head of one in memory or in the cold run queue; not to be changed, and valid until the next event."""
-        return self._state.residents.procs.get(id) or self._state.queues.cold_queue.get(id)
+        return self._state.residents.procs.get(id) or self._state.queues.run_queue.cold.get(id)
 
     def phase(self, record: ProcedureRecord) -> tuple[Phase, str | None]:
         """Phase of a procedure, and the reason in words."""

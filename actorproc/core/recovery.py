@@ -109,7 +109,7 @@ def _admit_all(state: EngineState, snapshot: RecoverySnapshot, ordinary: Contain
             later.append(record)
         else:
             state.residents.admit_alone(record)
-    state.queues.cold_queue.fill(later, state.queues.run_queue.clock(state.decision.now))
+    state.queues.run_queue.fill(later, state.decision.now)
     return others
 
 
@@ -151,7 +151,7 @@ def _note_waiting(state: EngineState, snapshot: RecoverySnapshot, others: Sequen
 
 def _count(state: EngineState, snapshot: RecoverySnapshot, others: Sequence[ProcedureRecord]) -> None:
     """Count procedures for their limits; what is damaged stands still and takes no place of a limit."""
-    residents, cold = state.residents, snapshot.cold.roots + len(state.queues.cold_queue)
+    residents, cold = state.residents, snapshot.cold.roots + len(state.queues.run_queue.cold)
     residents.count_roots(cold + len(residents.procs) - len(others))
     admitted = []
     for record in others:

@@ -73,7 +73,7 @@ def _run_dry(harness: CoreHarness) -> list[str]:
 
 def _waiting_outside(harness: CoreHarness) -> list[str]:
     state = harness.core._state
-    return [name for name in state.queues.cold_queue if name not in state.residents.procs]
+    return [name for name in state.queues.run_queue.cold if name not in state.residents.procs]
 
 
 def test_only_what_is_handed_out_is_in_memory() -> None:
@@ -98,7 +98,7 @@ def test_all_of_it_runs_to_its_end() -> None:
     assert _run_dry(again) == [f"p-{number}" for number in range(20)]
     assert len(again.resolved()) == 20
     state = again.core._state
-    assert not state.queues.cold_queue
+    assert not state.queues.run_queue.cold
     assert state.residents.open_roots == 0
 
 
@@ -157,7 +157,7 @@ def test_nobody_can_tell_it_from_memory_that_holds_all(seed, monkeypatch) -> Non
     with monkeypatch.context() as patched:
         patched.setattr(recovery, "_needs_only_a_worker", lambda record: False)
         whole = _restarted(harness, T, TypeMeta(type_name="U"))
-    assert not whole.core._state.queues.cold_queue
+    assert not whole.core._state.queues.run_queue.cold
 
     assert _play(left, random.Random(seed)) == _play(whole, random.Random(seed))
 
@@ -217,7 +217,7 @@ def test_a_class_that_wants_workers_of_its_own_after_all_gets_them() -> None:
     again.handle(TypeRegistered(TypeMeta(type_name="T", dedicated=True)))
     _hire(again)
 
-    assert not again.core._state.queues.cold_queue
+    assert not again.core._state.queues.run_queue.cold
     assert difference(again) is None
     assert list(again.core._state.workers.hired) == ["a", "b", "c"]
 
@@ -250,7 +250,7 @@ def test_nothing_leaves_it_while_the_manager_is_paused() -> None:
 def test_who_waits_for_more_than_a_worker_is_in_memory(fields, options) -> None:
     again = _restarted(_with_queued("a", "b", **fields), **options)
 
-    assert not again.core._state.queues.cold_queue
+    assert not again.core._state.queues.run_queue.cold
     assert sorted(again.core._state.residents.procs) == ["a", "b"]
 
 
@@ -264,7 +264,7 @@ def test_a_worker_that_lived_through_a_failed_commit_keeps_its_step() -> None:
     )
 
     assert core.in_hand == 1
-    assert not core._state.queues.cold_queue
+    assert not core._state.queues.run_queue.cold
 
 
 def test_the_place_in_the_queue_counts_from_the_start_of_the_manager() -> None:
@@ -285,7 +285,7 @@ def test_a_class_of_another_class_of_work_keeps_its_procedures_in_their_order() 
     again.submit(again.new("newcomer"))
 
     again.handle(TypeRegistered(TypeMeta(type_name="T", work_class="heavy")))
-    assert not any(lane.groups for lane in again.core._state.queues.cold_queue._lanes.values())
+    assert not any(lane.cold for lane in again.core._state.queues.run_queue._lanes.values())
     _hire(again)
 
     assert _run_dry(again) == ["a", "b", "c", "newcomer"]
@@ -336,12 +336,12 @@ def test_what_a_dead_worker_had_goes_before_those_of_its_lane() -> None:
 def test_to_wake_one_that_is_named_leaves_it_in_its_place() -> None:
     again = _restarted(_with_queued("a", "b", "c"))
     state = again.core._state
-    state.residents.make_resident(state.queues.cold_queue["c"])
+    state.residents.make_resident(state.queues.run_queue.cold["c"])
 
     wake(state, state.residents.procs["c"])
 
     assert again.core.queued == 3
-    assert "c" not in state.queues.run_queue
+    assert "c" not in state.queues.run_queue.live
 
 
 def _busy(limit: int, monkeypatch: pytest.MonkeyPatch, workers: int = 1) -> CoreHarness:
@@ -393,7 +393,7 @@ def test_a_new_one_that_waits_for_more_than_a_worker_is_in_memory(fields, monkey
     harness.submit(harness.new("a", **fields), harness.new("b"))
 
     assert "a" in harness.core._state.residents.procs
-    assert "a" not in harness.core._state.queues.cold_queue
+    assert "a" not in harness.core._state.queues.run_queue.cold
     assert difference(harness) is None
 
 
@@ -426,7 +426,7 @@ def test_one_that_is_put_back_goes_before_all_of_its_lane_and_keeps_the_lane_in_
     for name, now in (("old", 1.0), ("newer", 2.0)):
         ready.push(name, root=name, priority=0, is_new_root=True, now=now)
 
-    ready.put_back("lost", root="lost", priority=0, is_new_root=True, now=5.0, since=3.0)
+    ready.put_back("lost", root="lost", priority=0, is_new_root=True, now=5.0)
 
     (lane,) = ready._lanes.values()
     assert [(name, turn[0]) for name, turn in lane.turns.items()] == [("lost", 1.0), ("old", 1.0), ("newer", 2.0)]
@@ -465,10 +465,10 @@ def test_those_that_leave_before_their_turn_are_forgotten_also_while_nobody_is_h
         harness.submit(harness.new(f"goes-{number}", priority=number % 2 * 5))
         _ask(harness, AbortRequested(f"goes-{number}", 1))
 
-    cold_queue = harness.core._state.queues.cold_queue
-    assert len(cold_queue) == 2 * stays
-    assert sum(len(group) for lane in cold_queue._lanes.values() for _, group in lane.groups) < 200
-    assert len(cold_queue._heap) == 2
+    run_queue = harness.core._state.queues.run_queue
+    assert len(run_queue.cold) == 2 * stays
+    assert sum(len(group) for lane in run_queue._lanes.values() for _, group in lane.cold) < 200
+    assert len(run_queue._lanes) <= 4
 
 
 def _newcomers(harness: CoreHarness, dice: random.Random, move: int) -> list[NewProcedure]:

@@ -126,7 +126,7 @@ def _is_in_use(state: EngineState, root: str) -> bool:
     return (
         is_leaving(state.ended, root)
         or root in state.residents.trees
-        or root in state.queues.cold_queue
+        or root in state.queues.run_queue.cold
         or root in state.damage.procedures
     )
 

@@ -42,7 +42,7 @@ def submit(state: EngineState, event: Submitted) -> None:
         if twin is None:
             if not new.fresh:
                 named[new.id] = new
-            if new.id not in state.residents.procs and new.id not in state.queues.cold_queue:
+            if new.id not in state.residents.procs and new.id not in state.queues.run_queue.cold:
                 accepted.append(new)
             elif new.reuse is not None and not restart.was_done(state.residents.procs[new.id], new.reuse):
                 accepted.append(new)
@@ -85,7 +85,8 @@ def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
             wake(state, admit(state, new, parent=None))
         else:
             outside.append(_stored_only(state, new))
-    state.queues.cold_queue.fill(outside, state.queues.run_queue.clock(state.decision.now))
+    if outside:
+        state.queues.run_queue.fill(outside, state.decision.now)
 
 
 def _stored_only(state: EngineState, new: NewProcedure) -> ProcedureRecord:

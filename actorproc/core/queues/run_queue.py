@@ -9,16 +9,23 @@ its turn, less `ageing` seconds for every level of priority. A tree that waits t
 newcomers of the higher one. That is ageing as in Unix schedulers, here by an order that is never computed anew. New
 roots count half a level less: begun work and children go first (HBase's addFront), and cannot keep new roots out for
 ever.
+
+Procedures that need nothing but a worker may stand in a lane *cold*: as they were read or submitted, not resident.
+After a restart, or a `submit_many`, there may be hundreds of thousands of them. To make them resident and queue them
+takes as long as reading or storing them, and the first step would wait for the last of them.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-__all__ = ["DEFAULT_AGEING", "DEFAULT_CLASS", "OWN_CLASS", "RunQueue"]
+from actorproc.model.rows.records import ProcedureRecord
+
+__all__ = ["DEFAULT_AGEING", "DEFAULT_CLASS", "OWN_CLASS", "RunQueue", "is_new_root"]
 
 DEFAULT_AGEING = 60.0
 """Seconds of waiting that outweigh one level of priority."""
@@ -34,6 +41,10 @@ _FEW_LANES = 4
 """Lanes of one class of work that are looked at one by one; from there on a heap pays."""
 _SPARE_LANES = 32
 """Empty lanes worth keeping."""
+_AHEAD = 0.001
+"""Seconds by which procedures that go before the cold ones count as come earlier. They decide within one moment."""
+_MOST_GONE = 64
+"""So many more cold ones may have left than wait in a lane before they are forgotten."""
 
 
 class _Room(Protocol):
@@ -49,9 +60,9 @@ step."""
 
 
 class _Lane:
-    """Trees that take turns, in the order of `since`."""
+    """Trees that take turns, in the order of `since`; and cold procedures."""
 
-    __slots__ = ("handicap", "is_listed", "key", "turns")
+    __slots__ = ("cold", "handicap", "held", "is_listed", "key", "open", "turns")
 
     def __init__(self, key: tuple[str, int, bool], handicap: float) -> None:
         self.key = key
@@ -59,13 +70,24 @@ class _Lane:
         self.is_listed = False
         """It stands in the heap of its class."""
         self.turns: OrderedDict[str, _Turn] = OrderedDict()
+        self.cold: deque[tuple[float, list[ProcedureRecord]]] = deque()
+        """Since when they wait, and their heads. The first group goes first, and of a group the last."""
+        self.open = 0
+        """Number of cold procedures that wait."""
+        self.held = 0
+        """Number of procedures in the groups; with those that have left."""
 
 
 class RunQueue:
     """Procedures that could run now. All methods take O(1), or O(log n) in the number of priorities in use."""
 
-    def __init__(self, ageing: float = DEFAULT_AGEING) -> None:
+    def __init__(self, ageing: float = DEFAULT_AGEING, place_of: Callable[[str], int] = len) -> None:
         self.ageing = min(ageing, _NEVER)
+        self._place_of = place_of
+        """The number of a procedure's tree in submit order: it decides between a resident and a cold one."""
+        self.cold: dict[str, ProcedureRecord] = {}
+        """Heads of cold procedures, as they were stored. All are of the default class of work. A procedure that is
+        named is made resident, by a copy, and keeps its place."""
         self.rooms: list[_Room] = []
         """Other places that `discard` takes a procedure out of."""
         self.live: dict[str, tuple[_Lane, str]] = {}
@@ -81,10 +103,10 @@ class RunQueue:
         """Seconds that the tree of the procedure waited that was taken last."""
 
     def __len__(self) -> int:
-        return len(self.live)
+        return len(self.live) + len(self.cold)
 
     def __contains__(self, procedure: str) -> bool:
-        return procedure in self.live
+        return procedure in self.live or procedure in self.cold
 
     def clock(self, now: float) -> float:
         """Time that never goes back: what passed between calls, and nothing when the clock was set back."""
@@ -137,23 +159,19 @@ class RunQueue:
         is_new_root: bool,
         now: float,
         work_class: str = DEFAULT_CLASS,
-        since: float | None = None,
     ) -> None:
-        """Queue a procedure that has had its turn and lost it, at the head of its lane.
-
-        Or one that has waited `since` that time by the queue's clock.
-        """
+        """Queue a procedure that has had its turn and lost it, at the head of its lane."""
         if procedure in self.live:
             return
         lane = self._lanes.get((work_class, priority, is_new_root))
         if lane is None or not lane.is_listed:
             lane = self._list((work_class, priority, is_new_root), now)
         self.live[procedure] = (lane, root)
+        cold = self._first_cold(lane) if lane.cold else None
+        since = self.clock(now) if cold is None else cold[0] - _AHEAD
         if lane.turns:
             first = next(iter(lane.turns.values()))[0]
-            since = first if since is None else min(first, since)
-        elif since is None:
-            since = self.clock(now)
+            since = first if cold is None else min(first, since)
         self._lower(lane, since + lane.handicap)
         turn = lane.turns.get(root)
         if turn is None:
@@ -170,6 +188,8 @@ class RunQueue:
         """Take a procedure out, if it is in, here or in one of the `rooms`."""
         place = self.live.pop(procedure, None)
         if place is None:
+            if procedure in self.cold:
+                self._discard_cold(procedure)
             for room in self.rooms:
                 room.discard(procedure)
             return
@@ -189,7 +209,7 @@ class RunQueue:
             return None
         if len(heap) > _FEW_LANES:
             return self._peek_heap(heap)
-        best = None
+        best = ""
         earliest = math.inf
         for _, _, lane in heap:
             turns = lane.turns
@@ -198,21 +218,28 @@ class RunQueue:
                 order = turn[0] + lane.handicap
                 if order < earliest:
                     earliest, best = order, turn[1]
-        return None if best is None else (earliest, best)
+            if lane.cold and (cold := self._first_cold(lane)) is not None:
+                order = cold[0] + lane.handicap
+                if order < earliest or (order == earliest and self._is_behind(best, cold[1])):
+                    earliest, best = order, cold[1].id
+        return (earliest, best) if best else None
 
     def _peek_heap(self, heap: list[tuple[float, int, _Lane]]) -> tuple[float, str] | None:
         while heap:
             bound, number, lane = heap[0]
-            if not lane.turns:
+            cold = self._first_cold(lane)
+            if not lane.turns and cold is None:
                 heapq.heappop(heap)
                 lane.is_listed = False
                 if len(self._lanes) > _SPARE_LANES:
                     del self._lanes[lane.key]
                 continue
-            turn = next(iter(lane.turns.values()))
-            order = turn[0] + lane.handicap
+            since, first = next(iter(lane.turns.values()))[:2] if lane.turns else (math.inf, "")
+            if cold is not None and (cold[0] < since or (cold[0] == since and self._is_behind(first, cold[1]))):
+                since, first = cold[0], cold[1].id
+            order = since + lane.handicap
             if order <= bound:
-                return order, turn[1]
+                return order, first
             heapq.heapreplace(heap, (order, number, lane))
         return None
 
@@ -220,7 +247,12 @@ class RunQueue:
         """Take out the procedure that `peek` named, as its tree has had its turn; False when it is not queued here."""
         place = self.live.pop(procedure, None)
         if place is None:
-            return False
+            record = self.cold.get(procedure)
+            if record is None:
+                return False
+            self.waited = max(0.0, now - record.updated_at)  # it may have waited since before the start
+            self._discard_cold(procedure)
+            return True
         lane, root = place
         turns = lane.turns
         turn = turns[root]
@@ -234,20 +266,70 @@ class RunQueue:
 
     def oldest(self, now: float) -> float:
         """Seconds for which the tree has waited that waits longest; 0 when none does."""
-        firsts = [next(iter(lane.turns.values()))[0] for lane in self._lanes.values() if lane.turns]
-        return max(0.0, self.clock(now) - min(firsts)) if firsts else 0.0
+        clock, waits = self.clock(now), [0.0]
+        for lane in self._lanes.values():
+            if lane.turns:
+                waits.append(clock - next(iter(lane.turns.values()))[0])
+            if lane.cold and (cold := self._first_cold(lane)) is not None:
+                waits.append(now - cold[1].updated_at)
+        return max(waits)
 
     def classes(self) -> list[str]:
         """Classes of work of which something may be queued."""
-        return [name for name, heap in self._heaps.items() if any(lane.turns for _, _, lane in heap)]
+        return [name for name, heap in self._heaps.items() if any(lane.turns or lane.open for _, _, lane in heap)]
 
     def members(self) -> set[str]:
         """All queued procedures."""
-        return set(self.live)
+        return {*self.live, *self.cold}
 
     def names(self) -> list[str]:
-        """The same in the order they came."""
+        """Queued procedures that are resident, in the order they came."""
         return list(self.live)
+
+    # ------------------------------------------------------------------ cold procedures
+    def fill(self, records: Iterable[ProcedureRecord], now: float) -> None:
+        """Queue these, given in submit order, and leave them cold."""
+        since = self.clock(now)
+        lanes: dict[tuple[str, int, bool], list[ProcedureRecord]] = {}
+        for record in records:
+            lanes.setdefault((DEFAULT_CLASS, record.priority, is_new_root(record)), []).append(record)
+        for key, members in lanes.items():
+            lane = self._lanes.get(key)
+            if lane is None or not lane.is_listed:
+                lane = self._list(key, now)
+            before = len(self.cold)
+            self.cold.update((record.id, record) for record in members)
+            lane.open += len(self.cold) - before
+            lane.held += len(members)
+            members.reverse()
+            lane.cold.append((since, members))
+
+    def _first_cold(self, lane: _Lane) -> tuple[float, ProcedureRecord] | None:
+        groups, cold = lane.cold, self.cold
+        while groups:
+            since, records = groups[0]
+            while records:
+                record = records[-1]
+                if cold.get(record.id) is record:  # else it has left; the id may have come again since, elsewhere
+                    return since, record
+                records.pop()
+                lane.held -= 1
+            groups.popleft()
+        return None
+
+    def _is_behind(self, procedure: str, record: ProcedureRecord) -> bool:
+        """True if a procedure that has waited as long comes after this cold one: its tree was submitted later."""
+        other = self.cold.get(procedure)
+        return (self._place_of(procedure) if other is None else other.seq) > record.seq
+
+    def _discard_cold(self, procedure: str) -> None:
+        record = self.cold.pop(procedure)
+        lane = self._lanes[DEFAULT_CLASS, record.priority, is_new_root(record)]
+        lane.open -= 1
+        if not lane.open or lane.held > 2 * lane.open + _MOST_GONE:
+            groups = [(since, [one for one in group if self.cold.get(one.id) is one]) for since, group in lane.cold]
+            lane.cold = deque(group for group in groups if group[1])
+            lane.held = lane.open
 
     def _lower(self, lane: _Lane, order: float) -> None:
         """The first of this lane is to come before its bound."""
@@ -267,3 +349,8 @@ class RunQueue:
         self._count += 1
         heapq.heappush(self._heaps.setdefault(key[0], []), (self.clock(now) + lane.handicap, self._count, lane))
         return lane
+
+
+def is_new_root(record: ProcedureRecord) -> bool:
+    """True for a root that never began, which stands back behind begun work."""
+    return record.parent is None and record.step == 1 and not record.attempt

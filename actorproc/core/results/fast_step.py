@@ -93,7 +93,7 @@ def _is_quiet(state: EngineState) -> bool:
     return not (
         state.workers.shares is not None
         or state.queues.run_queue.live
-        or state.queues.cold_queue
+        or state.queues.run_queue.cold
         or state.queues.key_limits.waiting
         or state.queues.admission.capacity is not None
         or state.follow_ups.asking

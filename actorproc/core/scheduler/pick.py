@@ -9,7 +9,6 @@ from actorproc.core.queues.worker_shares import WorkerShares
 from actorproc.core.queues.worker_table import STEAL_AFTER, InHand, Worker
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.queues import WorkQueues
-from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.model.rows.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
 from actorproc.model.rows.writes import PutStart
@@ -46,8 +45,6 @@ def next_up(state: EngineState, barred: set[str]) -> str | None:
         if barred:
             return None
         best = state.queues.run_queue.peek()
-        if state.queues.cold_queue:
-            best = _or_cold(state, best)
         if len(state.queues.key_limits):
             best = _earlier(best, state.queues.key_limits.peek(DEFAULT_CLASS, state.decision.now))
     else:
@@ -55,23 +52,11 @@ def next_up(state: EngineState, barred: set[str]) -> str | None:
         for work_class in {*_wanting(state.queues), OWN_CLASS} - barred:
             best = _earlier(best, state.queues.run_queue.peek(work_class))
             best = _earlier(best, state.queues.key_limits.peek(work_class, state.decision.now))
-        if state.queues.cold_queue and DEFAULT_CLASS not in barred:
-            best = _or_cold(state, best)
-    return None if best is None else best[1]
-
-
-def _or_cold(state: EngineState, best: tuple[float, str] | None) -> tuple[float, str]:
-    """The first of the cold run queue if its turn comes before that of `best`: then it is resident."""
-    order, record = state.queues.cold_queue.first()
-    if best is not None and (best[0], _place_of(state.residents, best[1])) < (order, record.seq):
-        return best
-    state.residents.make_resident(record)
-    return order, record.id
-
-
-def _place_of(residents: ResidentSet, procedure: str) -> int:
-    """The number of its tree in submit order: who was queued at the start, and not left, waits since the same time."""
-    return residents.procs[residents.procs[procedure].root].seq
+    if best is None:
+        return None
+    if state.queues.run_queue.cold and (record := state.queues.run_queue.cold.get(best[1])) is not None:
+        state.residents.make_resident(record)
+    return best[1]
 
 
 def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> tuple[float, str] | None:
@@ -110,10 +95,7 @@ def wants_another_worker(state: EngineState) -> bool:
 
 def take_turn(state: EngineState, record: ProcedureRecord) -> None:
     """It is handed out now: it leaves the queue, with its slots if it waited for any."""
-    if record.id in state.queues.cold_queue:
-        state.queues.cold_queue.discard(record.id)
-        state.queues.run_queue.waited = max(0.0, state.decision.now - record.updated_at)
-    elif not state.queues.run_queue.take(record.id, state.decision.now) and record.id in state.queues.key_limits:
+    if not state.queues.run_queue.take(record.id, state.decision.now) and record.id in state.queues.key_limits:
         for start in state.queues.key_limits.grant(record, state.decision.now):
             state.decision.write(PutStart(start))
         state.decision.touch(record)
@@ -123,7 +105,6 @@ def leave_queue(state: EngineState, record: ProcedureRecord) -> None:
     """It waits for something else now, and holds no slots meanwhile."""
     if not state.queues.run_queue.take(record.id, state.decision.now):
         state.queues.key_limits.discard(record.id)
-        state.queues.cold_queue.discard(record.id)
 
 
 def lend_slots(state: EngineState, record: ProcedureRecord) -> None:
@@ -192,9 +173,7 @@ def _give_back(state: EngineState, record: ProcedureRecord) -> None:
 
 def may_steal(state: EngineState) -> bool:
     """True if prefetched steps may be asked back: not while others are queued, unless shares keep those waiting."""
-    return state.switches.hands_out and (
-        state.workers.shares is not None or not (state.queues.run_queue or state.queues.cold_queue)
-    )
+    return state.switches.hands_out and (state.workers.shares is not None or not state.queues.run_queue)
 
 
 def stuck_behind(state: EngineState, now: float) -> list[tuple[Worker, list[InHand]]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 
 import msgspec
 
 from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import declare
-from actorproc.core.queues.cold_queue import is_new_root
-from actorproc.core.queues.run_queue import DEFAULT_CLASS
+from actorproc.core.queues.run_queue import DEFAULT_CLASS, is_new_root
 from actorproc.core.queues.worker_table import InHand, Worker
 from actorproc.core.scheduler.dedicated import own_worker
 from actorproc.core.scheduler.pick import (
@@ -78,13 +76,10 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
         state.queues.key_limits.wait(record, order, work_class_of(state, record))
         lend_slots(state, record)
         return
-    if record.id in state.queues.cold_queue:
+    run_queue = state.queues.run_queue
+    if record.id in run_queue.cold:
         return
-    put = (
-        partial(state.queues.run_queue.put_back, since=state.queues.cold_queue.ahead_of(record))
-        if to_the_front
-        else state.queues.run_queue.push
-    )
+    put = run_queue.put_back if to_the_front else run_queue.push
     put(
         record.id,
         root=record.root,
@@ -99,7 +94,7 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
 
 def queue_again(state: EngineState, type_name: str) -> None:
     """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
-    left_alone = [record for record in state.queues.cold_queue.values() if record.type_name == type_name]
+    left_alone = [record for record in state.queues.run_queue.cold.values() if record.type_name == type_name]
     for record in left_alone:
         state.residents.make_resident(record)
     names = (*state.queues.run_queue.names(), *state.queues.key_limits.names(), *state.queues.awaiting_worker.names())

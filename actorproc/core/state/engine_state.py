@@ -59,7 +59,7 @@ class EngineState:
         self.follow_ups = FollowUps()
         self.residents = ResidentSet()
         self.types = KnownTypes()
-        self.queues = WorkQueues(scheduling)
+        self.queues = WorkQueues(scheduling, self.residents.place_of)
         self.workers = WorkerState(scheduling)
         self.locks = LockState()
         self.timers = TimerQueue()

@@ -33,7 +33,7 @@ def facts_of(state: EngineState) -> dict[str, Any]:
     }
     hot.update(
         (name, Tree(name, record))
-        for name, record in state.queues.cold_queue.items()
+        for name, record in state.queues.run_queue.cold.items()
         if name not in state.residents.procs
     )
     heads, units, scopes, held, still = {}, {}, {}, {}, {}
@@ -78,7 +78,6 @@ def _at_work(state: EngineState) -> set[str]:
     """Procedures that wait for anything but the outside, or are in a worker's hands."""
     queued = state.queues.run_queue.members()
     queued.update(
-        state.queues.cold_queue,
         state.workers.table.in_hand,
         state.queues.awaiting_worker.names(),
         state.queues.key_limits.names(),
@@ -90,7 +89,7 @@ def _at_work(state: EngineState) -> set[str]:
     return {
         name
         for name in queued
-        if name in state.queues.cold_queue
+        if name in state.queues.run_queue.cold
         or (name in state.residents.procs and not _stands_still(state.residents, name))
     }
 

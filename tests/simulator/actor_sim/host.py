@@ -133,7 +133,7 @@ class SimulatedHost:
     def is_busy(self) -> bool:
         """Something in memory has something to do now."""
         state = self.pipeline.core._state
-        return bool(state.queues.cold_queue) or any(
+        return bool(state.queues.run_queue.cold) or any(
             not (tree.is_finished or tree.is_cold) for tree in state.residents.trees.values()
         )
 

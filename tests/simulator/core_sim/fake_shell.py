@@ -138,7 +138,7 @@ class FakeShell:
     @property
     def is_busy(self) -> bool:
         """A caller waits, or something in memory has something to do now."""
-        if self.callers or self.core._state.queues.cold_queue:
+        if self.callers or self.core._state.queues.run_queue.cold:
             return True
         return any(not (tree.is_finished or tree.is_cold) for tree in self.core._state.residents.trees.values())
 

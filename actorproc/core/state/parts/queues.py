@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from actorproc.core.queues.cold_queue import ColdQueue
 from actorproc.core.queues.key_limits import KeyLimits, RootLimit
 from actorproc.core.queues.run_queue import RunQueue
 from actorproc.core.queues.worker_table import WorkerWaitList
@@ -25,13 +25,12 @@ class PostponedStep(NamedTuple):
 class WorkQueues:
     """Part of the `EngineState`: queues of runnable procedures. Only the marks in the heads are stored."""
 
-    def __init__(self, scheduling: Scheduling) -> None:
-        self.run_queue = RunQueue(scheduling.priority_ageing)
+    def __init__(self, scheduling: Scheduling, place_of: Callable[[str], int]) -> None:
+        self.run_queue = RunQueue(scheduling.priority_ageing, place_of)
         self.admission = RootLimit(scheduling.max_running)
         self.key_limits = KeyLimits(scheduling.concurrency, scheduling.rate)
         self.awaiting_worker = WorkerWaitList()
         """Runnable procedures whose worker of their own is not there yet."""
-        self.cold_queue = ColdQueue(self.run_queue.ageing)
-        self.run_queue.rooms += [self.admission, self.key_limits, self.awaiting_worker, self.cold_queue]
+        self.run_queue.rooms += [self.admission, self.key_limits, self.awaiting_worker]
         self.postponed: dict[str, PostponedStep] = {}
         """Steps that could not be begun for a reason that may pass, by procedure."""

@@ -44,6 +44,10 @@ class ResidentSet:
         """`Context.aborting` of a step that goes out now: True when an abort was asked and may have an effect."""
         return record.aborting and not record.rolling and not self.has_no_return(record)
 
+    def place_of(self, procedure: str) -> int:
+        """The number of its tree in submit order: who was queued at the start, and not left, waits since that time."""
+        return self.procs[self.procs[procedure].root].seq
+
     # ------------------------------------------------------------------ coming
     def add(self, record: ProcedureRecord, *, stored: bool) -> Tree:
         """Make a head resident; `stored` says that the store has it as it is."""
