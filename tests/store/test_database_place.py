@@ -44,6 +44,8 @@ def test_a_url_names_a_store_and_is_shown_without_a_password(url, store, words):
         ("postgresql://db/app?store=information_schema", "belong to PostgreSQL"),
         ("postgresql://db/app?store=a&store=b", "more than one store"),
         ('postgresql://db/app?store=a"b', "quotation mark"),
+        ("postgresql://db/app?store=a'b", "quotation mark"),
+        ("postgresql://db/app?store=a%5Cb", "quotation mark"),
         ("postgresql://db/app?store=a%00b", "cannot be shown"),
         ("postgresql://ann:sec#ret@db/app", "%23"),
         ("postgresql://db/app?store", "form postgresql://"),

@@ -107,7 +107,7 @@ def _checked_name(name: str) -> str:
             f"the name of the store {name[:_LONGEST_NAME]!r}… has more than {_LONGEST_NAME} bytes. "
             "PostgreSQL would cut it, and two stores could become one; give a shorter ?store=NAME"
         )
-    if not name.isprintable() or '"' in name:
+    if not name.isprintable() or set(name) & set("\"'\\"):
         raise UsageError(f"the name of the store, {name!r}, holds a quotation mark or a letter that cannot be shown")
     if name.lower().startswith(_NOT_OURS):
         raise UsageError(f"schemas such as {name!r} belong to PostgreSQL itself; give another ?store=NAME")
