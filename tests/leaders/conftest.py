@@ -14,6 +14,12 @@ from tests.kit.proxy import Proxy
 ROLE = "actorproc_user"
 
 
+@pytest.fixture(autouse=True)
+def state_home(tmp_path, monkeypatch) -> None:
+    """What managers keep on their machine is kept with the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
+
+
 @pytest.fixture(scope="session")
 def server():
     """A server with an ordinary role: no superuser, no member of another role."""

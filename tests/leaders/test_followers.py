@@ -310,3 +310,54 @@ def test_the_lease_is_renewed_while_a_great_many_are_submitted_at_once(pair):
     assert leads(leader)
     assert not leads(follower)
     assert leader._tree.deposed == 0
+
+
+def test_a_leader_that_is_cut_off_from_the_database_alone_lets_its_clients_go(open_manager, url, proxy):
+    from tests.leaders.conftest import through
+
+    cut = ProcedureManager(through(url, proxy), procedures=[Add, Nap], workers=1, config=config())
+    cut.start()
+    try:
+        follower = open_manager().start()
+        with ProcedureClient(url, patience=BOUND, config=config()) as client:
+            assert client.run(Add(1, 2)) == 3
+            waiting = []
+            thread = threading.Thread(target=lambda: waiting.append(cut.run(Add(3, 4))))
+            proxy.hold()  # as if a cable was pulled: nothing is refused, and nothing answers
+            thread.start()
+            wait_until(lambda: leads(follower))
+            assert client.run(Add(1, 3)) == 4
+            proxy.release()
+            thread.join(BOUND)
+            assert waiting == [7]
+            wait_until(lambda: not leads(cut))
+    finally:
+        cut.stop(drain=False, timeout=5.0)
+
+
+def test_a_reload_of_a_follower_is_the_leaders(pair):
+    leader, follower = pair
+    before = [worker.pid for worker in leader.workers()]
+    assert follower.reload(BOUND) == 1
+    assert [worker.pid for worker in leader.workers()] != before
+
+
+def test_a_manager_is_above_what_its_machine_has_seen_after_the_database_lost_it(
+    open_manager, url, monkeypatch, tmp_path
+):
+    from actorproc.store.postgres.place import place_of
+    from tests.leaders.conftest import ask
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for _ in range(3):
+        manager = open_manager().start()
+        epoch = manager._tree._local.epoch
+        manager.stop()
+    assert epoch == 3
+    schema = place_of(url).schema
+    ask(url, f"UPDATE {schema}.leader SET epoch = 1")  # as a standby that was behind
+    manager = open_manager().start()
+    assert manager._tree._local.epoch == 4
+    manager.stop()
+    ask(url, f"DROP SCHEMA {schema} CASCADE")  # another store is not meant
+    assert open_manager().start()._tree._local.epoch == 1

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from actorproc.api.home.leader_door import made_in_advance, open_door
+from actorproc.api.home.seen_epoch import note_epoch, seen_epoch
 from actorproc.api.home.shared_requests import SharedRequests
 from actorproc.api.queries import Queries
 from actorproc.config import Config
@@ -146,7 +147,7 @@ class SharedEngine(SharedRequests):
         """Become the leader with a store. Raises what stands in the way; the store is closed then."""
         entrance: LinkEntrance | None = None
         try:
-            store.see_epoch(self._highest)
+            store.see_epoch(max(self._highest, seen_epoch(self._home)))
             entrance = open_door(self._config, store, self._home.words, credentials, self._see)
             tree = self._lead_with(store, entrance)
             for definition in self._definitions():  # registered while it started
@@ -173,6 +174,7 @@ class SharedEngine(SharedRequests):
             self._was_deposed(tree, tree.failure)
             return
         store.watch_manager(tree.watchdog(self._config.lease))
+        note_epoch(self._home, store.store_id, tree.epoch)
         self.takeovers += 1
         logger.info("this manager leads the store %s, with epoch %d", self._home.words, tree.epoch)
         self._on_change("leader-changed", tree.epoch)
@@ -226,6 +228,7 @@ class SharedEngine(SharedRequests):
         local = self._local
         if local is not None and epoch > local.epoch:
             self._highest = max(self._highest, epoch)
+            note_epoch(self._home, local.store.store_id, epoch)
             msg = f"a client has seen epoch {epoch}, and this manager leads with {local.epoch}"
             local.depose(Deposed(f"{msg}: another manager has led since, or the database lost that epoch"))
 
