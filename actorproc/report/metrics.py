@@ -150,6 +150,14 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Unfinished procedures by phase, of a `whole` snapshot of at most 20,000 of them; else None."""
     oldest_unfinished: dict[str, float] | None
     """Seconds since the oldest unfinished procedure of each type was submitted; None as for `phases`."""
+    epoch: int = 0
+    """Number of owners that the store has had."""
+    leads: bool = True
+    """This manager leads, as that of a directory does; False: it follows another one."""
+    takeovers: int = 0
+    """Number of times that this manager became the leader of a store that several machines share."""
+    deposed: int = 0
+    """Number of times that another manager took the lead from this one."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold, in this order of fields."""
@@ -224,6 +232,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("stale_results_total", self.stale_results, "Answers dropped because their step was given to another."),
             ("clock_jumps_total", self.clock_jumps, "Jumps of the store's clock."),
             ("lost_commits_total", self.lost_commits, "Durable commits that the store has lost."),
+            ("takeovers_total", self.takeovers, "Times that this manager became the leader of a shared store."),
+            ("deposed_total", self.deposed, "Times that another manager took the lead from this one."),
             ("worker_restarts_total", self.worker_restarts, "Workers that were replaced."),
             ("events_lost_total", self.events_lost, "Lifecycle events dropped because logs or hooks were too slow."),
         ):
@@ -239,6 +249,12 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             yield from _buckets(name, histogram)
         for name, level, help_text in (
             ("uptime_seconds", self.uptime, "Seconds since the manager started."),
+            (
+                "leader",
+                int(self.leads),
+                "1 for a manager that leads, as that of a directory does; 0 for one that follows.",
+            ),
+            ("epoch", self.epoch, "Epoch of the store."),
             ("queued", self.queued, "Procedures that could run if a worker had room."),
             ("queue_age_seconds", self.queue_age, "Seconds that the one has waited for a worker which waits longest."),
             ("poisoned_keys", self.poisoned_keys, "Keys that failed procedures left poisoned."),

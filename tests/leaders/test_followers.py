@@ -187,6 +187,12 @@ def test_health_says_who_leads(pair):
     assert leader.health().role == "leading"
     assert follower.health().role == "following"
     assert leader.health().status == follower.health().status == "running"
+    metrics = leader.metrics(), follower.metrics()
+    assert [(one.leads, one.epoch, one.takeovers, one.deposed) for one in metrics] == [
+        (True, 1, 1, 0),
+        (False, 1, 0, 0),
+    ]
+    assert "actorproc_leader 1" in metrics[0].prometheus()
 
 
 def test_events_tell_of_changes(open_manager):
