@@ -53,6 +53,10 @@ def twice(x):
     return x * 2
 
 
+def enlarged(size):
+    return b"x" * size
+
+
 def raises(x):
     raise LookupError(x)
 
@@ -142,6 +146,8 @@ def test_an_executor_runs_calls_and_refuses_arguments_that_no_row_holds(url):
             executor.submit(raises, 1).result()
         with pytest.raises(StateTooLarge, match="storage that all machines share"):
             executor.submit(twice, b"x" * (2 << 20)).result()
+        with pytest.raises(StateTooLarge, match="shared storage"):
+            executor.submit(enlarged, 17 << 20).result()
 
 
 def test_a_setting_that_no_row_holds_is_refused(url):

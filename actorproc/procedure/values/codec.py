@@ -80,6 +80,8 @@ def check_size(size: int, what: str, *, of_call: bool = False) -> None:
     limit, option = (_Longest.call, "max_call") if of_call else (_Longest.bytes, "max_state")
     if size > limit:
         msg = f"{what} takes {size} bytes; the limit is {limit}, which Config({option}=…) of the manager raises"
+        if of_call:
+            msg += ". With a store in a database it is that of max_state: put large data into shared storage instead"
         raise StateTooLarge(msg)
 
 
