@@ -65,7 +65,7 @@ def test_a_reader_that_is_too_trusting_is_found_out(monkeypatch, tmp_path):
     monkeypatch.setattr(owner_lock, "examined", lambda *_: False)
     monkeypatch.setattr(store, "examined", lambda *_: False)
 
-    report = try_mutations(200, 3, tmp_path)
+    report = try_mutations(400, 3, tmp_path)
 
     assert {failure.outcome for failure in report.failures} >= {"wrong"}, report
     assert len(report.failures) > 5
