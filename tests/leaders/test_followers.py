@@ -210,7 +210,7 @@ def test_events_tell_of_changes(open_manager):
 def test_a_leader_that_cannot_be_reached_fails_the_start_of_a_follower(open_manager, url):
     open_manager(config=config(advertise="127.0.0.1:1")).start()
     with pytest.raises(EngineError, match=r"neither lead nor follow.*127\.0\.0\.1:1"):
-        open_manager().start()
+        open_manager(config=config(boot_timeout=5.0)).start()
 
 
 def test_a_loopback_address_of_another_machine_fails_the_start_in_words(open_manager, monkeypatch):
@@ -219,6 +219,26 @@ def test_a_loopback_address_of_another_machine_fails_the_start_in_words(open_man
     monkeypatch.undo()
     with pytest.raises(EngineError, match=r"Config\(listen=.*Config\(advertise="):
         open_manager().start()
+
+
+def test_two_managers_that_start_at_once_on_an_empty_database_both_start(open_manager):
+    managers = [open_manager(), open_manager()]
+    threads = [threading.Thread(target=manager.start) for manager in managers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(BOUND)
+    assert sorted(map(leads, managers)) == [False, True]
+    assert [manager.run(Add(1, 2)) for manager in managers] == [3, 3]
+
+
+def test_a_leader_whose_manager_broke_by_a_bug_gives_its_lead_up(pair):
+    leader, follower = pair
+    actor = leader._tree._local._manager._actor_weakref()
+    actor._break(RuntimeError("a planted bug"))
+    wait_until(lambda: leads(follower))
+    assert follower.run(Add(1, 2)) == 3
+    assert leader.health().status != "running"
 
 
 def test_stopping_a_follower_leaves_the_leader_alone(pair):

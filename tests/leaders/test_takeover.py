@@ -349,36 +349,46 @@ def now(monkeypatch):
 
 
 def test_one_look_at_an_ended_lease_is_not_enough(now):
-    silence = Silence(6.0)
-    assert not silence.look(1, 500, -10.0)
+    silence = Silence()
+    assert not silence.look(1, 500, -10.0, 6.0)
     now[0] += 2.9
-    assert not silence.look(1, 500, -12.9)
+    assert not silence.look(1, 500, -12.9, 6.0)
     now[0] += 0.2
-    assert silence.look(1, 500, -13.1)
+    assert silence.look(1, 500, -13.1, 6.0)
 
 
 def test_a_clock_that_jumps_forward_makes_no_living_owner_silent(now):
-    silence = Silence(6.0)
+    silence = Silence()
     for beat in range(100):  # the leader renews every 2 s, by the same clock
         left = -3600.0 if beat == 50 else 5.0
-        assert not silence.look(1, beat, left)
+        assert not silence.look(1, beat, left, 6.0)
         now[0] += 2.0
 
 
 def test_a_clock_that_went_back_an_hour_delays_a_takeover_by_two_leases_at_most(now):
-    silence = Silence(6.0)
-    assert not silence.look(1, 500, 3600.0)
+    silence = Silence()
+    assert not silence.look(1, 500, 3600.0, 6.0)
     now[0] += 11.9
-    assert not silence.look(1, 500, 3588.0)
+    assert not silence.look(1, 500, 3588.0, 6.0)
     now[0] += 0.2
-    assert silence.look(1, 500, 3587.9)
+    assert silence.look(1, 500, 3587.9, 6.0)
+
+
+def test_a_candidate_of_a_short_lease_waits_for_an_owner_of_a_long_one(open_store, url):
+    old, new = open_store(url, lease=30.0), open_store(url, lease=0.5)
+    old.own()
+    stop = threading.Event()
+    threading.Timer(2.5, stop.set).start()
+    assert not new.leadership.campaign(stop)
+    assert new.leadership.ended == 0
+    old.commit([paused("alive")], 1, 1)
 
 
 def test_a_new_owner_begins_a_new_silence(now):
-    silence = Silence(6.0)
-    assert not silence.look(1, 500, -1.0)
+    silence = Silence()
+    assert not silence.look(1, 500, -1.0, 6.0)
     now[0] += 100.0
-    assert not silence.look(2, 500, -1.0)
+    assert not silence.look(2, 500, -1.0, 6.0)
 
 
 def sessions(url: str, role: str) -> list[tuple]:

@@ -124,21 +124,28 @@ class SharedEngine(SharedRequests):
             try:
                 self._begin(self._make_store(), credentials)
             except StoreInUse as in_use:
-                self._find_leader(in_use, until)
                 self._stand_by()
+                self._find_leader(in_use, until)
         except BaseException:
             self.stop(drain=False, timeout=0.0)
             raise
 
     def _find_leader(self, in_use: StoreInUse, until: float) -> None:
-        """Wait until the leader answers. Raises why it does not."""
-        patience = max(until - time.monotonic(), self._config.lease, 1.0)
-        look = RemoteEngine(self._home, patience=patience, max_frame=self._config.max_frame)
+        """Wait until the leader answers, or this manager leads. Raises why neither comes."""
+        until = max(until, time.monotonic() + max(self._config.lease, self._config.boot_timeout))
+        look = RemoteEngine(self._home, patience=_GLANCE, max_frame=self._config.max_frame)
         try:
-            look.reach()
-        except ActorprocError as error:
-            msg = f"this manager can neither lead nor follow: {in_use}. The leader does not answer: {error}"
-            raise EngineError(msg) from error
+            while not self.leads:
+                try:
+                    look.reach()
+                except ManagerStopped as error:  # it may be about to start
+                    if time.monotonic() < until and not self._ending.is_set():
+                        continue
+                    raise _unable(in_use, error) from error
+                except ActorprocError as error:
+                    raise _unable(in_use, error) from error
+                else:
+                    break
         finally:
             look.close()
         self._definitions()  # the keys of the store are known from here on
@@ -356,3 +363,7 @@ class SharedEngine(SharedRequests):
             found = msgspec.structs.replace(Health.stopped(*problems), status="degraded")
         named = f"{leader.owner} (epoch {leader.epoch})" if leader is not None and leader.leads else None
         return msgspec.structs.replace(found, role="following", leader=named)
+
+
+def _unable(in_use: StoreInUse, error: ActorprocError) -> EngineError:
+    return EngineError(f"this manager can neither lead nor follow: {in_use}. The leader does not answer: {error}")

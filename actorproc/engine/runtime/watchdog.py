@@ -48,8 +48,9 @@ class ManagerWatchdog:
             self._asked, self._stack = now, ()
             try:
                 self._answer = self._ask()
-            except ActorprocError:  # it has been stopped
+            except ActorprocError:  # it has ended, perhaps by a bug: another manager may have its place
                 self._answer = None
+                return False
             return True
         silent_for = now - self._asked
         if silent_for <= self._limit:

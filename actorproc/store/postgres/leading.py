@@ -79,7 +79,7 @@ class Leadership:
         self._role = role
         self.lease = lease
         self._session: Session | None = None
-        self._silence = Silence(lease)
+        self._silence = Silence()
         self._ending = threading.Event()
         self._keeper: threading.Thread | None = None
         self._renewed = 0.0
@@ -113,7 +113,7 @@ class Leadership:
             while not self._try(session):
                 row = self._look(session)
                 waited = time.monotonic() - begun
-                if row is not None and row.left is not None and row.left <= 0 and waited < 2 * self.lease:
+                if row is not None and row.left is not None and row.left <= 0 and waited < 2 * self._lease_of(row):
                     time.sleep(_PAUSE)
                     continue
                 self._refuse_after(waited, row.owner if row is not None else None)
@@ -174,11 +174,14 @@ class Leadership:
         row = read_leader(session, self._place)
         if row is None or row.left is None:
             return row
-        if self._silence.look(row.epoch, row.expires, row.left):
+        if self._silence.look(row.epoch, row.expires, row.left, self._lease_of(row)):
             who = row.owner.words if row.owner is not None else "the former owner"
             _log.warning("%s has not renewed its lease on %s; its sessions are ended", who, self._place.words)
             self.ended += end_sessions(session, self._place, self._title)
         return row
+
+    def _lease_of(self, row: LeaderRow) -> float:
+        return max(self.lease, row.owner.lease if row.owner is not None else 0.0)
 
     def _become_owner(self, session: Session) -> None:
         session.ask([(_NAME, (self._title.encode(),))], _WITHIN)
@@ -290,6 +293,7 @@ class Leadership:
 
     def _about_us(self) -> bytes:
         about = {"host": socket.gethostname(), "pid": os.getpid(), "role": self._role, "title": self._title}
+        about["lease"] = self.lease
         return json.dumps(about).encode()
 
     def check(self) -> None:

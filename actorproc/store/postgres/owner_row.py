@@ -30,6 +30,8 @@ class DatabaseOwner(NamedTuple):
     pid: int
     host: str
     role: str = "manager"
+    lease: float = 0.0
+    """Seconds of its lease; 0: it does not say."""
     timeline: str = ""
 
     @property
@@ -115,7 +117,8 @@ def owner_in(value: bytes | None) -> DatabaseOwner | None:
         return None
     try:
         facts: dict[str, Any] = json.loads(value)
-        return DatabaseOwner(int(facts["pid"]), str(facts["host"]), str(facts["role"]))
+        lease = float(facts.get("lease", 0.0))
+        return DatabaseOwner(int(facts["pid"]), str(facts["host"]), str(facts["role"]), lease)
     except (ValueError, KeyError, TypeError):
         return DatabaseOwner(0, "")
 

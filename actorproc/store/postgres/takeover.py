@@ -47,27 +47,23 @@ _END = Statement(
 
 
 class Silence:
-    """Looks at one owner after the other, for a candidate.
+    """Looks at one owner after the other, for a candidate."""
 
-    Args:
-        lease: Seconds of a lease.
-    """
-
-    def __init__(self, lease: float) -> None:
-        self._lease = lease
+    def __init__(self) -> None:
         self._seen: tuple[int, int] | None = None
         """Epoch and end of the lease, as they were seen last."""
         self._since = 0.0
         self._ended = 0.0
         """Monotonic seconds at which this lease was seen to have ended first; 0: it was not."""
 
-    def look(self, epoch: int, expires: int, left: float) -> bool:
+    def look(self, epoch: int, expires: int, left: float, lease: float) -> bool:
         """Take what the row says now.
 
         Args:
             epoch: Epoch of the owner.
             expires: End of its lease, in any unit: only a change of it counts.
             left: Seconds of the lease that are left, by the clock of the database.
+            lease: Seconds of a lease of this owner, which may have other settings than the candidate.
 
         Returns:
             True when the owner is silent.
@@ -77,10 +73,10 @@ class Silence:
             self._seen, self._since, self._ended = (epoch, expires), now, 0.0
         if left > 0:
             self._ended = 0.0
-            return now - self._since >= 2 * self._lease
+            return now - self._since >= 2 * lease
         if not self._ended:
             self._ended = now
-        return now - self._ended >= self._lease / 2
+        return now - self._ended >= lease / 2
 
 
 class _Found(NamedTuple):
