@@ -15,6 +15,8 @@ from actorproc.store.home import Home
 
 __all__ = ["LinkEntrance", "LinkWay"]
 
+_SOONEST = 0.5
+"""Seconds for a connection to a leader whose lease is about to end."""
 _DIAL = 3.0
 """Seconds for one connection: a leader that is frozen may have a successor meanwhile."""
 _BEATS = 5
@@ -133,7 +135,7 @@ class LinkWay:
                 role=self._role,
                 epoch=self.highest,
                 name=self._name,
-                within=min(patience, _DIAL),
+                within=min(patience, _DIAL, max(_SOONEST, leader.lease)),
             )
         except OSError as error:
             msg = f"{leader.owner}, which leads, does not answer at {leader.address.partition('@')[0]}: {error}"

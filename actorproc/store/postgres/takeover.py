@@ -1,8 +1,9 @@
 """Taking a store over: a silent owner is recognised, and the sessions that it left are ended.
 
-An owner is *silent* when its lease has ended and no renewal comes between two looks. One look is not enough: the clock
-of the database may have jumped. Where that clock went back a lease lasts for hours. So an owner that renews nothing for
-two leases by the clock of the candidate is silent as well.
+An owner is *silent* when its lease has ended, and it has not renewed it for longer than from one renewal to the next, by
+the clock of the candidate. One look is not enough: the clock of the database may have jumped. Where that clock went
+back a lease lasts for hours. So an owner that renews nothing for two leases by the clock of the candidate is silent as
+well.
 
 The sessions of an old owner have to be ended. A commit that was sent half stays in the server as ``active``, with its
 locks, for as long as the connection stands. No timeout of PostgreSQL 15 or 16 ends it. `pg_terminate_backend` does, and
@@ -23,6 +24,8 @@ from actorproc.store.postgres.sessions import BYTES, NUMBER, Session, Statement,
 
 __all__ = ["Silence", "end_sessions", "is_in_the_way"]
 
+_BEAT = 0.4
+"""The part of a lease after which a living owner has renewed it: it does so after each third."""
 _WITHIN = 10.0
 _PAUSE = 0.02
 _ENDS_WITHIN = 10.0
@@ -53,8 +56,7 @@ class Silence:
         self._seen: tuple[int, int] | None = None
         """Epoch and end of the lease, as they were seen last."""
         self._since = 0.0
-        self._ended = 0.0
-        """Monotonic seconds at which this lease was seen to have ended first; 0: it was not."""
+        """Monotonic seconds since when it is as it is."""
 
     def look(self, epoch: int, expires: int, left: float, lease: float) -> bool:
         """Take what the row says now.
@@ -70,13 +72,9 @@ class Silence:
         """
         now = time.monotonic()
         if self._seen != (epoch, expires):
-            self._seen, self._since, self._ended = (epoch, expires), now, 0.0
-        if left > 0:
-            self._ended = 0.0
-            return now - self._since >= 2 * lease
-        if not self._ended:
-            self._ended = now
-        return now - self._ended >= lease / 2
+            self._seen, self._since = (epoch, expires), now
+        unchanged = now - self._since
+        return unchanged >= (_BEAT * lease if left <= 0 else 2 * lease)
 
 
 class _Found(NamedTuple):
