@@ -1,6 +1,6 @@
 """Taking a store over: a silent owner is recognised, and the sessions that it left are ended.
 
-An owner is *silent* when its lease has ended, and it has not renewed it for longer than from one renewal to the next, by
+An owner is *silent* when its lease has ended and it has not renewed for longer than from one renewal to the next, by
 the clock of the candidate. One look is not enough: the clock of the database may have jumped. Where that clock went
 back a lease lasts for hours. So an owner that renews nothing for two leases by the clock of the candidate is silent as
 well.
