@@ -96,9 +96,10 @@ class FakePool(NoProcesses):
         blamed: StepToken | None = None,
         reason: str = "",
         kind: str = "",
+        ask: bool = True,
     ) -> None:
         """The worker is dead at once; `grace` is not waited for."""
-        del grace
+        del grace, ask
         kind = kind or ("stopped" if blamed is None else "timeout")
         self.crash(worker, CrashReport(kind=kind, message=reason or "the worker pool ended it", signal="SIGKILL"))
 

@@ -16,7 +16,23 @@ from actorproc.model.plain import plain_dict
 from actorproc.workers.protocol.frames import FromWorker, ToWorker
 from actorproc.workers.protocol.log_entry import LogEntry
 
-__all__ = ["PoolEvent", "PoolFailed", "WorkerBooted", "WorkerDied", "WorkerInfo", "WorkerMessages", "WorkerPool"]
+__all__ = [
+    "DUMP_SECONDS",
+    "STACK_SECONDS",
+    "PoolEvent",
+    "PoolFailed",
+    "WorkerBooted",
+    "WorkerDied",
+    "WorkerInfo",
+    "WorkerMessages",
+    "WorkerPool",
+]
+
+DUMP_SECONDS = 0.02
+"""Between the request for a stack dump and SIGTERM."""
+
+STACK_SECONDS = 0.1
+"""Time for a stack dump where SIGKILL comes next: the thread that writes it may wait for a processor."""
 
 
 class WorkerBooted(msgspec.Struct, frozen=True, gc=False):
@@ -139,6 +155,7 @@ class WorkerPool(Protocol):
         blamed: StepToken | None = None,
         reason: str = "",
         kind: str = "",
+        ask: bool = True,
     ) -> None:
         """Send SIGTERM, then SIGKILL to the whole process group.
 
@@ -148,6 +165,7 @@ class WorkerPool(Protocol):
             blamed: The step that is the cause, for the crash report. Default: None.
             reason: The cause in words, for the crash report. Default: "".
             kind: Kind of the crash report. Default: "", "timeout" when a step is blamed, else "stopped".
+            ask: Send SIGTERM. Default: True; False leaves `grace` for the stacks alone.
         """
         ...
 

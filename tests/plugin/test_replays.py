@@ -122,7 +122,32 @@ class Resumed(Procedure):
         return Status.done(begin)
 
 
-CLASSES = [Piece, Whole, Chained, Trimmed, Woken, Resumed]
+@dataclass
+class Fails(Procedure):
+    """Each way of failing, at its second attempt; undone by an undo that fails too, or by none."""
+
+    how: str
+    retry = RetryPolicy(max_attempts=5, base=0.001)
+    rollback_retry = RetryPolicy(max_attempts=1)
+
+    def execute(self, ctx):
+        if ctx.attempt == 1:
+            raise ConnectionError("once more")
+        if self.how == "usage":
+            ctx.expose("value", object())
+        if self.how == "no status":
+            return
+        raise ValueError(f"attempt {ctx.attempt}")
+
+
+@dataclass
+class FailsTwice(Fails):
+    def rollback(self, ctx):
+        raise OSError("the disk is gone")
+
+
+CLASSES = [Piece, Whole, Chained, Trimmed, Woken, Resumed, Fails, FailsTwice]
+FAILING = ("usage", "no status", "error")
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +162,9 @@ def export(tmp_path_factory):
         handle.wait(60)
         for name, procedure in (("chained", Chained()), ("trimmed", Trimmed()), ("resumed", Resumed())):
             manager.run(procedure, id=name)
+        for kind in (Fails, FailsTwice):
+            for how in FAILING:
+                manager.submit(kind(how), id=f"{kind.__name__}-{how.replace(' ', '-')}").wait(60)
         woken = manager.submit(Woken(), id="woken")
         manager.signal("woken", "hello")
         woken.wait(60)
@@ -188,6 +216,25 @@ def test_the_step_that_failed_is_the_one_that_is_replayed_and_fails_the_same(rep
     assert (result.verdict, result.reason) == ("same", "the same error as stored")
     assert "is too many" in result.traceback
     assert isinstance(replayer.error, ValueError)
+
+
+@pytest.mark.parametrize("kind", ["Fails", "FailsTwice"])
+@pytest.mark.parametrize("how", FAILING)
+def test_a_step_that_failed_in_whatever_way_fails_the_same(replayer, how, kind):
+    """The error of a step is that of its attempt; the procedure may have ended with another, such as of its undo."""
+    name = f"{kind}-{how.replace(' ', '-')}"
+    result = replayer.replay(name, 1)
+
+    assert (result.verdict, result.reason) == ("same", "the same error as stored")
+    assert [(step.number, step.undo) for step in replayer.steps(name)] == [(1, False)]
+
+
+@pytest.mark.parametrize("how", FAILING)
+def test_an_undo_that_failed_fails_the_same(replayer, how):
+    result = replayer.replay(f"FailsTwice-{how.replace(' ', '-')}", undo=True)
+
+    assert (result.undo, result.outcome) == (True, "failed: OSError: the disk is gone")
+    assert (result.verdict, result.reason) == ("same", "the same error as stored")
 
 
 def test_a_replay_has_the_heartbeat_that_the_attempt_was_given_and_prints_what_the_step_shows(export, capsys):

@@ -68,12 +68,12 @@ class TellsDeathsAsBootFailures(FakePool):
 
 
 class ForgetsTheReason(FakePool):
-    def kill(self, worker, *, grace=0.0, blamed=None, reason="", kind=""):
+    def kill(self, worker, *, grace=0.0, blamed=None, reason="", kind="", ask=True):
         super().kill(worker, grace=grace, blamed=blamed, kind=kind)
 
 
 class ForgetsTheKind(FakePool):
-    def kill(self, worker, *, grace=0.0, blamed=None, reason="", kind=""):
+    def kill(self, worker, *, grace=0.0, blamed=None, reason="", kind="", ask=True):
         super().kill(worker, grace=grace, blamed=blamed, reason=reason)
 
 
@@ -84,7 +84,7 @@ class KillsAllOfThem(FakePool):
 
 
 class KillsInWordsOnly(FakePool):
-    def kill(self, worker, *, grace=0.0, blamed=None, reason="", kind=""):
+    def kill(self, worker, *, grace=0.0, blamed=None, reason="", kind="", ask=True):
         kind = kind or ("stopped" if blamed is None else "timeout")
         fake = self._workers.get(worker)
         if fake is not None:

@@ -26,7 +26,7 @@ from actorproc.model.messages.outcomes import (
     Waited,
 )
 from actorproc.model.names import no_class_registered
-from actorproc.model.rows.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.encoding.payload import encode_payload
@@ -96,12 +96,12 @@ class Replayer:
     def steps(self, id: str) -> list[StoredStep]:
         """Steps of a procedure of which the end is stored, in order."""
         head, records = self._log(id)
+        attempts = self._store.attempts(head.id)
         found = []
-        for record, after in itertools.pairwise(records):
+        for place, (record, after) in enumerate(itertools.pairwise(records)):
             is_next = after.number - after.steps == record.number  # nothing between them was trimmed
             is_ended = after.outcome in _NAMES.values() and after.kind is not StepKind.ROLLBACK
-            if head.error is not None and head.error.kind == "error" and head.error.procedure == head.id:
-                is_ended |= head.error.step == record.number
+            is_ended |= _Step.of(head, records, place, undo=False, attempts=attempts).failure is not None
             if record.kind is StepKind.STEP and record.state and is_next and is_ended:
                 found.append(StoredStep(head.id, record.number))
         return found
@@ -156,7 +156,7 @@ class Replayer:
         place = next((place for place, record in enumerate(records) if record.number == number), None)
         if place is None:
             raise UnknownStep(missing_record(head, number, records))
-        one = _Step.of(head, records, place, undo=undo)
+        one = _Step.of(head, records, place, undo=undo, attempts=self._store.attempts(head.id))
         if not one.before.state:
             raise UnknownStep(
                 f"record {number} of {id} has no state to run from: {state_info_of(head, one.before).missing}"
@@ -251,6 +251,8 @@ class Replayer:
     ) -> Context:
         number = one.number + turn
         attempt = max(1, one.after.attempts if one.after is not None else one.head.attempt)
+        if one.failure is not None:
+            attempt = one.failure.attempt
         since = children_since(one.head, number, self._store.children(one.head.id)) if first and not one.undo else 0
         if one.before.outcome != "suspended" and number != one.head.step:
             since = 0
@@ -298,9 +300,19 @@ class _Step(NamedTuple):
     unit: str | None
     begun: int
     generation: int
+    failure: AttemptRecord | None
+    """Its last attempt, where it came to no other end."""
 
     @classmethod
-    def of(cls, head: ProcedureRecord, records: list[StepRecord], place: int, *, undo: bool) -> _Step:
+    def of(
+        cls,
+        head: ProcedureRecord,
+        records: list[StepRecord],
+        place: int,
+        *,
+        undo: bool,
+        attempts: list[AttemptRecord],
+    ) -> _Step:
         """The step that runs from a record; of a rollback's record the undo that it closes."""
         record = records[place]
         begins = [other.number for other in records[: place + 1] if other.outcome == "again"]
@@ -318,7 +330,16 @@ class _Step(NamedTuple):
             if after is not None:
                 earlier = [other for other in records if other.number < after.number and other.state]
                 before = earlier[-1] if earlier else before
-        return cls(head, before, after, record.number, mode, unit, begun, generation)
+        ended = after is not None and (mode is Mode.ROLLBACK or after.kind is not StepKind.ROLLBACK)
+        if mode is Mode.ROLLBACK:  # one that has not succeeded comes after those that have, and is the next to do
+            undone = {other.label: other.number for other in records if other.kind is StepKind.ROLLBACK and other.label}
+            ended |= not undone.keys() >= {other.label for other in records[place + 1 :] if other.label}
+            attempts = [one for one in attempts if one.step > max(undone.values(), default=0)]
+        else:
+            attempts = [one for one in attempts if one.step == record.number]
+        failed = [] if ended else [one for one in attempts if one.mode is mode]
+        newest = max(failed, key=lambda one: one.ended_at, default=None)
+        return cls(head, before, after, record.number, mode, unit, begun, generation, newest)
 
     @property
     def undo(self) -> bool:
@@ -400,6 +421,8 @@ class _Step(NamedTuple):
         """The error with which the step is stored to have failed."""
         if self.after is not None and self.after.kind is StepKind.STEP:
             return None
+        if self.failure is not None:
+            return self.failure.error
         for error in (self.after.error if self.after is not None else None, self.head.error):
             if error is not None and error.kind == "error" and (not error.step or error.step == self.number):
                 return error

@@ -40,7 +40,7 @@ from actorproc.store.base import RecordStore
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.support.staged_files import LONG as IN_FILES
-from actorproc.workers.base import WorkerPool
+from actorproc.workers.base import STACK_SECONDS, WorkerPool
 from actorproc.workers.protocol.frames import (
     AbortAsked,
     Define,
@@ -261,8 +261,10 @@ class CommandExecutor:
         entry.killed = command.token
         if command.kind:
             entry.kind, entry.why = command.kind, command.reason
-        grace = entry.queue[command.token].grace
-        self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason)
+        # On an operator's word it is not asked by SIGTERM: a step that is interrupted might answer that it is done.
+        ask = not command.kind
+        grace = entry.queue[command.token].grace if ask else STACK_SECONDS
+        self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason, ask=ask)
 
     def _start_worker(self, command: StartWorker, _batch: CommitBatch) -> None:
         self._hire(command.procedure)

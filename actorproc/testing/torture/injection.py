@@ -257,12 +257,13 @@ class TorturedPool(LocalPool):
         blamed: StepToken | None = None,
         reason: str = "",
         kind: str = "",
+        ask: bool = True,
     ) -> None:
         """As `LocalPool.kill`, announced in the journal."""
         link = self._links.get(worker)
         if link is not None and link.process is not None:
             self._executioner.journal.killing(link.process.pid)
-        super().kill(worker, grace=grace, blamed=blamed, reason=reason, kind=kind)
+        super().kill(worker, grace=grace, blamed=blamed, reason=reason, kind=kind, ask=ask)
 
 
 class TorturedManager(ProcedureManager):

@@ -130,11 +130,12 @@ class _Worker:
         self._reading = worker_runtime.reading = ChannelReader(
             read, worker_runtime.queue, worker_runtime.asked, guard.nudge_main
         )
+        self._reader = threading.Thread(target=self._serve_reading, name="actorproc-reader", daemon=True)
         self._warm_limit = 0
 
     def live(self) -> int:
         """Boot, then run steps until told to stop; the exit code."""
-        threading.Thread(target=self._serve_reading, name="actorproc-reader", daemon=True).start()
+        self._reader.start()
         try:
             if not self._prepare():
                 return EXIT_BOOT
@@ -146,8 +147,8 @@ class _Worker:
 
     # ------------------------------------------------------------------ reader thread
     def _serve_reading(self) -> None:
-        # Signals are for the main thread, where they interrupt what blocks.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # Signals are for the main thread, where they interrupt what blocks. That for the stacks must not.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGUSR1})
         try:
             self._reading.serve()
         except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
@@ -205,7 +206,7 @@ class _Worker:
             self._warm_up()
             channel.send([Prepared()])
         assert isinstance(message, WorkerHello), message
-        channel.send([Ready(os.getpid(), sys.version.split(maxsplit=1)[0])])
+        channel.send([Ready(os.getpid(), sys.version.split(maxsplit=1)[0], self._reader.native_id or 0)])
         return True
 
     def _warm_up(self) -> None:

@@ -28,6 +28,7 @@ import psutil
 from actorproc.errors import WorkerBootFailed
 from actorproc.workers import fork_guard
 from actorproc.workers.os.interpreter import start_interpreter
+from actorproc.workers.os.thread_signal import signal_thread
 from actorproc.workers.os.usage import has_ended
 from actorproc.workers.output.pipe import OutputPipe
 from actorproc.workers.protocol.host_program import StartPlace
@@ -52,6 +53,8 @@ class WorkerProcess:
         self._outbox: deque[memoryview] = deque()
         self._reaped: Reaped | None = None
         self._stack_taken = 0
+        self.reader = 0
+        """The system's number of the thread that reads its channel; 0: not known yet."""
         self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with fork_guard.starting:
             self._start(executable, label, place, use_pidfd)
@@ -140,6 +143,16 @@ class WorkerProcess:
                 signal.pidfd_send_signal(self.pidfd, number)
             elif self._owns_number():
                 os.kill(self.pid, number)
+
+    def ask_for_stacks(self) -> None:
+        """Have faulthandler write the stacks. It needs no GIL, so this works inside C code.
+
+        A signal to the process would reach its main thread, and a call of C code that it interrupts there may return as
+        if it were done. So it goes to the thread that reads the channel, where that is known and can be named.
+        """
+        if self.reader and self._owns_number() and signal_thread(self.pid, self.reader, signal.SIGUSR1):
+            return
+        self.signal(signal.SIGUSR1)
 
     def is_over(self) -> bool:
         """It has exited, as far as the kernel says so now; always False where it cannot be asked without reaping."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 from functools import partial
 
+from actorproc.workers.base import DUMP_SECONDS
 from actorproc.workers.os.timers import PoolTimers
 from actorproc.workers.os.usage import to_be_killed_with
 from actorproc.workers.pool.worker_link import WorkerLink
 
-__all__ = ["DUMP_SECONDS", "Killer"]
-
-DUMP_SECONDS = 0.02
-"""Between the request for a stack dump and SIGTERM."""
+__all__ = ["Killer"]
 
 
 class Killer:
@@ -21,8 +19,11 @@ class Killer:
     def __init__(self, timers: PoolTimers) -> None:
         self._timers = timers
 
-    def kill(self, link: WorkerLink, grace: float, kind: str, reason: str) -> None:
-        """Kill for this reason, after `grace` seconds in which the step may end by itself; the first reason stays."""
+    def kill(self, link: WorkerLink, grace: float, kind: str, reason: str, *, ask: bool = True) -> None:
+        """Kill for this reason, after `grace` seconds in which the step may end by itself; the first reason stays.
+
+        Without `ask` there is no SIGTERM, and without `grace` no stack either.
+        """
         if link.dead or (link.process is not None and link.process.is_over()):
             return  # it has ended by itself, which the pool's thread is about to find out
         self._mark(link, kind, reason)
@@ -31,10 +32,11 @@ class Killer:
         if grace <= 0:
             self._kill(link)
             return
-        link.process.signal(signal.SIGUSR1)  # faulthandler writes the stacks, also while C code runs
+        link.process.ask_for_stacks()
         # Not at once: a thread with a signal pending is passed over, and only in the main thread does SIGTERM
         # interrupt a system call.
-        self._timers.after(DUMP_SECONDS, partial(self._terminate, link))
+        if ask:
+            self._timers.after(DUMP_SECONDS, partial(self._terminate, link))
         link.family = to_be_killed_with(link.process.pid)
         self._timers.after(grace, partial(self._kill, link))
 

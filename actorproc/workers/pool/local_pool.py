@@ -201,6 +201,7 @@ class LocalPool:
         blamed: StepToken | None = None,
         reason: str = "",
         kind: str = "",
+        ask: bool = True,
     ) -> None:
         """Stack dump and SIGTERM, `grace` seconds, then SIGKILL of the group and of descendants seen alive.
 
@@ -209,7 +210,7 @@ class LocalPool:
         """
         thread = self._opened()
         kind = kind or ("stopped" if blamed is None else "timeout")
-        thread.post(partial(thread.kill, worker, grace, kind, reason))
+        thread.post(partial(thread.kill, worker, grace, kind, reason, ask=ask))
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
         """Facts from psutil about every worker that has a process."""

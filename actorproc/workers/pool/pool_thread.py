@@ -313,11 +313,11 @@ class PoolThread:
         elif link.send(encode_frame([Stop()], self._recipe.max_frame)):
             self.watch_for_room(link)
 
-    def kill(self, worker: WorkerId, grace: float, kind: str, reason: str) -> None:
+    def kill(self, worker: WorkerId, grace: float, kind: str, reason: str, *, ask: bool = True) -> None:
         """Kill for this reason; the first reason given stays."""
         link = self._links.get(worker)
         if link is not None:
-            self._killer.kill(link, grace, kind, reason)
+            self._killer.kill(link, grace, kind, reason, ask=ask)
 
     def _kill_mute(self, link: WorkerLink, process: WorkerProcess) -> None:
         link = link.heir or link

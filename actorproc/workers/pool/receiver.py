@@ -70,7 +70,7 @@ class FrameReceiver:
             messages = self._hear_boot(link, messages)
         for message in messages:
             if type(message) is Ready:
-                link.is_ready = True
+                link.note_ready(message)
         if messages and link.worker is not None:
             self._tell(WorkerMessages(link.worker, messages))
 
@@ -115,7 +115,7 @@ class FrameReceiver:
                 if link.worker is None:
                     self._spares.warm_up()
             elif isinstance(message, Ready) and link.worker is not None:
-                link.is_ready = True
+                link.note_ready(message)
                 self._booted(link)
             else:
                 others.append(message)

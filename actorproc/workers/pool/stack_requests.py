@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import threading
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
 
+from actorproc.workers.base import STACK_SECONDS
 from actorproc.workers.os.timers import PoolTimers
-from actorproc.workers.pool.killing import DUMP_SECONDS
 from actorproc.workers.pool.worker_link import WorkerLink
 
 __all__ = ["StackRequests"]
@@ -54,8 +53,8 @@ class StackRequests:
             self.answered(number, "")
             return
         link.process.take_stack()
-        link.process.signal(signal.SIGUSR1)  # faulthandler needs no GIL: this works inside C code
-        self._timers.after(DUMP_SECONDS * 5, partial(self._collect, link, number))
+        link.process.ask_for_stacks()
+        self._timers.after(STACK_SECONDS, partial(self._collect, link, number))
 
     def _collect(self, link: WorkerLink, number: int) -> None:
         process = link.process

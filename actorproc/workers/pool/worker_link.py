@@ -13,7 +13,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.events import CrashReport
 from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.pool.crash_reports import Remains, crash_report, oom_kills
-from actorproc.workers.protocol.frames import BootFailed, Definition, FrameBuffer
+from actorproc.workers.protocol.frames import BootFailed, Definition, FrameBuffer, Ready
 from actorproc.workers.protocol.markers import UNOWNED, OutputOwner
 
 __all__ = ["WorkerLink"]
@@ -94,6 +94,12 @@ class WorkerLink:
         """Attributes of log records of its output."""
         slot = None if self.worker is None else self.worker.slot
         return {"slot": slot, "pid": None if self.process is None else self.process.pid}
+
+    def note_ready(self, message: Ready) -> None:
+        """It said `Ready`."""
+        self.is_ready = True
+        if self.process is not None:
+            self.process.reader = message.reader
 
     def should_start_again(self) -> bool:
         """It was a spare that died before it said `Ready`: a fresh process may do better."""

@@ -196,6 +196,8 @@ class Stop(_Frame, frozen=True, array_like=True, tag="stop", gc=False):
 class Ready(_Frame, frozen=True, array_like=True, tag="ready", gc=False):
     pid: int
     python: str
+    reader: int = 0
+    """Number of the thread that reads the channel, as the system has it."""
 
 
 class Prepared(_Frame, frozen=True, array_like=True, tag="prepared", gc=False):

@@ -104,9 +104,10 @@ class SimulatedPool(NoProcesses):
         blamed: StepToken | None = None,
         reason: str = "",
         kind: str = "",
+        ask: bool = True,
     ) -> None:
         """It dies later: with `grace` it may end its step before. A second kill adds nothing."""
-        del grace
+        del grace, ask
         if blamed is not None:
             self.world.journal.append(("kill", blamed, reason))
         found = self.workers.get(worker)
