@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import os
 import socket
@@ -122,6 +121,8 @@ def machine_id() -> str:
         parts.append("")
     if not any(parts):  # no Linux
         parts = [socket.gethostname(), str(uuid.getnode())]
+    import hashlib  # noqa: PLC0415 - an import of 2 ms, for stores in a database alone
+
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 

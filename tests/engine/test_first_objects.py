@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from actorproc import Procedure, Status
 from actorproc.api import registration
 from actorproc.engine.engine import EngineTree
+from actorproc.engine.gateway import Gateway
 from actorproc.store.home import home_of
 from actorproc.testing import InlineManager
 
@@ -72,18 +73,18 @@ def test_a_signal_handler_may_submit_a_new_class_while_its_thread_makes_one_know
 
 
 def test_a_signal_handler_may_wait_for_one_procedure_while_its_thread_begins_to_wait_for_another(monkeypatch):
-    plain, heard = EngineTree._watched, []
+    plain, heard = Gateway.watch_anew, []
 
-    def watched(tree, id, patience):
-        monkeypatch.setattr(EngineTree, "_watched", plain)
+    def watched(gateway, id, patience):
+        monkeypatch.setattr(Gateway, "watch_anew", plain)
         signal.raise_signal(signal.SIGUSR1)
-        return plain(tree, id, patience)
+        return plain(gateway, id, patience)
 
     with InlineManager([New]) as manager:
         one, other = manager.submit(New(), delay=1000), manager.submit(New(), delay=1000)
         before = signal.signal(signal.SIGUSR1, lambda *_: other.add_done_callback(heard.append))
         try:
-            monkeypatch.setattr(EngineTree, "_watched", watched)
+            monkeypatch.setattr(Gateway, "watch_anew", watched)
             one.add_done_callback(heard.append)
         finally:
             signal.signal(signal.SIGUSR1, before)

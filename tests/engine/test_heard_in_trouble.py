@@ -40,6 +40,7 @@ class Site:
             step_ended=lambda *_: None,
             step_lost=lambda _, by_operator: None,
             died=lambda *_: None,
+            worker_died=lambda _: None,
         )
         self.outage = StoreOutage(clock)
         self.worker_messages = WorkerMessageHandler(

@@ -17,8 +17,7 @@ from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.store.lmdb.files.blobs import BlobFiles
 from actorproc.support.staged_files import LONG, StagedFile, drop_staged_by, in_file, taken, write_staged
 from actorproc.workers.child.runtime.actor import _in_file
-from actorproc.workers.pool.receiver import _own
-from actorproc.workers.pool.worker_link import WorkerLink
+from actorproc.workers.pool.receiver import _take_output
 from actorproc.workers.protocol.frames import Ended, FrameError, decode_from_worker, encode_frame
 from tests.kit.waiting import wait_until
 
@@ -93,18 +92,16 @@ def test_an_output_that_cannot_be_staged_goes_through_the_socket(staging, monkey
 
 def ended(outcome, name, size):
     token = StepToken(1, WorkerId(0, 1), "p", 1, 1, Mode.EXECUTE)
-    link = WorkerLink(token.worker, 1 << 20)
-    link.given[token] = None
-    return link, decode_from_worker(encode_frame([Ended(token, outcome, (), name, size)])[4:])
+    return decode_from_worker(encode_frame([Ended(token, outcome, (), name, size)])[4:])
 
 
 def test_a_worker_that_tells_of_a_file_that_is_not_there_breaks_the_protocol(staging):
-    link, messages = ended(Finished(state=b"", output=b""), "1-1.new", 10)
+    messages = ended(Finished(state=b"", output=b""), "1-1.new", 10)
     with pytest.raises(FrameError, match="cannot be taken over"):
-        _own(link, messages, str(staging))
-    link, messages = ended(Advanced(state=b""), write_staged(str(staging), b"x"), 1)
+        _take_output(messages[0], str(staging))
+    messages = ended(Advanced(state=b""), write_staged(str(staging), b"x"), 1)
     with pytest.raises(FrameError, match="has none"):
-        _own(link, messages, str(staging))
+        _take_output(messages[0], str(staging))
 
 
 def give(size):

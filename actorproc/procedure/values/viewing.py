@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import math
-import pickletools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -176,6 +175,8 @@ def viewed_pickle(data: bytes) -> ShownValue:
 
 def _names_in(pickle: bytes) -> Iterator[str]:
     """Names of classes and functions that a pickle refers to, as far as its opcodes can be read."""
+    import pickletools  # noqa: PLC0415 - it loads pickle, which commands that only look do without
+
     texts: list[str] = []
     try:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(pickle)):

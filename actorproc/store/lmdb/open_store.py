@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,9 @@ _PATIENCE = 2.0
 _PAUSE = 0.002
 
 
+_made: weakref.WeakSet[OpenStore] = weakref.WeakSet()
+
+
 class OpenStore(RecordReader):
     """Base of the owner and of a mere reader: snapshots of an open environment."""
 
@@ -41,6 +45,7 @@ class OpenStore(RecordReader):
         self._databases: Databases = {}
         self._copying = threading.Lock()
         """Held while the data file is copied, for a backup or to be compacted."""
+        _made.add(self)
 
     def _view(self) -> ReadSnapshot:
         refuse_fork(self.path, self._pid)
@@ -93,7 +98,7 @@ class OpenStore(RecordReader):
         return EngineError(f"the store {self.path} is not open")
 
     def _close_environment(self) -> None:
-        if self._env is not None:
+        if self._env is not None and self._pid == os.getpid():
             with self._gate.alone():
                 self._env.close()
                 self._env = None
@@ -124,3 +129,15 @@ class OpenStore(RecordReader):
 
     def _source_id(self, databases: Databases, txn: Txn) -> str:
         return str(read_meta(txn, databases, STORE_ID))
+
+
+def _keep_in_a_forked_child() -> None:
+    """Never let go of environments that were inherited: LMDB would free the parent's places among the readers."""
+    import ctypes  # noqa: PLC0415 - for programs that fork alone
+
+    for store in list(_made):
+        if store._env is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(store._env))
+
+
+os.register_at_fork(after_in_child=_keep_in_a_forked_child)
