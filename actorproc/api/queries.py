@@ -14,7 +14,14 @@ from actorproc.api.unfinished import unfinished_figures
 from actorproc.core.locks.explain import WaitersByNode
 from actorproc.core.locks.request import LockWaiter
 from actorproc.engine.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
-from actorproc.errors import ActorprocError, EngineError, InternalError, StoreDamaged, UnknownProcedure
+from actorproc.errors import (
+    ActorprocError,
+    EngineError,
+    InternalError,
+    ManagerStopped,
+    StoreDamaged,
+    UnknownProcedure,
+)
 from actorproc.model.ids import StepToken, WorkerId, check_id
 from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import LockRecord, NoteRecord, ProcedureRecord, StepRecord
@@ -287,10 +294,13 @@ class Queries(StoredQueries):
         ]
 
     def stack(self, id: str) -> str:
-        """The Python stack of the running step; "" when none runs."""
+        """The Python stack of the running step; "" when none runs. Raises `ManagerStopped` when nothing answers."""
         self.head(id)
         status = self._engine.manager_status()
-        for token in status.running if status is not None else ():
+        if status is None:
+            msg = "the manager does not answer, so it is not known what runs: actorproc doctor"
+            raise ManagerStopped(msg)
+        for token in status.running:
             if token.procedure == id:
                 return self._engine.pool.stack(token)
         return ""

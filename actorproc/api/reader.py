@@ -253,7 +253,9 @@ class StoreReader(ReadVerbs):
     def _engine_facts(self) -> EngineFacts:
         from actorproc.report.why import EngineFacts  # noqa: PLC0415 - a list need not wait for it
 
-        owner = self.owner()
         with self._lock:
-            paused = self._store.paused
-        return EngineFacts(running=owner is not None, pid=owner.pid if owner is not None else None, paused=paused)
+            owner, paused = self._store.owner(), self._store.paused
+        if owner is None:
+            return EngineFacts(running=False, paused=paused)
+        suspended = self._home.is_suspended(owner)
+        return EngineFacts(running=True, pid=owner.pid, suspended=suspended, paused=paused)

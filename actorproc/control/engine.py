@@ -314,7 +314,9 @@ class RemoteEngine:
 
         def over(future: Future[Any]) -> None:
             error = future.exception()
-            subscription.end(None if isinstance(error, ManagerStopped) and subscription.id is None else error)
+            # A watch of all ends with the manager; but one that no manager has heard of has watched nothing.
+            is_end = isinstance(error, ManagerStopped) and subscription.id is None and pending.sent
+            subscription.end(None if is_end else error)
 
         pending.future.add_done_callback(over)
 

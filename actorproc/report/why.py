@@ -310,6 +310,9 @@ class _Inquiry:
         return None
 
     def _runner_missing(self, info: ProcedureInfo) -> Cause | None:
+        if self._facts.suspended:
+            says = f"process {self._facts.pid}, the manager, is suspended: nothing goes on"
+            return Cause(kind="manager", procedure="", says=says, repairs=(f"kill -CONT {self._facts.pid}",))
         if self._facts.running:
             return None
         module = info.type_name.rpartition(".")[0]

@@ -52,6 +52,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     running: bool
     """A manager has the store open."""
     pid: int | None = None
+    suspended: bool = False
+    """Its process was stopped by a signal (SIGSTOP)."""
     paused: str | None = None
     """Reason for which an operator paused everything."""
     trouble: str | None = None

@@ -39,6 +39,23 @@ def test_an_empty_id_is_not_the_beginning_of_the_only_one(lonely):
     assert lonely.state("only") == "WAITING"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "operators asked for nothing of the store; those about procedures: actorproc audit --all"),
+        (["--by", "bob"], "no request matches of the store; those about procedures: actorproc audit --all"),
+        (["--all", "--by", "bob"], "no request matches"),
+        (["only"], "operators asked for nothing"),
+        (["only", "--verb", "kill"], "no request matches"),
+    ],
+    ids=lambda value: " ".join(value) or "none" if isinstance(value, list) else "",
+)
+def test_an_empty_audit_says_what_was_looked_through(lonely, arguments, words):
+    _, out, said = lonely("-o", "table", "audit", *arguments)
+
+    assert (out + said).strip() == words
+
+
 def test_a_filter_does_not_pause_everything(lonely):
     for verb in ("pause", "resume"):
         code, _, said = lonely(verb, "--manager", "--type", "jobs.Waits")
@@ -251,6 +268,31 @@ def test_every_command_tells_where_the_store_is_and_takes_times_alike():
     without = {"demo", "torture", "schema", "completion"}
     assert {name for name, inner in commands.choices.items() if "--path" not in inner.format_help()} == without
     assert parser.parse_args(["run", "shop", "--stop-timeout", "1m"]).stop_timeout == 60.0
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        (("why", "only"), 0, "is suspended: nothing goes on"),
+        (("why", "only"), 0, "⇒ kill -CONT"),
+        (("stack", "only"), 4, "does not answer"),
+        (("watch",), 4, "does not answer"),
+        (("watch", "only"), 4, "does not answer"),
+        (("watch", "--digest", "1s"), 4, "does not answer"),
+        (("workers",), 4, "does not answer"),
+        (("kill", "only"), 4, "does not answer"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_manager_that_is_suspended_is_named(lonely, command, code, words):
+    lonely.tell_service(signal.SIGSTOP)
+    try:
+        found, out, said = lonely("-o", "table", *command)
+    finally:
+        lonely.tell_service(signal.SIGCONT)
+
+    assert found == code
+    assert words in out + said
 
 
 def test_the_output_of_a_procedure_is_shown_also_while_the_manager_does_not_answer(quiet):

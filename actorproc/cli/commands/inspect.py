@@ -27,7 +27,7 @@ from actorproc.ui.views.rows import why_of
 
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
-    from actorproc.report.audit import AuditInfo
+    from actorproc.report.audit import AuditFilter, AuditInfo
     from actorproc.report.info import ProcedureInfo
     from actorproc.report.listing import ListFilter
     from actorproc.store.reading import ReadingStore
@@ -247,6 +247,13 @@ def add_audit(commands: _Commands) -> None:
     parser.set_defaults(run=_audit)
 
 
+def _nothing_asked(options: argparse.Namespace, chosen: AuditFilter) -> str:
+    words = "operators asked for nothing" if chosen == type(chosen)() else "no request matches"
+    if options.all or options.id is not None:
+        return words
+    return f"{words} of the store; those about procedures: {typed(options, 'audit', '--all')}"
+
+
 def _audit(options: argparse.Namespace) -> int:
     from actorproc.core.operator.verbs import VERBS
     from actorproc.report.audit import AuditFilter
@@ -271,7 +278,7 @@ def _audit(options: argparse.Namespace) -> int:
         ("DETAIL", lambda row: row.detail or "-"),
         ("REASON", lambda row: row.reason or "-"),
     ]
-    output.rows("audit", [found], columns, name=lambda row: row.verb, empty="operators asked for nothing")
+    output.rows("audit", [found], columns, name=lambda row: row.verb, empty=_nothing_asked(options, chosen))
     return OK
 
 

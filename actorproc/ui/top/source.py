@@ -195,6 +195,8 @@ class StoreSource:
                 digest = self._watch.next(0)
             except ResultTimeout:
                 return
+            except ManagerStopped:  # it never answered
+                digest = None
             if digest is None:
                 self._leave()
                 return
