@@ -22,6 +22,7 @@ from actorproc.engine.callers.requests import RequestHandler
 from actorproc.engine.end_waiters import fail_future
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.pipeline import commit_pipeline
+from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.step_reports import StepReports
@@ -30,6 +31,8 @@ from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable, UnknownProcedure
 from actorproc.model.crash_report import CrashReport
+from actorproc.model.ids import fence_of
+from actorproc.model.messages.commands import SendAgain
 from actorproc.model.messages.events import StepDelayed, StepReported, Submitted, WorkerReady
 from tests.simulator.actor_sim.callers import KILLS_FROM, RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
@@ -44,6 +47,9 @@ PIECE = 100
 """Histories of one test."""
 BUDGET = 800
 """Seeds a seeded bug may survive."""
+
+_MISFIT = re.compile(r"\b(TypeError|AttributeError|NameError)\b")
+"""Errors of a plant that calls what is there no more, or is called otherwise than it was."""
 
 SeededBug = Callable[[pytest.MonkeyPatch], None]
 
@@ -151,20 +157,26 @@ def _what_is_sent_again_is_taken_to_run_at_once(patch: pytest.MonkeyPatch) -> No
 
 def _what_is_sent_again_is_sent_before_its_turn(patch: pytest.MonkeyPatch) -> None:
     """At once, before the steps that were decided earlier."""
+    honest, sent = CommandExecutor._send_again, set()
 
     def need_state(self: WorkerMessageHandler, message) -> None:
-        dispatcher = self._dispatcher
-        command = self._in_flight.delayed(message.token, self._clock.monotonic())
-        if command is None:
-            return
         self._pipeline.handle(StepDelayed(message.token))
-        state = dispatcher._read_state(command, None)
-        if state is not None:
-            dispatcher._post_run(self._in_flight.entries[message.token.worker], command, state)
-            dispatcher._flush()
+        batch = CommitBatch()
+        batch.fence = fence_of(self._pipeline._epoch, self._pipeline._numbered)
+        honest(self._dispatcher, SendAgain(message.token, aborting=False), batch)
+        self._dispatcher._flush()
+        entry = self._in_flight.entries.get(message.token.worker)
+        if entry is not None and message.token in entry.queue:
+            sent.add(message.token)
+
+    def send_again(self: CommandExecutor, again: SendAgain, batch: CommitBatch) -> None:
+        if again.token in sent:
+            sent.discard(again.token)
+        else:  # its state could not be read at once
+            honest(self, again, batch)
 
     patch.setattr(WorkerMessageHandler, "_need_state", need_state)
-    patch.setattr(CommandExecutor, "_send_again", lambda *_: None)
+    patch.setattr(CommandExecutor, "_send_again", send_again)
 
 
 def _a_vacated_slot_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -361,13 +373,14 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
 }
 FIRST = {
     **dict.fromkeys(BUGS_OF_READS, READS_FROM),
+    "what is sent again is sent before its turn": REPORTS_FROM,
     "a kill of an operator counts as a time limit": KILLS_FROM,
     "a kill of an operator counts as a crash": KILLS_FROM,
     "a submit that comes again restarts again": RESTARTS_FROM,
     "reports are lost at the end of their step": REPORTS_FROM,
     "reports of the dead are not stored": REPORTS_FROM,
 }
-"""First seeds for bugs of what is drawn only from there on."""
+"""First seeds for bugs of what is drawn only from there on, or far more often."""
 
 
 @pytest.mark.parametrize("bug", [*BUGS, *BUGS_OF_READS])
@@ -377,7 +390,10 @@ def test_a_bug_seeded_in_the_shell_is_found(bug: str, monkeypatch: pytest.Monkey
     first = FIRST.get(bug, 1)
 
     for number, seed in enumerate(range(first, first + BUDGET), 1):
-        broken = {violation.number for violation in perform(seed).violations}
+        violations = perform(seed).violations
+        # A plant that does not fit the code any more breaks the actors instead, or is found for the wrong reason.
+        assert [found.text for found in violations if _MISFIT.search(found.text)] == []
+        broken = {violation.number for violation in violations}
         if promises & broken:
             print(f"found after {number} histories: promises {sorted(broken)}")  # noqa: T201 - shown with -rP
             return

@@ -14,6 +14,8 @@ import msgspec
 import pytest
 
 from actorproc.model.policies import Quotas, Scheduling
+from tests.simulator.actor_sim.disk import READS_FROM
+from tests.simulator.actor_sim.history import perform
 from tests.simulator.core_sim import simulation
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.histories import History
@@ -137,6 +139,8 @@ def test_each_kind_of_fault_is_effective_many_times() -> None:
     faults: Counter[FaultKind] = Counter()
     for seed in (*range(1, 401), *range(editions.FIRST_SEED, editions.FIRST_SEED + 60)):
         faults.update(simulate(seed, check_every=1000).faults)
+    for seed in range(READS_FROM, READS_FROM + 100):  # the core reads nothing, and owns nothing: its shell does
+        faults.update(perform(seed).faults)
 
     rare = {kind.name: faults[kind] for kind in FaultKind if faults[kind] < 5}
     assert rare == {}
