@@ -56,6 +56,11 @@ class SharedStore(ProcedureStore, Protocol):
         ...
 
     @property
+    def waits_for(self) -> float:
+        """Seconds for which a commit has waited, if they are more than half a lease; else 0."""
+        ...
+
+    @property
     def has_lapsed(self) -> bool:
         """Another process may own the store by now: its owner has not been able to renew its lease in time."""
         ...

@@ -264,7 +264,7 @@ def test_a_deposed_owner_hears_of_it_without_a_commit(open_store, url):
     old, new = open_store(url, lease=0.5), open_store(url, lease=0.5)
     told = threading.Event()
     epoch = old.own()
-    old.leadership.on_deposed = told.set
+    old.leadership.on_deposed = lambda _: told.set()
     ask(url, f"UPDATE {place_of(url).schema}.leader SET epoch = {epoch + 5}")
     assert told.wait(BOUND)
     old.close()

@@ -340,10 +340,15 @@ class SharedEngine(SharedRequests):
             return self._health_of_follower()
         health = Queries(local).health(local.failure)
         here = f"process {os.getpid()} on {socket.gethostname()} (epoch {local.epoch})"
-        if cast("SharedStore", local.store).has_lapsed:
-            problem = "the lease could not be renewed in time: another manager may take the lead"
+        store = cast("SharedStore", local.store)
+        problems = []
+        if waited := store.waits_for:
+            problems.append(f"a commit has waited {waited:.1f} s for the database; nothing is acknowledged meanwhile")
+        if store.has_lapsed:
+            problems.append("the lease could not be renewed in time: another manager may take the lead")
+        if problems:
             status = "degraded" if health.status == "running" else health.status
-            health = msgspec.structs.replace(health, status=status, problems=(*health.problems, problem))
+            health = msgspec.structs.replace(health, status=status, problems=(*health.problems, *problems))
         return msgspec.structs.replace(health, role="leading", leader=here)
 
     def _health_of_follower(self) -> Health:

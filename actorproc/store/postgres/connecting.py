@@ -38,7 +38,13 @@ _FAILED, _READING, _OK = 0, 1, 3
 
 _SETTINGS: dict[SessionKind, dict[str, str]] = {
     "commit": {"lock_timeout": "2s", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"},
-    "lock": {"lock_timeout": "2s", "statement_timeout": "10s", "idle_in_transaction_session_timeout": "0"},
+    "lock": {
+        "lock_timeout": "2s",
+        "statement_timeout": "10s",
+        "idle_in_transaction_session_timeout": "0",
+        # A lease says that its owner lives, which a standby that is away does not change. Commits do wait for it.
+        "synchronous_commit": "local",
+    },
     "load": {"lock_timeout": "10s", "statement_timeout": "0", "idle_in_transaction_session_timeout": "60s"},
     "look": {"lock_timeout": "10s", "statement_timeout": "60s", "idle_in_transaction_session_timeout": "60s"},
 }

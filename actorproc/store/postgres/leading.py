@@ -92,8 +92,12 @@ class Leadership:
         """The door that the row names from `claim` on."""
         self.is_alive: Callable[[], bool] = _always
         """Says whether the manager is alive; while it is not, the lease is not renewed."""
-        self.on_deposed: Callable[[], object] = _nothing
-        """Called once, on the keeper's thread, when the row names a newer epoch."""
+        self.on_deposed: Callable[[int], object] = _nothing
+        """Called once, on the keeper's thread, with the epoch of the row when that is not ours (0: unknown)."""
+        self.writing_since = 0.0
+        """Monotonic seconds since when a commit waits for the database; 0: none does."""
+        self._other = 0
+        """Epoch of another owner, found when the lock was to be taken again."""
         self.regained = 0
         """Number of times that the lock was taken again because its session had ended."""
         self.ended = 0
@@ -253,9 +257,11 @@ class Leadership:
         asked = [(begin, ()), (hold, ()), (statements_of(schema).numbers, ()), (_TIMELINE, ())]
         _, held, found, now = session.ask(asked, _WITHIN)
         last, before, timeline = numbered(found.get_value(0, 1)), held.get_value(0, 1), now.get_value(0, 0)
-        epoch = max(numbered(found.get_value(0, 0)), self.seen) + 1
+        stored = numbered(found.get_value(0, 0))
+        epoch = max(stored, self.seen) + 1
         if before and before != timeline:
             epoch += _JUMP
+            _log.warning("the database of %s was failed over; epochs go on with %d", self._place.words, epoch)
         take = Statement(
             f"UPDATE {schema}.leader SET epoch = $1, owner = $2, since = clock_timestamp(), pids = ARRAY[$3, $4], "
             "address = convert_from($6, 'UTF8'), certificate = $7, secret = $8, code = NULL, "
@@ -304,6 +310,13 @@ class Leadership:
 
     # ------------------------------------------------------------ the lease
     @property
+    def waits_for(self) -> float:
+        """Seconds for which a commit has waited for the database, if they are more than half a lease; else 0."""
+        since = self.writing_since
+        waited = time.monotonic() - since if since else 0.0
+        return waited if waited > self.lease / 2 else 0.0
+
+    @property
     def has_lapsed(self) -> bool:
         """The lease may have ended: no renewal was sent in its time that worked."""
         return time.monotonic() - self._renewed > self.lease
@@ -316,14 +329,14 @@ class Leadership:
     def _keep(self) -> None:
         """Renew the lease until the end. No error ends it: what is lost is told by the fence of the next commit."""
         pause = self.lease / 3
-        was_late = False
+        was_late = was_slow = False
         while not self._ending.wait(pause):
             pause = self.lease / 3
             try:
                 if not self.is_alive():
                     _log.error("the manager of %s hangs; its lease is not renewed", self._place.words)
-                elif not self._renew():
-                    self.on_deposed()
+                elif (other := self._renew()) is not None:
+                    self.on_deposed(other)
                     return
             except Exception as error:  # noqa: BLE001 - as the docstring says
                 pause = self.lease / 10
@@ -334,14 +347,18 @@ class Leadership:
                     "the lease of %s was renewed %.1f s ago; it lasts %g s", self._place.words, late, self.lease
                 )
             was_late = late > self.lease / 2
+            slow = self.waits_for
+            if slow and not was_slow:
+                _log.warning("a commit to %s has waited %.1f s for the database", self._place.words, slow)
+            was_slow = slow > 0
 
-    def _renew(self) -> bool:
-        """Renew the lease; False when the row names another epoch."""
+    def _renew(self) -> int | None:
+        """Renew the lease; the epoch of the row when it is another one (0: there is no row), else None."""
         session = self._session
         if session is None or session.is_broken:
             session = self._regain()
         if session is None:
-            return False
+            return self._other
         renew = Statement(
             f"UPDATE {self._place.schema}.leader SET expires = clock_timestamp() + "
             "$1 * interval '1 millisecond' WHERE epoch = $2 RETURNING epoch".encode(),
@@ -350,9 +367,10 @@ class Leadership:
         sent = time.monotonic()
         (answer,) = session.ask([(renew, (number(int(self.lease * 1000)), number(self.epoch)))], self.lease)
         if not answer.ntuples:
-            return False
+            row = read_leader(session, self._place)
+            return row.epoch if row is not None else 0
         self._renewed = sent
-        return True
+        return None
 
     def publish(self, door_row: DoorRow) -> None:
         """Change the door that the row names, for a new certificate. Raises `DatabaseFailure`, `StoreInUse`.
@@ -382,6 +400,7 @@ class Leadership:
         try:
             row = read_leader(session, self._place)
             if row is not None and row.epoch != self.epoch:
+                self._other = row.epoch
                 session.close()
                 return None
             has_lock = self._try(session)
@@ -437,5 +456,5 @@ def _always() -> bool:
     return True
 
 
-def _nothing() -> None:
+def _nothing(_: int) -> None:
     """Nothing is to be done."""

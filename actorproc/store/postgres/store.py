@@ -109,6 +109,9 @@ class DatabaseStore(OpenDatabase):
         """Number of the last commit that is known to be done."""
         self._unknown = 0
         """Number of the commit that failed; 0: none did since the last `reopen`."""
+        self._told_lost = 0
+        """Epoch whose loss was told."""
+        self._telling = threading.Lock()
 
     def own(self) -> int:
         """Connect, make the tables where there are none, and raise the epoch durably. See `ProcedureStore.own`."""
@@ -203,7 +206,7 @@ class DatabaseStore(OpenDatabase):
         """
         self._limit_transaction(session, questions)
         for left in range(_TRIES - 1, -1, -1):
-            sent = time.monotonic()
+            sent = self.leadership.writing_since = time.monotonic()
             try:
                 answers = session.ask(questions, _patience_for(questions))
             except DatabaseFailure as failure:
@@ -216,6 +219,8 @@ class DatabaseStore(OpenDatabase):
                     raise Deposed(str(other)) from other
             else:
                 return numbered(answers[-1].get_value(0, 0)) / 1e6, sent, time.monotonic()
+            finally:
+                self.leadership.writing_since = 0.0
         raise AssertionError
 
     def _limit_transaction(self, session: Session, questions: Sequence[Question]) -> None:
@@ -279,19 +284,28 @@ class DatabaseStore(OpenDatabase):
             )
         epoch, batch = (numbered(numbers.get_value(0, column)) for column in range(2))
         ours = self.leadership.epoch
-        # Of its own epoch the engine tells what is missing, and goes on.
-        if epoch < ours:
-            _log.critical(
-                "the database of %s lost the epoch %d of this owner with its acknowledged commits 1 to %d. A failover "
-                "to a standby that is not synchronous does this",
-                self.place.words,
-                ours,
-                self._acknowledged,
-            )
         if epoch != ours:
+            self._tell_lost_epoch(epoch)
             raise self._taken_over(epoch)
+        # Of its own epoch the engine tells what is missing, and goes on.
         # The commit whose outcome was not known may have been done.
         self._acknowledged = batch
+
+    def _tell_lost_epoch(self, epoch: int) -> None:
+        """Log it, once, if the row names an older epoch than ours: the database went back."""
+        ours = self.leadership.epoch
+        with self._telling:
+            if not 0 < epoch < ours or self._told_lost == ours:
+                return
+            self._told_lost = ours
+        commits = f" with its acknowledged commits 1 to {self._acknowledged}" if self._acknowledged else ""
+        _log.critical(
+            "the database of %s lost the epoch %d of this owner%s. A failover to a standby that is not synchronous "
+            "does this",
+            self.place.words,
+            ours,
+            commits,
+        )
 
     def _taken_over(self, epoch: int = 0) -> Deposed:
         which = f" (epoch {epoch})" if epoch else ""
@@ -299,7 +313,12 @@ class DatabaseStore(OpenDatabase):
 
     def when_deposed(self, told: Callable[[Deposed], None]) -> None:
         """Have this called when a renewal of the lease meets another owner. See `ProcedureStore`."""
-        self.leadership.on_deposed = lambda: told(self._taken_over())
+
+        def met(epoch: int) -> None:
+            self._tell_lost_epoch(epoch)
+            told(self._taken_over(epoch))
+
+        self.leadership.on_deposed = met
 
     def close(self) -> None:
         """Give the store up. Idempotent; in a forked child nothing is told to the database."""
@@ -337,6 +356,11 @@ class DatabaseStore(OpenDatabase):
     def watch_manager(self, is_alive: Callable[[], bool]) -> None:
         """Renew the lease only while the manager lives. See `SharedStore.watch_manager`."""
         self.leadership.is_alive = is_alive
+
+    @property
+    def waits_for(self) -> float:
+        """Seconds for which a commit has waited for the database, if that is long; else 0."""
+        return self.leadership.waits_for
 
     @property
     def has_lapsed(self) -> bool:
