@@ -111,7 +111,7 @@ class DatabaseStore(OpenDatabase):
         """Number of the commit that failed; 0: none did since the last `reopen`."""
         self._told_lost = 0
         """Epoch whose loss was told."""
-        self._telling = threading.Lock()
+        self._lock = threading.Lock()
 
     def own(self) -> int:
         """Connect, make the tables where there are none, and raise the epoch durably. See `ProcedureStore.own`."""
@@ -294,7 +294,7 @@ class DatabaseStore(OpenDatabase):
     def _tell_lost_epoch(self, epoch: int) -> None:
         """Log it, once, if the row names an older epoch than ours: the database went back."""
         ours = self.leadership.epoch
-        with self._telling:
+        with self._lock:
             if not 0 < epoch < ours or self._told_lost == ours:
                 return
             self._told_lost = ours
