@@ -67,3 +67,18 @@ class Hang(Procedure):
         while not Path(self.journal + ".stop").exists():
             time.sleep(0.001)
         return Status.done()
+
+
+@dataclass
+class Beat(Procedure):
+    """Short steps without an end; each says when it began, and the epoch of the leader that handed it out."""
+
+    type_name = "bench.Beat"
+    journal: str
+    limits = Limits(crashes=1_000_000)
+
+    def execute(self, ctx):
+        with Path(self.journal).open("a", buffering=1) as file:
+            file.write(f"{time.monotonic_ns()} {ctx.fence >> 40}\n")
+        time.sleep(0.005)
+        return Status.executing()

@@ -1,4 +1,4 @@
-"""Durable steps per second beside DBOS on SQLite, Restate's server with its Python SDK, and huey on SQLite.
+"""Durable steps per second beside DBOS (SQLite, PostgreSQL), Restate's server with its Python SDK, and huey on SQLite.
 
     python bench/peers.py [--in-flight 1,16,64,256] [--workers 2] [--total 25000] [--peer-total 2000]
 
@@ -6,24 +6,70 @@ Like with like: the same number of procedures (workflows, invocations, tasks) in
 sync what they store; what each does to its files is in the result. Ours is the median of three runs, taken
 between those of the peers. A peer that is not installed is skipped, and the result says why;
 ``python bench/peer_home.py`` installs them. The bare pipeline of `bare.py` is measured with each round of ours.
+
+DBOS on PostgreSQL is beside our store on the same server: a private one that waits for its disk.
+`--only PostgreSQL` leaves the other peers out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import bare
-from common import middle, options, raw_commits_per_second, report
+from common import middle, options, raw_commits_per_second, report, store_in
 from peer_home import Missing, python_for, restate_server, run
 from steps import flood, steps_of
 
 
 def dbos(given) -> dict[str, object]:
-    found = run("dbos_sqlite.py", python_for("dbos"), "--in-flight", *given.in_flight, "--total", given.peer_total)
-    best = {number: max(found["threads"][str(number)], found["coroutines"][str(number)]) for number in given.in_flight}
+    found = run("dbos_steps.py", python_for("dbos"), "--in-flight", *given.in_flight, "--total", given.peer_total)
+    best = better_of(found, given.in_flight)
     sync = f"journal_mode={found['journal_mode']}, synchronous={found['synchronous']}"
     return {"version": found["version"], "durability": sync, "ways": found, "steps_per_s": best}
+
+
+def better_of(found, in_flight: Sequence[int]) -> dict[int, float]:
+    """Rates of DBOS: in threads or as coroutines, as is better."""
+    return {number: max(found[way][str(number)] for way in ("threads", "coroutines")) for number in in_flight}
+
+
+def dbos_on_postgres(given) -> dict[str, object]:
+    """DBOS and ours on one server, ours before and after each run of DBOS; rates in pairs, as `beside` has them."""
+    from actorproc.errors import EngineError
+    from actorproc.testing.database_server import DatabaseServer
+
+    python = python_for("dbos", "psycopg")
+    theirs: list[dict[int, float]] = []
+    ours: list[dict[int, float]] = []
+    try:
+        server = DatabaseServer(fsync=True).__enter__()
+    except EngineError as error:
+        raise Missing(str(error)) from error
+    with contextlib.closing(server):
+        for number in range(given.repeat):
+            ours.append({n: flood_on(server.url(), n, given) for n in given.in_flight})
+            url = server.url().replace("/postgres", f"/dbos{number}").replace("postgresql:", "postgresql+psycopg:")
+            shape = ("--in-flight", *given.in_flight, "--total", given.peer_total, "--url", url)
+            found = run("dbos_steps.py", python, *shape)
+            theirs.append(better_of(found, given.in_flight))
+        ours.append({n: flood_on(server.url(), n, given) for n in given.in_flight})
+    sync = f"PostgreSQL, fsync={found['fsync']}, synchronous_commit={found['synchronous_commit']}"
+    pairs = beside(middle(theirs), middle(ours))
+    return {
+        "version": found["version"],
+        "durability": sync,
+        "ways": found,
+        "steps_per_s": pairs,
+        "rounds": [ours, theirs],
+    }
+
+
+def flood_on(url: str, number: int, given) -> float:
+    """Our rate in a new store of this database."""
+    with store_in(url) as path:
+        return flood(number, steps_of(number, given.total), given.workers, path)
 
 
 def restate(given) -> dict[str, object]:
@@ -56,6 +102,7 @@ def beside(peer: dict[int, float], ours: dict[int, float]) -> dict[int, dict[str
 
 PEERS: tuple[tuple[str, Callable[..., dict[str, object]]], ...] = (
     ("DBOS on SQLite", dbos),
+    ("DBOS on PostgreSQL", dbos_on_postgres),
     ("Restate", restate),
     ("huey on SQLite", huey),
 )
@@ -71,12 +118,13 @@ def main() -> None:
         tasks=(1_500, 200),
         own_tasks=(10_000, 1_000),
         repeat=(3, 1),
+        only=("", ""),
     )
     raw = raw_commits_per_second(0.5)
     found: dict[str, dict[str, object]] = {}
     rounds: list[dict[int, float]] = []
     bares: list[dict[int, float]] = []
-    for name, measure in PEERS:
+    for name, measure in (peer for peer in PEERS if given.only in peer[0]):
         if len(rounds) < given.repeat:
             shape = {n: steps_of(n, given.total) for n in given.in_flight}
             rounds.append({n: flood(n, steps, given.workers) for n, steps in shape.items()})
@@ -96,7 +144,7 @@ def main() -> None:
         if "skipped" in one:
             lines.append(f"{name}: skipped, {one['skipped']}")
             continue
-        if "steps_per_s" in one:
+        if "steps_per_s" in one and "rounds" not in one:  # these are beside their own rounds
             one["steps_per_s"] = beside(one["steps_per_s"], ours)
         lines.append(f"{name}, {one['version']} ({one['durability']})")
         for number, rates in one.get("steps_per_s", {"": one.get("tasks_per_s")}).items():

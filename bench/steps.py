@@ -8,6 +8,7 @@ bare pipe round trip. ``--steps 0``: as many per procedure as make about 25,000 
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from dataclasses import dataclass
@@ -30,9 +31,17 @@ class Count(Procedure):
         return Status.done(self.done) if self.done >= self.steps else Status.executing()
 
 
-def flood(procedures: int, steps: int, workers: int) -> float:
-    """Durable steps per second with all procedures in flight at once, from the first submit to the last result."""
-    with fresh_store() as path, ProcedureManager(path, procedures=[Count], workers=workers) as manager:
+def flood(procedures: int, steps: int, workers: int, path: str | None = None) -> float:
+    """Durable steps per second with all procedures in flight at once, from the first submit to the last result.
+
+    Args:
+        procedures: Number of them.
+        steps: Of each.
+        workers: Processes.
+        path: Directory or URL of the store. Default: a new one.
+    """
+    store = fresh_store() if path is None else contextlib.nullcontext(path)
+    with store as place, ProcedureManager(place, procedures=[Count], workers=workers) as manager:
         for handle in manager.submit_many([Count(3) for _ in range(64)]):
             handle.result(timeout=120)
         wait_for_spares()

