@@ -76,7 +76,8 @@ class _Lines(logging.Handler):
 
 
 @pytest.fixture
-def seen():
+def seen(monkeypatch):
+    monkeypatch.setattr(logging.getLogger("actorproc"), "propagate", True)  # a command in this process ends it
     root, handler = logging.getLogger(), _Lines()
     before = root.level
     root.addHandler(handler)
