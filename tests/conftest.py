@@ -7,6 +7,7 @@ Others are looked for on purpose: `HYPOTHESIS_PROFILE=explore pytest tests/simul
 from __future__ import annotations
 
 import collections
+import logging
 import os
 import sys
 
@@ -24,6 +25,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def heard():
+    """A command that was played in this process has ended the propagation of the library's log records."""
+    yield
+    logging.getLogger("actorproc").propagate = True
 
 
 @pytest.fixture

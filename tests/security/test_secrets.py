@@ -22,7 +22,6 @@ from actorproc import Procedure, ProcedureFailed, Saga, Secret, Status, UsageErr
 from actorproc.cli.main import main
 from actorproc.procedure.runtime.engine_side import TypeRegistry
 from actorproc.procedure.values.redaction import redacted
-from actorproc.procedure.values.viewing import viewed_state
 from tests.kit.managers import LIGHT
 
 CANARY = "correct-horse-battery-staple"
@@ -187,36 +186,6 @@ def test_s17_a_state_that_nobody_can_look_into_cannot_have_marked_fields():
     for kind in (Pickled, Own):
         with pytest.raises(UsageError, match="marks 'token' as Secret"):
             TypeRegistry(signing_key=b"k" * 32).register(kind)
-
-
-Hidden = Secret[str]
-
-
-@dataclass
-class Typed(Procedure):
-    """Fields of the type itself, which a command line fills with plain texts."""
-
-    bare: Secret
-    typed: Secret[str]
-    maybe: Secret[str] | None
-    named: Hidden
-    listed: list[Secret[str]]
-
-    def execute(self, ctx):
-        return Status.done()
-
-
-@pytest.mark.parametrize("form", [str, Secret], ids=["a text", "a secret"])
-def test_s17_a_field_of_the_type_hides_what_it_holds_also_a_plain_text(form):
-    made = Typed(*[form(CANARY)] * 4, [form(CANARY)])
-    runtime = TypeRegistry().for_object(made)
-    state = runtime.describe(made).state
-    back = runtime.load(state, "data", 1)
-
-    assert CANARY not in repr(made)
-    assert CANARY not in str(viewed_state(state))
-    assert CANARY.encode() not in redacted(state)
-    assert (back.bare, back.typed, back.maybe, back.named, back.listed) == (*[form(CANARY)] * 4, [form(CANARY)])
 
 
 def wait_until(holds):

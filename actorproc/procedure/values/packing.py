@@ -278,7 +278,5 @@ _CONTAINERS: dict[type, Callable[[Packing, Any, int], Any]] = {
     defaultdict: lambda walk, value, room: Ext(DEFAULTDICT, encode([walk.factory_of(value), walk.pairs(value, room)])),
     OrderedDict: lambda walk, value, room: Ext(ORDERED, encode(walk.pairs(value, room))),
     Secret: lambda walk, value, room: walk.envelope(SECRET, value.reveal(), room),
-    SecretField: lambda walk, value, room: (
-        walk.pack(value.value, room) if type(value.value) is Secret else walk.envelope(SECRET_FIELD, value.value, room)
-    ),
+    SecretField: lambda walk, value, room: walk.envelope(SECRET_FIELD, value.value, room),
 }

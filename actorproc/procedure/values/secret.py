@@ -71,9 +71,7 @@ class SecretField:
 
 
 def is_marked(hint: object) -> bool:
-    """True if a resolved type hint is ``Annotated[…, Secret]`` or `Secret`, a name for one, or holds one.
-
-    A field of the type `Secret` is one too: what it holds may be a plain text, as from a command line.
+    """True if a resolved type hint is ``Annotated[…, Secret]``, a name for that, or holds it, as an optional one.
 
     Raises whatever the evaluation of a name of a type raises (``type Password = …``): it happens here.
     """
@@ -82,8 +80,6 @@ def is_marked(hint: object) -> bool:
     while pending:
         part = pending.pop()
         if any(mark is Secret or isinstance(mark, Secret) for mark in getattr(part, "__metadata__", ())):
-            return True
-        if part is Secret or typing.get_origin(part) is Secret:
             return True
         pending += typing.get_args(part)
         name = alias_in(part)
