@@ -295,7 +295,7 @@ class DatabaseStore(OpenDatabase):
         """Log it, once, if the row names an older epoch than ours: the database went back."""
         ours = self.leadership.epoch
         with self._lock:
-            if not 0 < epoch < ours or self._told_lost == ours:
+            if epoch >= ours or self._told_lost == ours:
                 return
             self._told_lost = ours
         commits = f" with its acknowledged commits 1 to {self._acknowledged}" if self._acknowledged else ""
@@ -315,7 +315,8 @@ class DatabaseStore(OpenDatabase):
         """Have this called when a renewal of the lease meets another owner. See `ProcedureStore`."""
 
         def met(epoch: int) -> None:
-            self._tell_lost_epoch(epoch)
+            if epoch:
+                self._tell_lost_epoch(epoch)
             told(self._taken_over(epoch))
 
         self.leadership.on_deposed = met
