@@ -17,6 +17,8 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.procedure.runtime.class_shipping import definition_of, resolve
 from actorproc.procedure.runtime.engine_side import TypeRegistry, TypeRuntime
 from actorproc.procedure.shipping.by_value import dumped
+from actorproc.procedure.values.type_names import command_of_module
+from actorproc.testing.torture.procedures import Errand
 
 RECEIVER = """
 import json, sys
@@ -216,6 +218,30 @@ def test_an_importable_class_and_function_go_by_path(tmp_path):
     ):
         got = in_fresh_interpreters(f"from shop_for_test import *\n{SENDER}\nship({made})", tmp_path, path=[tmp_path])
         assert got[2:4] == ["shop_for_test", output]
+
+
+@pytest.fixture
+def another_version(tmp_path, monkeypatch):
+    """A checkout of another version of the package, in the working directory and in front of the path."""
+    (tmp_path / "actorproc").mkdir()
+    (tmp_path / "actorproc" / "__init__.py").write_text("raise AssertionError('the other version')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+
+
+@pytest.mark.usefixtures("another_version")
+def test_classes_of_this_package_go_by_path_also_where_another_version_is_found_first():
+    definition = definition_of(TypeRuntime.of_class(Errand))
+
+    assert definition.module == "actorproc.testing.torture.procedures"
+
+
+@pytest.mark.usefixtures("another_version")
+def test_a_process_of_ours_has_this_package_also_where_another_version_is_found_first():
+    done = subprocess.run(command_of_module("actorproc", "--version"), capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("actorproc ")
 
 
 def test_a_program_run_as_a_module_has_the_modules_name(tmp_path):

@@ -125,6 +125,28 @@ def test_a_time_in_which_nothing_is_played_is_refused(capsys, minutes):
     assert "is no number of minutes above 0" in capsys.readouterr().err
 
 
+def test_a_torture_that_plays_no_episode_fails_in_words(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    assert main(["torture", "--minutes", "1e-9", "--keep", str(tmp_path)]) == 1
+
+    assert "no episode was played and judged" in capsys.readouterr().err
+
+
+def test_a_torture_whose_episodes_cannot_be_played_fails_in_words(tmp_path, monkeypatch, capsys):
+    def play(plan, folder):
+        raise UsageError("no host")
+
+    monkeypatch.setattr(campaign, "play", play)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    assert main(["torture", "--episodes", "2", "--keep", str(tmp_path)]) == 1
+
+    captured = capsys.readouterr()
+    assert "2 episodes could not be played or judged" in captured.out
+    assert "no episode was played and judged" in captured.err
+
+
 def test_a_folder_that_is_no_kept_episode_is_told(tmp_path, capsys):
     assert main(["torture", "--replay", str(tmp_path)]) == 2
 

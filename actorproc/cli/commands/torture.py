@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actorproc.cli.output.output import complain
-from actorproc.cli.select.common import USAGE, whole_number
+from actorproc.cli.select.common import FAILED, USAGE, whole_number
 from actorproc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,6 +114,9 @@ def _tortured(options: argparse.Namespace) -> int:
         told=_show,
     )
     print(f"\nseed {options.seed}, {(time.monotonic() - began) / 60:.1f} minutes\n{table(tally)}")
+    if not tally.episodes:
+        complain("actorproc torture: no episode was played and judged, so nothing was tried")
+        return FAILED
     return 1 if tally.failed or tally.broken else 0
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 __all__ = ["found_at", "is_importable", "is_on_path"]
 
+_OURS = __name__.partition(".")[0]
+
 
 def found_at(module: ModuleType, qualname: str) -> Any:
     """The object at a dotted name of a module; None when there is none. For a procedure function, its class."""
@@ -31,6 +33,8 @@ def is_importable(subject: Any) -> bool:
 
 def is_on_path(module: ModuleType) -> bool:
     """A fresh interpreter with the same path would import this very module under its name."""
+    if module.__name__ == _OURS:
+        return True  # a worker loads it from where this program has it, before it has a path
     name, _, _ = module.__name__.rpartition(".")
     parent = sys.modules.get(name) if name else None
     if name and (parent is None or not is_on_path(parent)):

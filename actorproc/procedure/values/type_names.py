@@ -10,6 +10,7 @@ from typing import Any
 
 __all__ = [
     "MAIN_MODULES",
+    "PACKAGE_HOME",
     "command_of_module",
     "default_type_name",
     "is_top_of_main",
@@ -21,8 +22,13 @@ __all__ = [
 MAIN_MODULES = frozenset({"__main__", "__mp_main__"})
 """Names of a main program's module: a process of multiprocessing has the second one."""
 
+PACKAGE_HOME = str(Path(__file__).resolve().parents[3])
+"""Directory from which this program has this package."""
+
 _RUN = """\
 import json, runpy, sys
+sys.path.insert(0, sys.argv.pop(1))
+import actorproc
 sys.path[:] = json.loads(sys.argv.pop(1))
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
@@ -53,9 +59,10 @@ def module_path() -> tuple[str, ...]:
 def command_of_module(name: str, *arguments: str) -> list[str]:
     """The command line of a process of ours that runs a module, which it finds where this program would.
 
-    Not ``python -m``, which looks in the working directory first: that may be the directory of a store from elsewhere.
+    Not ``python -m``, which looks in the working directory first: that may be the directory of a store from elsewhere,
+    or a checkout of another version of this package. So the package itself is loaded before there is a path.
     """
-    return [sys.executable, "-P", "-c", _RUN, json.dumps(module_path()), name, *arguments]
+    return [sys.executable, "-P", "-c", _RUN, PACKAGE_HOME, json.dumps(module_path()), name, *arguments]
 
 
 def is_top_of_main(subject: Any) -> bool:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +13,10 @@ from pathlib import Path
 import msgspec
 import psutil
 
-import actorproc
 from actorproc.api.registration import Registration
 from actorproc.errors import ActorprocError
 from actorproc.model.policies import Quotas, Scheduling
+from actorproc.procedure.values.type_names import command_of_module
 from actorproc.store.home import home_of
 from actorproc.testing.histories.recovering import recovery_problems
 from actorproc.testing.journal import JournalLine
@@ -71,8 +70,8 @@ class EpisodeRunner:
         probe = PhaseProbe(self.folder / f"probe-{number}")
         with (self.folder / f"host-{number}.log").open("wb") as output:
             host = subprocess.Popen(
-                [sys.executable, "-m", "actorproc.testing.torture.host", str(self.folder), str(number)],
-                env=self._environment(),
+                command_of_module("actorproc.testing.torture.host", str(self.folder), str(number)),
+                env={**os.environ, _TOKEN: self._ours},
                 stdin=subprocess.PIPE,  # closed when this process ends, however it ends
                 stdout=output,
                 stderr=output,
@@ -89,11 +88,6 @@ class EpisodeRunner:
                 self._await_workers_end()
                 probe.close()
         self._check_recovery()
-
-    def _environment(self) -> dict[str, str]:
-        source = str(Path(actorproc.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (source, str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
-        return {**os.environ, "PYTHONPATH": path, _TOKEN: self._ours}
 
     def _disturb(self, host: subprocess.Popen[bytes], probe: PhaseProbe, life: Life) -> None:
         early = next((fault for fault in life.faults if fault.kind in _BEFORE_IT_IS_UP), None)

@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from actorproc.procedure.values.type_names import module_path
+from actorproc.procedure.values.type_names import PACKAGE_HOME, module_path
 from actorproc.workers.os.frozen import WORKER_MARK, is_this_program
 from actorproc.workers.protocol.frames import HEADER
 from actorproc.workers.protocol.host_program import StartPlace
@@ -17,7 +16,6 @@ __all__ = ["boot_bytes", "default_executable", "found_from_anywhere", "host_path
 
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from actorproc.workers.child.boot import boot; boot()"
 """One line, because `ps` shows it. Until the host's module path has come, this package is all that is looked for."""
-_HOME = str(Path(__file__).resolve().parents[3])
 
 
 def default_executable() -> str:
@@ -35,8 +33,8 @@ def found_from_anywhere(executable: str) -> str:
 def host_path() -> tuple[str, ...]:
     """This interpreter's module path, absolute, with the directory of this package on it."""
     path = list(module_path())
-    if _HOME not in path:
-        path.append(_HOME)
+    if PACKAGE_HOME not in path:
+        path.append(PACKAGE_HOME)
     return tuple(dict.fromkeys(path))
 
 
@@ -52,7 +50,7 @@ def start_interpreter(
     """Start it in this place with these descriptors. Raises `OSError` or `ValueError`."""
     numbers = (*passed, place.directory)
     return subprocess.Popen(  # noqa: S603 - our own interpreter and program text
-        [executable, *_how_to_boot(executable), _HOME, *map(str, numbers), "actorproc-worker"],
+        [executable, *_how_to_boot(executable), PACKAGE_HOME, *map(str, numbers), "actorproc-worker"],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
