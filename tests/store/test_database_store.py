@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from actorproc.errors import EngineError, StorageUnavailable, StoreFormat, StoreInUse, UsageError
+from actorproc.errors import Deposed, EngineError, StorageUnavailable, StoreFormat, StoreInUse, UsageError
 from actorproc.model.rows.writes import DeleteProcedure, TrimLog
 from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb.store import LmdbStore
@@ -250,6 +250,23 @@ def test_an_epoch_that_went_back_is_told_and_ends_the_ownership(database, admin,
         database.reopen()
 
     assert "lost the epoch 1 of this owner with its acknowledged commits 1 to 1" in caplog.text
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_an_epoch_that_went_back_is_told_by_the_commit_that_meets_it(database, admin, caplog, epoch):
+    database.close()
+    assert database.own() == 2
+    database.commit([], 2, 1)
+    admin(f"UPDATE {database.place.schema}.leader SET epoch = {epoch}")
+
+    with caplog.at_level(logging.CRITICAL), pytest.raises(Deposed, match="epoch 2 is fenced off"):
+        database.commit([], 2, 2)
+
+    assert "lost the epoch 2 of this owner with its acknowledged commits 1 to 1" in caplog.text
+    caplog.clear()
+    with pytest.raises(Deposed):
+        database.reopen()
+    assert caplog.text == ""  # once
 
 
 @pytest.mark.parametrize(

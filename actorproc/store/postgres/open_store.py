@@ -14,7 +14,6 @@ from actorproc.model.reports import BackupReport, StoreSize
 from actorproc.model.states import ProcedureState
 from actorproc.store.directory import refuse_url
 from actorproc.store.memory import MemoryRows
-from actorproc.store.postgres.failures import DatabaseFailure, explained
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.rows import DatabaseView, SessionPool, bound_of
 from actorproc.store.postgres.schema import statements_of
@@ -127,12 +126,6 @@ class OpenDatabase(RecordReader):
                 f"the store {self.place.words} was opened by process {self._pid}, and this is its forked child "
                 f"{os.getpid()}: a session of a database does not survive a fork; open it after forking"
             )
-
-    def _first_connection(self, connect: Callable[[], Session]) -> Session:
-        try:
-            return connect()
-        except DatabaseFailure as failure:
-            raise explained(failure, f"opening the store {self.place.words}") from failure
 
 
 def _at(answer: Answer, row: int, column: int) -> int:

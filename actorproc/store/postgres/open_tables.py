@@ -12,7 +12,7 @@ from actorproc.store.rows import codec
 from actorproc.store.rows.layout import FORMAT, FORMAT_KEY, STORE_ID
 from actorproc.store.rows.tables import Table
 
-__all__ = ["check_format", "make_tables", "one_row"]
+__all__ = ["check_format", "is_made", "make_tables", "one_row"]
 
 _WITHIN = 10.0
 
@@ -22,9 +22,10 @@ def one_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
     return array_of([key]), array_of([value])
 
 
-def _is_made(session: Session, place: DatabasePlace) -> bool:
+def is_made(session: Session, place: DatabasePlace) -> bool:
+    """True if the tables of the store are there."""
     name = f"{place.schema}.leader".replace("'", "''")
-    is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode())
+    is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode(), once=True)
     (answer,) = session.ask([(is_there, ())], _WITHIN)
     return bool(numbered(answer.get_value(0, 0)))
 
@@ -41,7 +42,7 @@ def make_tables(session: Session, place: DatabasePlace) -> None:
         StoreDamaged: The store does not say its format.
         DatabaseFailure: The database refuses.
     """
-    if not _is_made(session, place):
+    if not is_made(session, place):
         _make(session, place)
     check_format(session, place)
 

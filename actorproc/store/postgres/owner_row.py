@@ -32,7 +32,6 @@ class DatabaseOwner(NamedTuple):
     role: str = "manager"
     lease: float = 0.0
     """Seconds of its lease; 0: it does not say."""
-    timeline: str = ""
 
     @property
     def words(self) -> str:

@@ -9,7 +9,7 @@ from actorproc.errors import EngineError
 from actorproc.store.postgres.connecting import connect, new_title, title_of_owners
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
 from actorproc.store.postgres.open_store import OpenDatabase
-from actorproc.store.postgres.open_tables import check_format
+from actorproc.store.postgres.open_tables import check_format, is_made
 from actorproc.store.postgres.owner_row import DatabaseOwner, LeaderRow, read_leader
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.rows import DatabaseView
@@ -60,7 +60,7 @@ class DatabaseReader(OpenDatabase):
         except DatabaseFailure as failure:
             raise explained(failure, f"reading the store {place.words}") from failure
         try:
-            if not _is_made(session, place):
+            if not is_made(session, place):
                 raise EngineError(f"there is no store at {place.words}: the schema {place.store!r} has none")
             check_format(session, place)
         except DatabaseFailure as failure:
@@ -141,10 +141,3 @@ class DatabaseReader(OpenDatabase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _is_made(session: Session, place: DatabasePlace) -> bool:
-    name = f"{place.schema}.leader".replace("'", "''")
-    is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode(), once=True)
-    (answer,) = session.ask([(is_there, ())], _WITHIN)
-    return bool(numbered(answer.get_value(0, 0)))

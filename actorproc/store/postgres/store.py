@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from actorproc.errors import (
-    ActorprocError,
     Deposed,
     EngineError,
     StorageUnavailable,
@@ -25,7 +25,7 @@ from actorproc.store.postgres.connecting import connect, new_title
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
 from actorproc.store.postgres.leading import LEASE, Leadership, Role
 from actorproc.store.postgres.open_store import OpenDatabase
-from actorproc.store.postgres.open_tables import check_format
+from actorproc.store.postgres.open_tables import check_format, one_row
 from actorproc.store.postgres.owner_row import DoorRow
 from actorproc.store.postgres.place import DatabasePlace, place_of
 from actorproc.store.postgres.sessions import Question, Session, Statement, array_of, numbered
@@ -107,8 +107,6 @@ class DatabaseStore(OpenDatabase):
         """Values of rows that are only raised, as they are stored."""
         self._acknowledged = 0
         """Number of the last commit that is known to be done."""
-        self._unknown = 0
-        """Number of the commit that failed; 0: none did since the last `reopen`."""
         self._told_lost = 0
         """Epoch whose loss was told."""
         self._lock = threading.Lock()
@@ -134,7 +132,7 @@ class DatabaseStore(OpenDatabase):
             self.close()
             raise
         self._is_owned = True
-        self._acknowledged = self._unknown = 0
+        self._acknowledged = 0
         self._stored = {}
         try:
             refuse_moved(self, self.place.words)
@@ -148,8 +146,7 @@ class DatabaseStore(OpenDatabase):
         own = self._statements.tables[Table.META]
         mark: Question = (own.delete, (array_of([MOVED_TO]),))
         if target is not None:
-            value = codec.encode(Table.META, MOVED_TO, target)
-            mark = (own.put, (array_of([MOVED_TO]), array_of([value])))
+            mark = (own.put, one_row(MOVED_TO, codec.encode(Table.META, MOVED_TO, target)))
         try:
             self._opened().ask([mark, *fence(self._statements, self.leadership.epoch, 0, 0)], _COMMIT_WITHIN)
         except DatabaseFailure as failure:
@@ -185,24 +182,20 @@ class DatabaseStore(OpenDatabase):
         questions = gathered.questions(self._statements)
         questions += fence(self._statements, epoch, batch, self._acknowledged)
         try:
-            self.clock.measured(*self._write(session, questions))
+            self.clock.measured(*self._write(session, questions, epoch))
         except DatabaseFailure as failure:
             self._stored = {}
-            if failure.state == "23502" and failure.table == "batch":
-                raise Deposed(
-                    f"a newer owner has taken the store {self.place.words} over; epoch {epoch} is fenced off"
-                ) from failure
-            self._unknown = batch
             session.close()
             raise unavailable(failure, f"writing the store {self.place.words}") from failure
         self._stored.update(gathered.raised)
         if batch:
             self._acknowledged = batch
 
-    def _write(self, session: Session, questions: Sequence[Question]) -> tuple[float, float, float]:
+    def _write(self, session: Session, questions: Sequence[Question], epoch: int) -> tuple[float, float, float]:
         """Send a commit; again when sessions of older owners were in its way, which are ended then.
 
-        Returns the time by the database, and the monotonic times around its answer.
+        Returns the time by the database, and the monotonic times around its answer. Raises `Deposed` when the epoch of
+        the commit is not that of the store.
         """
         self._limit_transaction(session, questions)
         for left in range(_TRIES - 1, -1, -1):
@@ -210,6 +203,8 @@ class DatabaseStore(OpenDatabase):
             try:
                 answers = session.ask(questions, _patience_for(questions))
             except DatabaseFailure as failure:
+                if failure.state == "23502" and failure.table == "batch":
+                    raise self._fenced_off(session, epoch) from failure
                 if session.is_broken or not left or not is_in_the_way(failure):
                     raise
                 _log.warning("another session is in the way of a commit and is ended: %s", failure.text)
@@ -222,6 +217,15 @@ class DatabaseStore(OpenDatabase):
             finally:
                 self.leadership.writing_since = 0.0
         raise AssertionError
+
+    def _fenced_off(self, session: Session, epoch: int) -> Deposed:
+        """The error of a commit whose epoch is not that of the row; one that the database lost is told."""
+        stored = 0
+        with contextlib.suppress(DatabaseFailure):
+            (answer,) = session.ask([(self._statements.numbers, ())], _COMMIT_WITHIN)
+            stored = numbered(answer.get_value(0, 0)) if answer.ntuples else 0
+            self._tell_lost_epoch(stored)
+        return Deposed(f"{self._taken_over(stored)}; epoch {epoch} is fenced off")
 
     def _limit_transaction(self, session: Session, questions: Sequence[Question]) -> None:
         """Have the server end a commit that was sent half (PostgreSQL 17 and later), by the time its size may take."""
@@ -250,26 +254,25 @@ class DatabaseStore(OpenDatabase):
             self._session.close()
         self._stored = {}
         try:
-            session = self._session = self._connected()
+            self._open_again()
+        except DatabaseFailure as failure:
+            raise unavailable(failure, f"opening the store {self.place.words} again") from failure
+        except Deposed:
+            raise
+        except StoreInUse as other:
+            # The lock is another candidate's, which raises the epoch in a moment.
+            raise Deposed(str(other)) from other
+
+    def _open_again(self) -> None:
+        session = self._session = self._connected()
+        try:
             self._check_store(session)
             self.leadership.check()
-            self.clock.measured(*self._write(session, fence(self._statements, self.leadership.epoch, 0, 0)))
-        except DatabaseFailure as failure:
-            if self._session is not None:
-                self._session.close()
-            if failure.state == "23502" and failure.table == "batch":
-                raise self._taken_over() from failure
-            raise unavailable(failure, f"opening the store {self.place.words} again") from failure
-        except StoreInUse as other:
-            if self._session is not None:
-                self._session.close()
-            # The lock is another candidate's, which raises the epoch in a moment.
-            raise other if isinstance(other, Deposed) else Deposed(str(other)) from other
-        except ActorprocError:
-            if self._session is not None:
-                self._session.close()
+            epoch = self.leadership.epoch
+            self.clock.measured(*self._write(session, fence(self._statements, epoch, 0, 0), epoch))
+        except BaseException:
+            session.close()
             raise
-        self._unknown = 0
 
     def _check_store(self, session: Session) -> None:
         """Check that it is the same store and still ours, and what it has of our commits."""
