@@ -128,11 +128,12 @@ def _done(given: list[str]) -> int:
 
     named = _named(given)
     parser = build_parser(named)
+    options = argparse.Namespace()
     try:
         if named is None and (said := unknown_command(given, COMMANDS, _ALIASES)):
             complain(said)
             return USAGE
-        options = parser.parse_args(given)
+        options = parser.parse_args(given, options)
         if options.command is None:
             return _bare(options)
         code: int = options.run(options)
@@ -143,7 +144,7 @@ def _done(given: list[str]) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001 - what is not for people is raised again
-        return _told(error, named)
+        return _told(error, named, options)
     return code
 
 
@@ -158,10 +159,11 @@ def _bare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _told(error: Exception, command: str | None) -> int:
+def _told(error: Exception, command: str | None, options: argparse.Namespace) -> int:
     """Tell an error in one line; returns its exit code. An unforeseen error keeps its traceback."""
     from actorproc.cli.output.extras import MissingExtra
     from actorproc.cli.output.output import complain
+    from actorproc.cli.select.command_words import in_command_words
     from actorproc.cli.select.common import USAGE, code_of
     from actorproc.errors import ActorprocError, StoreDamaged
 
@@ -174,7 +176,7 @@ def _told(error: Exception, command: str | None) -> int:
         raise error
     if isinstance(error, ValueError | TypeError) and not isinstance(error, ActorprocError) and not _is_ours(error):
         raise error
-    complain(f"actorproc: {error}")
+    complain(f"actorproc: {in_command_words(str(error), options)}")
     if isinstance(error, StoreDamaged) and "doctor" not in str(error):
         complain("what else is damaged, and what can be saved: actorproc doctor")
     return code_of(error)

@@ -9,7 +9,18 @@ from collections.abc import Sequence
 
 from actorproc.model.lines import plain_line
 
-__all__ = ["ago", "clipped", "duration", "fitting", "moment_of", "plain_line", "size_of", "width_of", "wrapped"]
+__all__ = [
+    "ago",
+    "clipped",
+    "counted",
+    "duration",
+    "fitting",
+    "moment_of",
+    "plain_line",
+    "size_of",
+    "width_of",
+    "wrapped",
+]
 
 _SOME = 24
 """Columns of the last cell of a line, for which other cells give way."""
@@ -58,6 +69,11 @@ def size_of(size: float | None) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: "1 step", "2,000 steps"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def clipped(text: str, limit: int) -> str:

@@ -56,5 +56,5 @@ def test_a_kill_ends_the_attempt_or_is_refused_with_the_reason_and_the_next_comm
             assert words in said
         assert [row.verb for row in manager.audit_log()] == ["kill"]
     code, said = killed(capsys, path, "wait")
-    assert (code, "no manager runs here; start one with actorproc run" in said) == (5, True)
+    assert (code, "no manager runs here; start one with actorproc run" in said) == (4, True)
     assert killed(capsys, path, "nobody")[0] == 3

@@ -138,7 +138,7 @@ def test_a_name_that_nearly_fits_is_answered_with_the_one_that_is_meant(lonely):
     assert "for what is in jobs write jobs:Waits" in lonely("submit", "jobs.Waits")[2]
     assert "leave .py out: jobs" in lonely("run", "jobs.py")[2]
     assert lonely("-o", "name", "list", "--type", "Waits")[1] == "only\n"
-    assert "this would abort 1 procedures" in lonely("abort", "--type", "Waits", "--all-matching")[2]
+    assert "this would abort 1 procedure:" in lonely("abort", "--type", "Waits", "--all-matching")[2]
 
 
 def test_a_signal_is_for_a_procedure_that_is_there_and_an_event_for_whichever_waits(lonely):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from actorproc.cli.output.columns import Columns
 from actorproc.cli.output.output import Output, complain
 from actorproc.cli.select.common import FAILED, OK, globals_for
-from actorproc.ui.text import plain_line
+from actorproc.ui.text import counted, plain_line
 
 if TYPE_CHECKING:
     from actorproc.report.deploy_report import DeployFinding, DeployReport
@@ -69,7 +69,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _summary(report: DeployReport) -> str:
     parked = sum(found.count for found in report.parks)
-    words = f"{report.checked} unfinished procedure{'' if report.checked == 1 else 's'}"
+    words = counted(report.checked, "unfinished procedure")
     return f"{words}: {f'{parked} would be parked' if parked else 'none would be parked'}"
 
 

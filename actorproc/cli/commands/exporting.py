@@ -16,6 +16,7 @@ from actorproc.cli.output.output import Output, complain
 from actorproc.cli.select.common import ID_HELP, OK, full_id, globals_for, home, open_reader
 from actorproc.errors import NotAllowed, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.procedure.values.type_names import command_of_module
+from actorproc.ui.text import counted
 
 if TYPE_CHECKING:
     from actorproc.store.home import Home
@@ -71,7 +72,7 @@ def _export(options: argparse.Namespace) -> int:
     if options.out is not None or skipped:
         count = len(roots) - len(skipped)
         left_out = f", {len(skipped)} left out" if skipped else ""
-        complain(f"{count} tree{'' if count == 1 else 's'} written{left_out}")
+        complain(f"{counted(count, 'tree')} written{left_out}")
     return OK
 
 

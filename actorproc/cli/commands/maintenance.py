@@ -12,7 +12,7 @@ from actorproc.cli.output.output import Output, complain
 from actorproc.cli.select.common import FAILED, OK, globals_for, home, open_client, open_reader, shown
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.steering import Steered
-from actorproc.ui.text import ago, duration, plain_line, size_of
+from actorproc.ui.text import ago, counted, duration, plain_line, size_of
 
 __all__ = ["add_backup", "add_compact", "add_leader", "add_reload", "add_rotate_key", "add_schema"]
 
@@ -104,7 +104,7 @@ def _reload(options: argparse.Namespace) -> int:
             named = " ".join(busy[:5]) + (f" and {len(busy) - 5} more" if len(busy) > 5 else "")
             complain(f"waits for running steps to end, {duration(options.timeout)} at most: {named}")
         count = client.reload(options.timeout)
-    says = f"{count} worker{'' if count == 1 else 's'} replaced"
+    says = f"{counted(count, 'worker')} replaced"
     output.one("outcome", outcome(None, "reload", says, applied="manager"), lambda: [says], name=says)
     return OK
 

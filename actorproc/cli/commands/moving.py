@@ -10,7 +10,7 @@ from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output
 from actorproc.cli.select.common import OK, globals_for, refuse_password
 from actorproc.errors import UsageError
-from actorproc.ui.text import duration, plain_line
+from actorproc.ui.text import counted, duration, plain_line
 
 __all__ = ["add_move"]
 
@@ -54,10 +54,9 @@ def _move(options: argparse.Namespace) -> int:
         says = f"would move {source.words} to {target.words}"
         if not options.dry_run:
             report = move(source, target)
-            says = (
-                f"{report.procedures} procedures ({report.rows} rows) moved to {report.target} in "
-                f"{duration(report.seconds)}; start managers with --path {shlex.quote(report.target)}"
-            )
+            moved = f"{counted(report.procedures, 'procedure')} ({counted(report.rows, 'row')}) moved"
+            start = f"start managers with --path {shlex.quote(report.target)}"
+            says = f"{moved} to {report.target} in {duration(report.seconds)}; {start}"
     applied = None if options.dry_run else "stopped store"
     output.one("outcome", outcome(None, "move", says, applied=applied), lambda: [plain_line(says)], name="move")
     return OK

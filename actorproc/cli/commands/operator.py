@@ -17,7 +17,7 @@ from actorproc.cli.select.common import REFUSED, globals_for, is_owned, open_rea
 from actorproc.cli.select.filters import has_filter, seconds
 from actorproc.cli.select.selection import add_care, add_selection, apply, asked, carry_out, confirmed
 from actorproc.cli.select.steering import Steered, is_stopped
-from actorproc.errors import NotAllowed, UsageError
+from actorproc.errors import ManagerStopped, NotAllowed, UsageError
 
 if TYPE_CHECKING:
     from actorproc.cli.select.steering import Steering
@@ -86,18 +86,18 @@ def _ask_for(verb: Verb, options: argparse.Namespace, engine: Steering, name: st
     flags = {flag: getattr(options, flag) for flag in _flags_of(verb)}
     if engine._ask_for(verb, name, **asked(options), **flags):
         return verb.done
-    raise NotAllowed(_refusal(verb.refused, options, engine, name))
+    raise _refusal(verb.refused, options, engine, name)
 
 
-def _refusal(words: str, options: argparse.Namespace, engine: Steering, name: str) -> str:
+def _refusal(words: str, options: argparse.Namespace, engine: Steering, name: str) -> UsageError:
     """Refusal of a verb in words: how the procedure stands, and what to do next."""
     info = engine.info(name)
     if info.finished_at is not None:
-        return f"{words}: it has ended {info.state}"
+        return NotAllowed(f"{words}: it has ended {info.state}")
     if is_stopped(engine):
-        return f"{words}: no manager runs here; start one with {start_command(options)}"
+        return ManagerStopped(f"{words}: no manager runs here; start one with {start_command(options)}")
     stands = f"it is {info.phase}" + (f" ({info.reason})" if info.reason else "")
-    return f"{words}: {stands}; what it waits for: {typed(options, 'why', name)}"
+    return NotAllowed(f"{words}: {stands}; what it waits for: {typed(options, 'why', name)}")
 
 
 def add_abort(commands: _Commands) -> None:

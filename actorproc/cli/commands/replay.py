@@ -19,7 +19,7 @@ from actorproc.cli.select.common import FAILED, ID_HELP, OK, REFUSED, full_id, g
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.json_fields import fields_of, strict_json
 from actorproc.errors import UnknownProcedure, UsageError
-from actorproc.ui.text import clipped, plain_line
+from actorproc.ui.text import clipped, counted, plain_line
 
 if TYPE_CHECKING:
     from actorproc.api.replay.replayer import Replayer
@@ -126,7 +126,7 @@ def _id_of(store: Any, start: str) -> str:
     found = store.ids(start)
     if start in found or len(found) == 1:
         return start if start in found else str(found[0])
-    raise UnknownProcedure(f"the export has {'several ids' if found else 'no id'} that begin with {start!r}")
+    raise UnknownProcedure(f"the export has {'several ids' if found else 'no id'} beginning with {start!r}")
 
 
 def _registry(options: argparse.Namespace, types: list[str], keys: Any) -> TypeRegistry:
@@ -362,5 +362,6 @@ def _all(options: argparse.Namespace, output: Output, replayer: Replayer, store:
     output.rows("replay", chunks(), columns, name=lambda result: result.procedure, empty="no stored step to replay")
     bad = sum(not result.same for result in found)
     if found and not output.is_json:
-        complain(f"{len(found)} stored steps replayed: {f'{bad} not as stored' if bad else 'all as stored'}")
+        result = f"{bad} not as stored" if bad else "all as stored"
+        complain(f"{counted(len(found), 'stored step')} replayed: {result}")
     return FAILED if bad else OK

@@ -171,7 +171,7 @@ def _withdraw(options: argparse.Namespace) -> int:
     names = [_name_of(signal) for signal in found]
     if options.dry_run:
         return _tell(options, [outcome(name, "withdraw", DRY_RUN) for name in names])
-    if not is_chosen and not confirmed(options, "withdraw", names, things="signals"):
+    if not is_chosen and not confirmed(options, "withdraw", names, thing="signal"):
         return REFUSED
     steered = Steered(options)
     rows = []
@@ -220,7 +220,7 @@ def _clear_poison(options: argparse.Namespace) -> int:
     if options.dry_run:
         paths = {poison.path for poison in known}
         return _tell(options, [_row(key, DRY_RUN if key in paths else None) for key in keys])
-    if is_filter and not confirmed(options, "clear-poison", keys, things="keys"):
+    if is_filter and not confirmed(options, "clear-poison", keys, thing="key"):
         return REFUSED
     steered = Steered(options)
     with steered as engine:

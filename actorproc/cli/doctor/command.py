@@ -10,7 +10,7 @@ from typing import Any
 from actorproc.cli.output.output import Output
 from actorproc.cli.select.common import FAILED, OK, directory, globals_for
 from actorproc.errors import EngineError
-from actorproc.ui.text import plain_line, size_of
+from actorproc.ui.text import counted, plain_line, size_of
 
 __all__ = ["add_doctor"]
 
@@ -69,7 +69,8 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     if report["owner"] is not None:
         yield f"manager    pid {report['owner']['pid']} on {plain_line(report['owner']['host'])}"
     if "procedures" in facts:
-        yield f"records    {facts['procedures']} procedures, {facts['steps']} steps, {len(report['damaged'])} damaged"
+        counts = f"{counted(facts['procedures'], 'procedure')}, {counted(facts['steps'], 'step')}"
+        yield f"records    {counts}, {len(report['damaged'])} damaged"
         mapped = f", map {size_of(facts['map_size'])}" if "map_size" in facts else ""
         yield f"file       {size_of(facts['file_bytes'])}, {size_of(facts['used_bytes'])} used{mapped}"
     if "max_readers" in facts:
@@ -92,5 +93,6 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield "repaired   nothing was to be set right"
     if "exported" in report:
         exported = report["exported"]
-        yield f"exported   {exported['trees']} trees to {plain_line(exported['file'])}, {exported['skipped']} left out"
+        trees, place = counted(exported["trees"], "tree"), plain_line(exported["file"])
+        yield f"exported   {trees} to {place}, {exported['skipped']} left out"
     yield "the store is sound" if report["ok"] else "the store is not sound"

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from actorproc.cli.output.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output.output import Output, complain
+from actorproc.cli.select.command_words import in_command_words
 from actorproc.cli.select.common import ID_HELP, OK, REFUSED, code_of, full_id, globals_for, is_owned, open_reader
 from actorproc.cli.select.filters import add_filters, filter_of, has_filter, no_match
 from actorproc.cli.select.steering import Steered
 from actorproc.errors import ActorprocError, UsageError
 from actorproc.support.login_name import login_name
+from actorproc.ui.text import counted
 
 if TYPE_CHECKING:
     from actorproc.cli.select.steering import Steering
@@ -85,13 +87,14 @@ def apply(options: argparse.Namespace, verb: str, act: Act, *, roots: bool = Fal
     return carry_out(options, verb, names, act)
 
 
-def confirmed(options: argparse.Namespace, verb: str, names: list[str], things: str = "procedures") -> bool:
+def confirmed(options: argparse.Namespace, verb: str, names: list[str], thing: str = "procedure") -> bool:
     """True if a verb may be done to many: asked for with --yes, or allowed at the terminal."""
     if options.yes or not names:
         return True
     if not sys.stdin.isatty():
-        raise UsageError(f"this would {verb} {len(names)} {things}: say --yes, or look first with --dry-run")
-    sys.stderr.write(f"{verb} {len(names)} {things} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})? [y/N] ")
+        raise UsageError(f"this would {verb} {counted(len(names), thing)}: say --yes, or look first with --dry-run")
+    named = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    sys.stderr.write(f"{verb} {counted(len(names), thing)} ({named})? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -112,7 +115,7 @@ def carry_out(options: argparse.Namespace, verb: str, names: list[str], act: Act
             yield [outcome(name, verb, DRY_RUN) for name in names]
             return
         with steered as engine:
-            rows = (_row_of(name, verb, act, engine, steered.applied, codes) for name in names)
+            rows = (_row_of(name, verb, act, engine, steered, codes) for name in names)
             if not steered.is_stopped:
                 yield from ([row] for row in rows)
                 return
@@ -125,9 +128,9 @@ def carry_out(options: argparse.Namespace, verb: str, names: list[str], act: Act
     return next((code for code in codes if code), OK)
 
 
-def _row_of(name: str, verb: str, act: Act, engine: Steering, applied: str, codes: list[int]) -> dict[str, Any]:
+def _row_of(name: str, verb: str, act: Act, engine: Steering, steered: Steered, codes: list[int]) -> dict[str, Any]:
     try:
-        return outcome(name, verb, act(engine, name), applied=applied)
+        return outcome(name, verb, act(engine, name), applied=steered.applied)
     except (ActorprocError, ValueError, TypeError) as error:
         codes.append(code_of(error))
-        return outcome(name, verb, error=str(error), applied=applied)
+        return outcome(name, verb, error=in_command_words(str(error), steered.options), applied=steered.applied)

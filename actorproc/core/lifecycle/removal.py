@@ -86,7 +86,8 @@ def _refusal(damage: DamageTable, record: ProcedureRecord, verb: str) -> Actorpr
     if record.parent is not None:
         return NotAllowed(f"{record.id} is a child and goes with its root {record.root}, which can be {verb}")
     if record.state not in TERMINAL:
-        return NotAllowed(f"{record.id} is {record.state}; only what has finished can be {verb} (abort() ends it)")
+        ends = f"abort({record.id!r}) ends it"
+        return NotAllowed(f"{record.id} is {record.state}; only what has finished can be {verb} ({ends})")
     if record.left_open and verb == "deleted":
         return NotAllowed(f"{record.id} left children behind that have not finished; it can be {verb} when they have")
     return None
@@ -98,8 +99,8 @@ def _unsound(locks: LockState, record: ProcedureRecord, *, force: bool) -> NotAl
         return None
     return NotAllowed(
         f"{record.id} owns the poisoned key {keys[0]!r}{f' and {len(keys) - 1} more' if keys[1:] else ''}: its record "
-        "says what went wrong. Clear it with manager.clear_poison(…), or delete with force=True; the key stays "
-        "poisoned then"
+        f"says what went wrong. Clear it with manager.clear_poison({keys[0]!r}), or delete with force=True; "
+        "the key stays poisoned then"
     )
 
 

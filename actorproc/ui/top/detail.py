@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from actorproc.errors import ActorprocError, UnknownStep
 from actorproc.ui.causes import cause_lines, error_lines
-from actorproc.ui.text import ago, duration, moment_of, plain_line, size_of
+from actorproc.ui.text import ago, counted, duration, moment_of, plain_line, size_of
 from actorproc.ui.top.look import Wanted
 from actorproc.ui.views.timeline import Timeline, bar_text, timeline_of
 from actorproc.ui.views.words import attempt_words, facts_of, step_words, tree_lines, value_lines
@@ -80,7 +80,7 @@ def _steps(reader: StoreReader, wanted: Wanted, now: float) -> _Lines:
     info = reader.info(wanted.id)
     steps, attempts = reader.steps(wanted.id), reader.attempts(wanted.id)
     timeline = timeline_of(info, steps, attempts, now)
-    yield f"{len(steps)} records over {duration(max(0.0, timeline.end - timeline.start))}", ""
+    yield f"{counted(len(steps), 'record')} over {duration(max(0.0, timeline.end - timeline.start))}", ""
     yield from ((line, "") for line in _drawn(timeline, wanted.width))
     yield "", ""
     yield from ((plain_line(step_words(step, now)), "") for step in steps[-_RECORDS:][::-1])
