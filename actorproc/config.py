@@ -160,7 +160,7 @@ class Config:
     commit_backoff: Seconds = Seconds(0.1)
     """Seconds before a refused commit is tried again for the first time; doubles each time."""
     commit_backoff_cap: Seconds = Seconds(10.0)
-    """Longest wait in seconds before a refused commit is tried again."""
+    """Longest wait in seconds before a refused commit is tried again; with a store in a database 0.5 s at most."""
     allow_any_filesystem: bool = False
     """Allow a directory on a file system of other machines or of FUSE (NFS, 9p, rootless containers …),
     where memory maps and locks may fail. Only one machine may open it then, and no promise holds."""

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -267,12 +268,13 @@ class ProcedureManager(
         from actorproc.api.home import assembly  # noqa: PLC0415 - not loaded without a start, as it says
 
         refuse_patched_threads(self._path)
+        cap = min(self._config.commit_backoff_cap, self._home.backoff_cap)
         return assembly.EngineTree(
             store=store,
             make_pool=self._make_pool,
             slots=self._slots,
             max_slots=self._max_slots,
-            config=self._config,
+            config=replace(self._config, commit_backoff_cap=cap),
             clock=self._clock,
             on_fatal=self._tell_failure,
             on_event=self._on_event,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from pathlib import Path
 
@@ -29,6 +30,8 @@ class Home(ABC):
     """Directory into which workers write long outputs, which the store then takes as they are; "": there is none."""
     largest_value: int | None = None
     """Bytes of the longest state or result that it can hold; None: any."""
+    backoff_cap: float = math.inf
+    """Longest wait in seconds before a refused commit is tried again, if `Config.commit_backoff_cap` is longer."""
     is_near: bool = True
     """Its keys can be read at any time, also while a module is imported: no other machine is asked."""
     secrets: tuple[str, ...] = ()

@@ -72,6 +72,12 @@ def url(database_url, state_home):
     return database_url
 
 
+@pytest.mark.parametrize(("asked", "waits"), [(10.0, 0.5), (0.2, 0.2)])
+def test_a_database_is_tried_again_after_half_a_second_at_most(url, asked, waits):
+    with ProcedureManager(url, workers=1, config=Config(commit_backoff_cap=asked)) as manager:
+        assert manager._tree._local._config.commit_backoff_cap == waits
+
+
 def test_a_manager_runs_stops_and_goes_on(url):
     with ProcedureManager(url, procedures=[Counted], workers=2) as manager:
         assert manager.run(Counted(3)) == 4

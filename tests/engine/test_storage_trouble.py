@@ -16,9 +16,12 @@ import pytest
 import actorproc
 from actorproc import Limits, Procedure, Status
 from actorproc.config import Config
+from actorproc.engine.messages import StorageTrouble
+from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.errors import InternalError, OutcomeUnknown, ProcedureFailed, StorageUnavailable
 from actorproc.model.states import TERMINAL
 from actorproc.store.memory import MemoryStore
+from actorproc.testing.inline import VirtualClock
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -302,6 +305,26 @@ def test_a_step_whose_worker_dies_and_is_replaced_in_the_trouble_runs_again_afte
 
 def told(caplog, words):
     return sum(words in record.getMessage() for record in caplog.records)
+
+
+def test_an_outage_that_goes_on_is_logged_once_in_ten_seconds_and_when_its_reason_changes(caplog):
+    clock = VirtualClock()
+    outage = StoreOutage(clock)
+    outage.begin(StorageUnavailable("refused"))
+
+    for _ in range(50):  # 25 s
+        outage.go_on(StorageTrouble(StorageUnavailable("refused")))
+        clock.advance(0.5)
+    assert told(caplog, "still not available: refused") == 3
+    outage.go_on(StorageTrouble(StorageUnavailable("starting up")))
+    outage.go_on(StorageTrouble(StorageUnavailable("starting up")))
+    assert told(caplog, "still not available: starting up") == 1
+
+    outage.doubt()
+    outage.end()
+    outage.begin(StorageUnavailable("refused"))
+    outage.go_on(StorageTrouble(StorageUnavailable("starting up")))  # of the next outage
+    assert told(caplog, "still not available: starting up") == 2
 
 
 def test_a_store_that_opens_and_takes_no_commit_works_again_for_nobody(open_manager, until, caplog):

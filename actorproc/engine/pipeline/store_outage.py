@@ -13,6 +13,9 @@ __all__ = ["Late", "StoreOutage"]
 
 logger = engine_logger("actorproc")
 
+_TOLD_EACH = 10.0
+"""Seconds after which an outage that goes on is told again, unless its reason changes."""
+
 Late = WatchEnds | WorkerMessages | StepReported | WorkerLost | WorkerReady | Resized | ReloadBegan
 """Messages that read the store, or that say of workers what must stay in order with their answers."""
 
@@ -37,6 +40,8 @@ class StoreOutage:
         """Last error of the store."""
         self.since = 0.0
         """Monotonic seconds of the first commit or read that failed."""
+        self._told = ("", 0.0)
+        """The last line that was logged, and the monotonic seconds of that."""
 
     @property
     def refuses(self) -> bool:
@@ -48,19 +53,28 @@ class StoreOutage:
         if not isinstance(error, EngineError):
             raise error
         if self.refuses:
-            logger.warning("the store could be opened again, and still cannot be used: %s", error)
+            self._tell("the store could be opened again, and still cannot be used", error)
         else:
             logger.error("%s; actorproc hands out no steps and retries: %s", what, error)
             self.since = self._clock.monotonic()
+            self._told = ("", self.since)
         self.lasts = True
         self.is_in_doubt = False
         self.error = error
 
     def go_on(self, message: StorageTrouble) -> None:
         """Note that the store could not be opened again yet."""
-        logger.warning("the store is still not available: %s", message.error)
+        self._tell("the store is still not available", message.error)
         self.lasts = True
         self.error = message.error
+
+    def _tell(self, what: str, error: Exception) -> None:
+        """Log a try that failed, unless that was said a moment ago."""
+        line, now = f"{what}: {error}", self._clock.monotonic()
+        told, at = self._told
+        if line != told or now - at >= _TOLD_EACH:
+            self._told = (line, now)
+            logger.warning("%s", line)
 
     def is_longer_than(self, seconds: float) -> bool:
         """True if the outage lasts, and has lasted for this number of seconds."""

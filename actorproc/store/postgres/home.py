@@ -31,6 +31,8 @@ __all__ = ["DatabaseHome"]
 
 _LARGEST = 512 << 20
 """Bytes of a value; PostgreSQL takes 1 GB for a field, and as much for a message."""
+_BACKOFF_CAP = 0.5
+"""Seconds: a database that was restarted takes commits at once, while a full disk has to be freed first."""
 _SECRETS = ("PGPASSWORD", "PGSSLPASSWORD")
 _WITHIN = 10.0
 
@@ -46,6 +48,7 @@ class DatabaseHome(Home):
     """
 
     largest_value = _LARGEST
+    backoff_cap = _BACKOFF_CAP
     is_near = False
     staging = ""
 
