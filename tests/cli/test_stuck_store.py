@@ -144,6 +144,15 @@ def test_the_status_and_one_look_of_top_name_the_class_that_is_gone(depot):
     assert "\u202e" not in top
 
 
+def test_show_and_why_agree_on_the_one_whose_class_is_gone(depot):
+    shown = depot.said("show", "gone")
+
+    assert "parked: no class is registered as 'jobs.Gone'" in shown
+    assert "parked: no class is registered as 'jobs.Gone'" in depot.said("why", "gone")
+    (found,) = depot.rows("show", "gone")
+    assert found["phase"] == "parked"
+
+
 @pytest.mark.parametrize(
     ("look", "says", "verb", "ends"),
     [

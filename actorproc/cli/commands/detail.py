@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from actorproc.cli.output.output import Column, Output, complain
 from actorproc.cli.select.common import (
@@ -34,6 +34,8 @@ from actorproc.ui.views.words import (
 )
 
 if TYPE_CHECKING:
+    from actorproc.api.client import ProcedureClient
+    from actorproc.api.reader import StoreReader
     from actorproc.cli.output.colour import Paint
     from actorproc.procedure.values.viewing import ShownValue
     from actorproc.report.audit import AuditInfo
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["add_show", "add_steps", "add_tree", "add_why"]
 
 _Commands = Any
+_Told = TypeVar("_Told")
 _LAST = 5
 _NARROW = ("LABEL", "STATE", "WORKER", "GEN")
 """Columns of steps that a narrow terminal does without."""
@@ -63,7 +66,7 @@ def _show(options: argparse.Namespace) -> int:
     output = Output(options)
     with open_reader(options) as reader:
         name = full_id(reader, options.id)
-        info = reader.info(name)
+        info = _known(options, reader, lambda source: source.info(name))  # the store does not know the classes
         steps = reader.steps(name)
         locks = [
             lock
@@ -284,16 +287,22 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _explained(options: argparse.Namespace) -> Cause:
-    from actorproc.errors import ManagerStopped
-
     with open_reader(options) as reader:
         name = full_id(reader, options.id)
-        if not is_live(reader):
-            return reader.why(name)
+        return _known(options, reader, lambda source: source.why(name))
+
+
+def _known(
+    options: argparse.Namespace, reader: StoreReader, ask: Callable[[StoreReader | ProcedureClient], _Told]
+) -> _Told:
+    """Answer of the manager, or of the store where none runs or answers: what is stored says a lot."""
+    from actorproc.errors import ManagerStopped
+
+    if not is_live(reader):
+        return ask(reader)
     options.patience = 2.0
     try:
         with open_client(options) as client:
-            return client.why(name)
-    except ManagerStopped:  # it does not answer; what is stored says a lot
-        with open_reader(options) as reader:
-            return reader.why(name)
+            return ask(client)
+    except ManagerStopped:
+        return ask(reader)

@@ -64,8 +64,8 @@ def _names_of(tree: ProcedureTree) -> Iterator[str]:
 
 
 def _why(client: ProcedureClient | None, reader: StoreReader, wanted: Wanted, now: float, path: str | None) -> _Lines:
-    info = reader.info(wanted.id)
-    cause = reader.why(wanted.id) if client is None else client.why(wanted.id)
+    source = reader if client is None else client
+    info, cause = source.info(wanted.id), source.why(wanted.id)
     yield from ((line, "") for line in cause_lines(cause, path))
     for title, error in (("error", info.error), ("its undo fails", info.undo_error)):
         if error is not None:
