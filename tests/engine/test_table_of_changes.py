@@ -155,6 +155,18 @@ def _another_name():
     assert {"behind-one", "in-two", "behind-two", "in-three"} <= {*parked}
 
 
+@row("two steps become one")
+def _two_steps_become_one():
+    three = EDITS["two steps are one"][0][0]
+    separate = ('    @step(was=("three",))\n    def two(', "    @step\n    def two(")
+    for cure in (
+        (separate, ("    @step\n    def four(", three.lstrip("\n") + "\n    @step\n    def four(")),
+        (line('on_change="run"'),),
+    ):
+        parked = tried("saga", EDITS["two steps are one"], cure, parks=True)
+        assert set(parked) == {"behind-two", "in-three"}
+
+
 @row("the undo of a step that ran is gone")
 def _the_undo_is_gone():
     undo = '    @two.undo\n    def untwo(self, ctx):\n        diary.undo(self, ctx, "two")\n'

@@ -227,6 +227,46 @@ def test_a_renamed_step_goes_on_in_older_code_too(context):
     assert ran == list(STEPS)
 
 
+@pytest.mark.parametrize("was", [("pay",), ("reserve", "pay"), ("pay", "reserve")])
+@pytest.mark.parametrize("before", [*STEPS, None])
+@pytest.mark.parametrize("on_change", ["park", "run", "skip"])
+def test_of_two_steps_that_are_one_now_none_is_left_out_in_silence(context, was, before, on_change):
+    name = "reserve" if len(was) == 1 else "book"
+    today = saga(name, "wait", "ship", was={name: was}, on_change=on_change)
+    state = standing_before(saga(*STEPS), before, context)
+    done = log_of(state)
+
+    ran, end = forward(today, state, context)
+
+    if before == "pay" and on_change == "park":
+        assert isinstance(end, Refused)
+        assert ran == done
+        assert all(word in end.reason for word in ("'reserve', which is done", "'pay'", "was=", 'on_change="run"'))
+    else:
+        assert ran == [*(done or ["reserve"]), *[step for step in ("wait", "ship") if step not in done]]
+
+
+def test_one_step_in_the_place_of_two_has_the_key_of_the_one_that_was_begun(context):
+    state = standing_before(saga("check", "pay", "book"), "pay", context)
+
+    for name, was in (("pay", ("book",)), ("charge", ("book", "pay")), ("charge", ("pay", "book"))):
+        ran, _ = forward(saga("check", name, was={name: was}), state, context)
+        assert ran == ["check", "pay"]
+
+
+def test_one_step_in_the_place_of_two_is_undone_once(context):
+    state = standing_before(saga("reserve", "pay", "ship"), "ship", context)
+    runtime = TypeRuntime.of_class(saga("book", "ship", was={"book": ("reserve", "pay")}))
+
+    for unit in ("pay", "reserve"):
+        outcome, _ = runtime.run(
+            runtime.load(state, "data", 1), context(mode=Mode.ROLLBACK, unit=unit), Mode.ROLLBACK, unit, None
+        )
+        state = outcome.state
+
+    assert log_of(state) == ["reserve", "pay", "reserve.undo"]
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

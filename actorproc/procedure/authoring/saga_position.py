@@ -124,7 +124,7 @@ class Route:
             if found is not None:
                 return found, None
         following, order, done, skipped, repeats, undone, turn = self._parts(position)
-        detour = Detour(self._own_names(order))
+        detour = Detour(self._own_names(order, following))
         detour.done, detour.skipped, detour.repeats = done, skipped, repeats
         detour.undone, detour.turn = undone, turn
         at = self._place(following, tuple(order), detour)
@@ -149,10 +149,14 @@ class Route:
             raise StateRefused(msg) from error
         return parts
 
-    def _own_names(self, order: Iterable[str]) -> tuple[str, ...]:
+    def _own_names(self, order: list[str], following: str) -> tuple[str, ...]:
+        """Names of today's steps in the stored order.
+
+        Of several steps that are one now, it is the next one, which may have begun; else today's name, or the first.
+        """
         own = list(self.names)
-        for name in order:
-            if name not in self._index and (at := self._resolved.get(name)) is not None:
+        for name in (*reversed(order), *(name for name in order if name in self._index), following):
+            if (at := self._resolved.get(name)) is not None:
                 own[at] = name
         return tuple(own)
 
@@ -164,9 +168,12 @@ class Route:
         over = done | {at for name in detour.skipped if (at := self._resolved.get(name)) is not None}
         first = next((n for n in range(end) if n not in over), end)
         last = max(done, default=-1)
-        begun = known if known is not None and detour.repeats.get(following) else None
+        merged = self._merged(following, order, detour)
+        begun = known if known is not None and merged is None and detour.repeats.get(following) else None
         gone, behind = self._replaced(order, detour, done, first) if known is not None else (None, 0)
-        is_barred = gone is not None or (first < last if begun is None else first < max(last, begun))
+        is_barred = (
+            gone is not None or merged is not None or (first < last if begun is None else first < max(last, begun))
+        )
         if (known is not None and not is_barred) or self.on_change == "run":
             target = first
         elif self.on_change == "skip":
@@ -175,11 +182,18 @@ class Route:
             detour.skipped += [detour.names[n] for n in range(target) if n not in over]
         else:
             barred = None if known is None else (first, last, begun)
-            detour.refusal = self._refusal(following, order, detour, barred, gone)
+            detour.refusal = self._refusal(following, order, detour, barred, gone, merged)
             detour.next, detour.order = following, order
             return end if known is None else known
         detour.is_moved = target != known
         return target
+
+    def _merged(self, following: str, order: tuple[str, ...], detour: Detour) -> str | None:
+        """A done step of the stored order that is one with the next step now. None where there is none."""
+        known = self._resolved.get(following)
+        if known is None or following in detour.done:
+            return None
+        return next((name for name in order if name in detour.done and self._resolved.get(name) == known), None)
 
     def _replaced(self, order: tuple[str, ...], detour: Detour, done: set[int], first: int) -> tuple[str | None, int]:
         """A done step that is gone and in whose place new steps stand, with today's index of the step behind those.
@@ -203,7 +217,15 @@ class Route:
         detour: Detour,
         barred: tuple[int, int, int | None] | None,
         gone: str | None,
+        merged: str | None,
     ) -> str:
+        if merged is not None:
+            one = self.names[self._resolved[following]]
+            return (
+                f"{self.owner} has the one step {one!r} in the place of {merged!r}, which is done, and of "
+                f"{following!r}, which is not. Keep {following!r} as a step of its own, without was=, until none "
+                'stands before it, or write on_change="run" or on_change="skip" to leave it out'
+            )
         if gone is not None and barred is not None:
             new = self.names[barred[0]]
             problem = f"{gone!r}, which is done, is gone, and {new!r} has not run and stands in its place"
