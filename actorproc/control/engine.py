@@ -17,10 +17,11 @@ from typing import Any, cast
 import msgspec
 
 from actorproc.control.channel import ControlChannel
-from actorproc.control.doors import way_to
+from actorproc.control.doors import Way
 from actorproc.control.interruption import refuse_whom_it_interrupts
-from actorproc.control.methods import METHODS, REPEATABLE
+from actorproc.control.methods import METHODS, REPEATABLE, with_dedup
 from actorproc.control.pending import Pending
+from actorproc.control.unix_door import UnixWay
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.state.phases import seen_in_store
@@ -38,9 +39,9 @@ from actorproc.engine.messages import (
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.subscription import DigestSubscription, FeedMark, Subscription
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, ProcedureParked, UsageError
-from actorproc.model.ids import StepToken, WorkerId, new_id
+from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.definitions import Definition
-from actorproc.model.messages.events import Event, Published, Signalled, Submitted
+from actorproc.model.messages.events import Event, Submitted
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
@@ -53,7 +54,7 @@ from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
 
-__all__ = ["RemoteEngine"]
+__all__ = ["RemoteEngine", "way_to"]
 
 logger = engine_logger("actorproc")
 
@@ -62,6 +63,22 @@ _GLANCE = 1.0
 """Seconds for the question that an error message is waiting for."""
 _BUFFER = 10_000
 """Changes that may wait at the manager's end."""
+
+
+def way_to(home: Home) -> Way:
+    """The way to the manager of a home: the socket in its directory, or a link to the leader.
+
+    Args:
+        home: The home.
+
+    Returns:
+        The way.
+    """
+    if home.is_near and home.door is not None:
+        return UnixWay(home, home.door)
+    from actorproc.control.link_door import LinkWay  # noqa: PLC0415 - a client of a directory loads no TLS
+
+    return LinkWay(home)
 
 
 class RemoteStore:
@@ -211,10 +228,8 @@ class RemoteEngine:
         self, make: Callable[[int], Event], ends: Sequence[EndWaiter] = (), patience: Patience = Patience.CALL
     ) -> Future[Any]:
         """Send an event that names a reply; the future of the reply. `ends` are told what it submits ended with."""
-        event = make(0)
-        if isinstance(event, Signalled | Published) and event.dedup is None:
-            event = msgspec.structs.replace(event, dedup=f"client {new_id()}")  # so it may be sent again
-        elif isinstance(event, Submitted):
+        event = with_dedup(make(0))
+        if isinstance(event, Submitted):
             # An id of ours may be known when the submit is repeated: then it is the same submit.
             news = tuple(msgspec.structs.replace(new, fresh=False) for new in event.procedures)
             event = msgspec.structs.replace(event, procedures=news)

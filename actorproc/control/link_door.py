@@ -42,7 +42,6 @@ class LinkEntrance:
     ) -> None:
         self.words = words
         self.is_fit = is_fit
-        self.listener = listener
         self.beat: float | None = listener.silence / _BEATS
         self._listener = listener
         self._newer = newer

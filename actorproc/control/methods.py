@@ -9,7 +9,7 @@ import msgspec
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.operator.verbs import VERBS
 from actorproc.engine.messages import Described, ManagerMetrics, ManagerStatus, SlotStatus
-from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.ids import StepToken, WorkerId, new_id
 from actorproc.model.messages import events
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.reports import BackupReport, CompactionReport
@@ -17,7 +17,7 @@ from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
 
-__all__ = ["METHODS", "REPEATABLE", "REQUESTS", "Method"]
+__all__ = ["METHODS", "REPEATABLE", "REQUESTS", "Method", "with_dedup"]
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -61,3 +61,10 @@ REQUESTS: dict[str, type[events.Event]] = {
 
 REPEATABLE = frozenset({"Submitted", *(verb.event.__name__ for verb in VERBS if verb.is_repeatable)})
 """Requests that may be sent again when it is not known whether the first was heard: twice is as good as once."""
+
+
+def with_dedup(event: events.Event) -> events.Event:
+    """The event in the form in which it may be sent again: a signal gets an id by which it counts once."""
+    if isinstance(event, events.Signalled | events.Published) and event.dedup is None:
+        return msgspec.structs.replace(event, dedup=f"client {new_id()}")
+    return event

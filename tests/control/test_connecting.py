@@ -20,7 +20,7 @@ import pytest
 
 from actorproc.control import channel
 from actorproc.control.channel import ControlChannel
-from actorproc.control.doors import way_to
+from actorproc.control.engine import way_to
 from actorproc.control.wire import (
     HEADER,
     PROTOCOL,

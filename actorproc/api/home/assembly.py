@@ -7,8 +7,8 @@ none. A worker is such a program when procedures and manager stand in one module
 from __future__ import annotations
 
 from actorproc.api.home.shared_engine import SharedEngine
-from actorproc.control.doors import UnixEntrance
 from actorproc.control.server import ControlServer
+from actorproc.control.unix_door import UnixEntrance
 from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.engine import EngineTree
 from actorproc.workers.output.log_buffer import LogBuffer

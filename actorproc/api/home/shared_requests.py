@@ -13,7 +13,7 @@ import msgspec
 
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
-from actorproc.control.methods import REPEATABLE
+from actorproc.control.methods import REPEATABLE, with_dedup
 from actorproc.core.locks.request import LockWaiter
 from actorproc.engine.end_waiters import fail_future, pass_on
 from actorproc.engine.messages import (
@@ -28,9 +28,8 @@ from actorproc.engine.messages import (
 )
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import ActorprocError, ManagerStopped, OutcomeUnknown
-from actorproc.model.ids import new_id
 from actorproc.model.messages.definitions import Definition
-from actorproc.model.messages.events import Event, PauseRequested, Published, Resized, ResumeRequested, Signalled
+from actorproc.model.messages.events import Event, PauseRequested, Resized, ResumeRequested
 from actorproc.model.reports import CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.store.base import ProcedureStore
@@ -105,13 +104,8 @@ class SharedRequests:
             done: Future[Any] = Future()
             done.set_result(self._hold(event))
             return done
-        if isinstance(event, Signalled | Published) and event.dedup is None:
-            named = msgspec.structs.replace(event, dedup=f"client {new_id()}")  # so it may be sent again
-
-            def make_again(reply: int) -> Event:
-                return msgspec.structs.replace(named, reply=reply)
-
-            make = make_again
+        if (named := with_dedup(event)) is not event:
+            make = partial(_with_reply, named)
         local = self._leading()
         if local is not None:
             with contextlib.suppress(ManagerStopped):
@@ -259,3 +253,8 @@ class SharedRequests:
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the thread for callbacks."""
         self._remote.post(errand)
+
+
+def _with_reply(event: Any, reply: int) -> Event:
+    named: Event = msgspec.structs.replace(event, reply=reply)
+    return named
