@@ -19,6 +19,7 @@ from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.values.hints import secret_fields
 from actorproc.procedure.values.members import option
 from actorproc.procedure.values.secret import shown
+from actorproc.procedure.values.secret_hints import Hide
 from actorproc.procedure.values.type_names import default_type_name
 
 __all__ = ["FunctionProcedure", "ProcedureFunction", "class_behind", "procedure"]
@@ -74,7 +75,7 @@ class FunctionProcedure(Procedure):
         return (cls._function,)
 
     @classmethod
-    def _engine_secret_names(cls) -> frozenset[str]:
+    def _engine_secret_fields(cls) -> Mapping[str, Hide]:
         return secret_fields(cls._function)
 
     def _call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -88,7 +89,7 @@ class FunctionProcedure(Procedure):
         return args, kwargs
 
     def __repr__(self) -> str:
-        return shown(self, type(self).__procedure_fields__, type(self)._engine_secret_names(), most=60)
+        return shown(self, type(self).__procedure_fields__, type(self)._engine_secret_fields(), most=60)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.__dict__ == self.__dict__

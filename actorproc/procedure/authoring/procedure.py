@@ -31,7 +31,8 @@ from actorproc.procedure.values.members import (
     reserve,
     said_by,
 )
-from actorproc.procedure.values.secret import mentions_secret, shown
+from actorproc.procedure.values.secret import shown
+from actorproc.procedure.values.secret_hints import Hide, mentions_secret
 from actorproc.procedure.values.type_names import default_type_name
 
 if TYPE_CHECKING:
@@ -234,9 +235,9 @@ class Procedure(Submittable):
         return uses
 
     @classmethod
-    def _engine_secret_names(cls) -> frozenset[str]:
-        """Fields that are marked ``Annotated[…, Secret]``."""
-        known: frozenset[str] | None = cls.__dict__.get("_engine_secrets")
+    def _engine_secret_fields(cls) -> Mapping[str, Hide]:
+        """Fields that are secret by their hints, and what hides their values."""
+        known: Mapping[str, Hide] | None = cls.__dict__.get("_engine_secrets")
         if known is None:
             known = secret_fields(cls)
             # Written to the class, which takes it along when it is sent to a worker by value.
@@ -336,7 +337,7 @@ class Procedure(Submittable):
     """Options that the class says beside a field or step of the same name."""
     _engine_forms: ClassVar[Mapping[str, str]] = HOOKS
     """Parameters of the hooks."""
-    _engine_secrets: ClassVar[frozenset[str]] = frozenset()
+    _engine_secrets: ClassVar[Mapping[str, Hide]] = {}
     _engine_found_undo: ClassVar[bool]
     """`rollback_supported` was found out, not declared."""
 
@@ -375,7 +376,9 @@ def _rolls_back(cls: type[Procedure]) -> bool:
 
 def _repr_without_secrets(self: Procedure) -> str:
     found = format_of(type(self))
-    return shown(self, vars(self) if found.names is None else found.names, found.secrets)
+    fields = getattr(self, "__dataclass_fields__", {})
+    names = vars(self) if found.names is None else found.names
+    return shown(self, (name for name in names if name not in fields or fields[name].repr), found.secrets)
 
 
 def not_plain(function: Any) -> bool:

@@ -17,7 +17,6 @@ from actorproc.procedure.values.fields import MissingField, build, complete, dec
 from actorproc.procedure.values.hints import reachable_classes, unresolved_hints
 from actorproc.procedure.values.kinds.base import UNSET
 from actorproc.procedure.values.members import option
-from actorproc.procedure.values.secret import SecretField
 
 __all__ = ["StateFormat", "StateRefused", "format_of", "no_undo", "of_another_kind"]
 
@@ -52,8 +51,8 @@ class StateFormat:
     def __init__(self, cls: Any) -> None:
         self.cls = cls
         self.names = declared_fields(cls)
-        self.secrets = cls._engine_secret_names()
-        """Fields that are marked as secret."""
+        self.secrets = cls._engine_secret_fields()
+        """Fields that are secret, and what hides their values."""
         self._slots = _plain_slots(cls) if self.names is None else ()
         self._reads_dict = cls.__dictoffset__ != 0
         self._reserved = cls._engine_reserved - cls._engine_taken
@@ -69,7 +68,9 @@ class StateFormat:
         """The fields as a msgpack map. Raises `StateNotEncodable` naming class and field."""
         values = self.values(procedure)
         if self.secrets:
-            values |= {name: SecretField(values[name]) for name in self.secrets if name in values}
+            values |= {
+                name: hide(values[name]) for name, hide in self.secrets.items() if values.get(name, UNSET) is not UNSET
+            }
         try:
             return self.codec.encode(values, self.cls.__qualname__)
         except StateNotEncodable:

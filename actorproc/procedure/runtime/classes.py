@@ -18,6 +18,7 @@ from actorproc.procedure.encoding.signing import SigningKey
 from actorproc.procedure.values.evolution import check_alias
 from actorproc.procedure.values.fields import declared_fields
 from actorproc.procedure.values.members import OptionsOf, is_class_variable, member, overrides, own_annotations
+from actorproc.procedure.values.secret import SecretField
 
 __all__ = ["check_class", "meta_of", "meta_of_loader"]
 
@@ -137,9 +138,10 @@ def _wrong_codec(cls: Any, said: OptionsOf, signing_key: SigningKey | None) -> s
         return f"has codec = {said.codec!r}; it must be 'data' or 'pickle'"
     if said.codec == "pickle" and signing_key is None:
         return "asks for the codec 'pickle', which needs a signing key; register it with one, or use the codec 'data'"
-    if (said.codec == "pickle" or dumps) and cls._engine_secret_names():
+    marked = [name for name, hide in cls._engine_secret_fields().items() if hide is SecretField]
+    if (said.codec == "pickle" or dumps) and marked:
         return (
-            f"marks {min(cls._engine_secret_names())!r} as Secret, and its state is opaque (a pickle, or a dump() of "
+            f"marks {min(marked)!r} as Secret, and its state is opaque (a pickle, or a dump() of "
             "its own), so that it could not be left out; use the codec 'data' and the fields as they are"
         )
     if said.codec == "pickle" and dumps:

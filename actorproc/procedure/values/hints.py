@@ -11,14 +11,15 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
 from actorproc.procedure.values.adapters import ValueAdapter
 from actorproc.procedure.values.fields import declared_fields
 from actorproc.procedure.values.kinds.pydantic import hints_of_model, is_model
-from actorproc.procedure.values.secret import alias_in, is_marked
+from actorproc.procedure.values.secret import SecretField
+from actorproc.procedure.values.secret_hints import Hide, alias_in, hide_text, hiding
 
 __all__ = ["reachable_classes", "resolved_hints", "secret_fields", "unresolved_hints"]
 
@@ -62,28 +63,34 @@ def _hints_of(cls: type) -> Iterator[Any]:
             yield from typing.get_args(generic)
 
 
-def secret_fields(owner: Any) -> frozenset[str]:
-    """Names that the annotations of a class (bases included) or function mark: ``Annotated[str, Secret]``.
+def secret_fields(owner: Any) -> dict[str, Hide]:
+    """Fields that annotations of a class (bases included) or function call secret, and what hides their values.
 
-    One that cannot be resolved and speaks of it counts as marked.
+    One that cannot be resolved and speaks of ``Annotated`` and ``Secret`` counts as marked.
     """
-    marked = set()
-    for name, hint in resolved_hints(owner, with_marks=True).items():
-        with contextlib.suppress(Exception):  # a name of a type that stands for what is not there marks nothing
-            if is_marked(hint):
-                marked.add(name)
-    sources = owner.__mro__ if isinstance(owner, type) else (inspect.unwrap(owner),)
-    known = resolved_hints(owner)
-    for source in sources:
+    found: dict[str, Hide] = {}
+    known = resolved_hints(owner, with_marks=True)
+    for name, hint in (known if isinstance(owner, type) else _of_parameters(owner, known)).items():
+        with contextlib.suppress(Exception):  # a name of a type that stands for what is not there says nothing
+            hide = hiding(hint)
+            if hide is not None:
+                found[name] = hide
+    for source in owner.__mro__ if isinstance(owner, type) else (inspect.unwrap(owner),):
         for name, annotation in inspect.get_annotations(source).items():
-            if (
-                name not in known
-                and isinstance(annotation, str)
-                and "Annotated" in annotation
-                and "Secret" in annotation
-            ):
-                marked.add(name)
-    return frozenset(marked)
+            if name not in known and isinstance(annotation, str) and "Secret" in annotation:
+                found[name] = SecretField if "Annotated" in annotation else hide_text
+    return found
+
+
+def _of_parameters(function: Callable[..., Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    """Hints of what parameters hold: ``*args`` a tuple, ``**kwargs`` a dict."""
+    held = dict(hints)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in hints and parameter.kind is parameter.VAR_POSITIONAL:
+            held[name] = types.GenericAlias(tuple, (hints[name], ...))
+        elif name in hints and parameter.kind is parameter.VAR_KEYWORD:
+            held[name] = types.GenericAlias(dict, (str, hints[name]))
+    return held
 
 
 def resolved_hints(subject: Any, *, with_marks: bool = False) -> dict[str, Any]:

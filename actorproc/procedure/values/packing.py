@@ -207,11 +207,12 @@ class Packing:
     def _field_values(self, kind: type, value: Any, room: int) -> dict[str, Any]:
         self._refuse_what_is_no_field(kind, value)
         values: dict[str, Any] = {}
-        secrets = self._codec._secrets.get(kind, ())
+        secrets = self._codec._secrets.get(kind, {})
         for name in self._codec._fields[kind]:
             try:
                 part = getattr(value, name)
-                values[name] = self.pack(SecretField(part) if name in secrets else part, room)
+                hide = secrets.get(name)
+                values[name] = self.pack(part if hide is None else hide(part), room)
             except AttributeError:
                 # A field without a value stays without one, and is told from one that the class did not have yet.
                 values[name] = PACK[type(UNSET)](UNSET)
