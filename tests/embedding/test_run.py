@@ -282,6 +282,26 @@ def test_what_cannot_be_run_is_said_in_one_line(module, attribute, said, capsys)
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("class Machine(StateMachineProcedure): pass", "Machine needs initial_state"),
+        ("class Empty(Saga): pass", "Empty"),
+        ("class Idle(Procedure): pass", "Idle"),
+        ("class A(Nap): type_name = 'x'\nclass B(Nap): type_name = 'x'", "'x'"),
+    ],
+    ids=["machine", "saga", "procedure", "one-name"],
+)
+def test_a_class_that_cannot_be_served_is_told_of_in_one_line(module, text, said, tmp_path, capsys):
+    path = tmp_path / f"{module}.py"
+    path.write_text(f"{path.read_text()}\nfrom actorproc import Saga, StateMachineProcedure\n{text}\n")
+
+    assert main(["run", module]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
 def test_a_module_that_does_not_exist_is_told_from_one_whose_import_fails(module, tmp_path):
     with pytest.raises(CannotRun, match="no module"):
         find_manager("no_such_service_anywhere")

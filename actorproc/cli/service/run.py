@@ -126,9 +126,9 @@ def find_manager(target: str, *, path: str | None = None, workers: int | None = 
     try:
         refuse_password(path)
         home_of(directory)
+        return ProcedureManager(directory, procedures=classes, workers=workers)
     except UsageError as error:
         raise CannotRun(str(error)) from None
-    return ProcedureManager(directory, procedures=classes, workers=workers)
 
 
 def found_in(target: str) -> tuple[Any, str]:
