@@ -440,19 +440,38 @@ def test_the_command_replays_from_a_store_and_an_export(export, capsys, monkeypa
     assert main(["replay", "good", "--module", "json"]) == 2
 
 
-def test_a_debugger_stops_at_the_first_line_of_the_step_and_where_it_fails(export):
+@pytest.mark.parametrize("stops", ["--pdb", "breakpoint"])
+@pytest.mark.parametrize("typed", ["q\n", "n\nq\n", ""], ids=["quit", "later", "end-of-input"])
+def test_a_debugger_that_is_left_is_no_end_of_the_step(export, typed, stops):
     script = export / "shop_of_then.py"
-    script.write_text(f"from {__name__} import CLASSES\n")
-    done = subprocess.run(
-        ["python", "-m", "actorproc", "--path", "state", "replay", "bad", "--pdb", "--module", "shop_of_then:CLASSES"],
+    script.write_text(f"from {__name__} import AFTER, CLASSES\n")
+    options = ["--pdb"]
+    if stops == "breakpoint":
+        script.write_text(f"{script.read_text()}AFTER['acts'] = breakpoint\n")
+        options = ["--step", "1", "--timeout", "0"]
+    done = _debugged(export, typed, "good", *options)
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (130, "interrupted")
+    assert "BdbQuit" not in done.stdout
+
+
+def _debugged(export, typed, *arguments):
+    return subprocess.run(
+        ["python", "-m", "actorproc", "--path", "state", "replay", *arguments, "--module", "shop_of_then:CLASSES"],
         cwd=export,
-        input="p self.n\nc\np self.n\nq\n",
+        input=typed,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": _path()},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def test_a_debugger_stops_at_the_first_line_of_the_step_and_where_it_fails(export):
+    script = export / "shop_of_then.py"
+    script.write_text(f"from {__name__} import CLASSES\n")
+    done = _debugged(export, "p self.n\nc\np self.n\nq\n", "bad", "--pdb")
 
     assert "(Pdb) 7\n" in done.stdout
     assert "(Pdb) 8\n" in done.stdout

@@ -300,8 +300,12 @@ def _traced(call: Callable[[], Any]) -> Any:
 
 # ---------------------------------------------------------------- one, and all
 def _one(options: argparse.Namespace, output: Output, replayer: Replayer, name: str) -> int:
+    from bdb import BdbQuit
+
     others = {} if options.event is None else {"event": options.event}
     result = replayer.replay(name, options.step, undo=options.undo, fields=fields_of(options), **others)
+    if isinstance(replayer.error, BdbQuit):
+        raise KeyboardInterrupt  # the debugger was left: the step has no end of its own to compare
     if options.pdb and replayer.error is not None:
         import pdb  # noqa: T100 - it is what was asked for
 
@@ -320,12 +324,13 @@ def _lines(options: argparse.Namespace, result: ReplayResult) -> Iterator[str]:
         return
     yield plain_line(f"{what} of {result.procedure}: {result.outcome}")
     yield plain_line(f"{result.verdict}: {result.reason}")
-    yield from (plain_line(f"  {line}") for line in result.traceback.splitlines())
+    if result.traceback.strip() not in result.outcome:
+        yield from (plain_line(f"  {line}") for line in result.traceback.splitlines())
     for title, changes in (("changed", result.changes), ("differs (stored, now)", result.differences)):
         if changes:
             yield title
         for change in changes:
-            yield plain_line(f"  {change.path}: {clipped(str(change.before), 60)} → {clipped(str(change.after), 60)}")
+            yield plain_line(f"  {change.path}: {_side(change.before)} → {_side(change.after)}")
     for title, texts in (
         ("would start", result.children),
         ("would lock", result.locks),
@@ -339,6 +344,11 @@ def _lines(options: argparse.Namespace, result: ReplayResult) -> Iterator[str]:
         yield plain_line(
             f"under a debugger: {typed(options, 'replay --pdb --step', str(result.step), result.procedure)}"
         )
+
+
+def _side(value: str | None) -> str:
+    """One side of a change; a value that is None has the text "None"."""
+    return "(absent)" if value is None else clipped(value, 60)
 
 
 def _all(options: argparse.Namespace, output: Output, replayer: Replayer, store: Any) -> int:
