@@ -140,7 +140,8 @@ def error_lines(title: str, error: ErrorInfo, *, full: bool = False, paint: Pain
         }
         if any(facts.values()):
             yield "  " + ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-    if crash is None or not _repeats(error.traceback, (crash.stack, crash.stderr)):
+    told = (f"{error.type_name}: {error.message}",) if crash is None else (crash.stack, crash.stderr)
+    if not _repeats(error.traceback, told):
         yield from _block(error.traceback, "  ", full=True)
     if crash is not None:
         stderr = crash.stderr if full else _without_dump(crash.stderr)

@@ -86,6 +86,7 @@ def test_leaves_have_a_type_and_a_text(value, type_name, text):
     [
         ([1, "a"], "[1, 'a']", [1, "a"]),
         ((1, 2), "(1, 2)", {"$type": "tuple", "items": [1, 2]}),
+        ((1,), "(1,)", {"$type": "tuple", "items": [1]}),
         ({"a": [1]}, "{a: [1]}", {"a": [1]}),
         ({(1, 2): 3}, "{(1, 2): 3}", {"$type": "dict", "(1, 2)": 3}),
         ({3}, "{3}", {"$type": "set", "items": [3]}),

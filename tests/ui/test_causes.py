@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from actorproc.model.rows.record_parts import ErrorInfo
 from actorproc.report.why_terms import Cause
-from actorproc.ui.causes import cause_lines
+from actorproc.ui.causes import cause_lines, error_lines
 from actorproc.ui.text import width_of
 from tests.ui.made import EVIL
 
@@ -55,6 +56,16 @@ def test_colours_mark_the_ends_of_the_chain_and_the_commands():
     assert painted[1] == "├─ <warn>order-2 (Order) runs step 1"
     assert painted[2].startswith("│     ⇒ <strong>actorproc stack order-2")
     assert painted[4] == "└─ <bad>c failed"
+
+
+@pytest.mark.parametrize(
+    ("traceback", "lines"),
+    [("OSError: disk", 2), ("OSError: disk\n", 2), ("", 2), ('  File "shop.py", line 3, in last\nOSError: disk', 4)],
+)
+def test_the_words_of_a_failure_stand_once_unless_a_traceback_ends_with_them(traceback, lines):
+    error = ErrorInfo(kind="error", type_name="OSError", message="disk", traceback=traceback, step=1, procedure="x")
+
+    assert len(list(error_lines("error", error))) == lines
 
 
 def test_hostile_words_stay_within_their_line():

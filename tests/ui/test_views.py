@@ -73,6 +73,7 @@ def test_every_phase_and_state_has_a_place_in_the_order_and_trouble_comes_before
 
     assert placed["stuck"] < placed["retrying"] < placed["locked-out"] < placed["running"] < placed["waiting"]
     assert severity_of("FAILED", "done") < severity_of("ROLLEDBACK", "done") < severity_of("SUCCESS", "done")
+    assert max(placed[phase] for phase in Phase if phase is not Phase.DONE) < severity_of("SUCCESS", "done")
     assert {tone_of(str(state)) for state in ProcedureState} == {"plain", "good", "bad", "warn"}
     assert "plain" not in {tone_of(phase) for phase in Phase if phase is not Phase.DONE}
 

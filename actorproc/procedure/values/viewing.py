@@ -424,6 +424,8 @@ def _inline(shown: ShownValue, limit: int) -> Iterator[str]:
         yield (", " if place else "") + text
     if shown.omitted:
         yield f", … {shown.omitted} more" if shown.items else f"… {shown.omitted} more"
+    elif shown.type == "tuple" and len(shown.items) == 1:
+        yield ","
     yield last
 
 

@@ -32,6 +32,8 @@ _SEVERITY = {
         ("stuck", "parked", "FAILED", "retrying", "rolling-back", "locked-out", "paused", "running", "ROLLEDBACK")
     )
 }
+_ORDINARY = len(_SEVERITY)
+_SEVERITY |= dict.fromkeys(("SUCCESS", "done"), _ORDINARY + 1)
 
 
 def unpainted(text: str, _tone: Tone) -> str:
@@ -46,4 +48,4 @@ def tone_of(text: str) -> Tone:
 
 def severity_of(state: str, phase: str) -> int:
     """Place in an order by trouble: 0 is the worst."""
-    return min(_SEVERITY.get(phase, len(_SEVERITY)), _SEVERITY.get(state, len(_SEVERITY)))
+    return min(_SEVERITY.get(phase, _ORDINARY), _SEVERITY.get(state, _ORDINARY + 1))
