@@ -16,6 +16,7 @@ import pytest
 
 import actorproc
 from actorproc import Config, Context, Procedure, ProcedureManager, Status
+from actorproc.core import coordinator
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import StepEnded
 from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
@@ -33,6 +34,8 @@ CALLS_OF_A_CHILD = 190.8
 its parent's step to its end."""
 CALLS_OF_A_RUN, FILES_OF_A_RUN, CHANGES_OF_FILE_OF_A_RUN = 455, 96, 340
 """Of `ProcedureManager.run` with one step, in all threads of the host; of Python functions of the package alone."""
+MODULES_TO_A_DECISION = 9
+"""On the stack from the bytes of a worker's answer to the function that decides on it, both included."""
 PACKAGE = str(Path(actorproc.__file__).parent)
 MARGIN = 1.03
 """CPython 3.11, 3.12 and 3.13 count alike to a hundredth."""
@@ -187,6 +190,34 @@ def test_a_run_takes_no_more_calls_than_it_did(tmp_path, route):
     assert calls <= CALLS_OF_A_RUN * MARGIN
     assert files <= FILES_OF_A_RUN
     assert changes <= CHANGES_OF_FILE_OF_A_RUN * MARGIN
+
+
+@dataclass
+class Two(Procedure):
+    def execute(self, ctx: Context) -> Status:
+        return Status.done() if ctx.step == 2 else Status.executing()
+
+
+@pytest.mark.parametrize("decide", ["end_straight", "go_straight_on"])
+def test_an_answer_passes_few_modules_before_it_is_decided_on(tmp_path, decide, monkeypatch):
+    routes = []
+    decides = getattr(coordinator, decide)
+
+    def watched(*arguments):
+        frame, files = sys._getframe(1), {decides.__code__.co_filename}
+        while frame is not None:
+            files.add(frame.f_code.co_filename)
+            frame = frame.f_back
+        if any(name.endswith("receiver.py") for name in files):  # else it was left to the manager's own thread
+            routes.append({name for name in files if name.startswith(PACKAGE)})
+        return decides(*arguments)
+
+    monkeypatch.setattr(coordinator, decide, watched)
+    with ProcedureManager(tmp_path / "state", workers=1, procedures=[Two], config=Config(spares=0)) as manager:
+        while not routes:
+            manager.run(Two())
+
+    assert len(routes[0]) <= MODULES_TO_A_DECISION, sorted(routes[0])
 
 
 def test_a_run_is_one_message_and_reads_nothing_back(tmp_path):
