@@ -94,7 +94,7 @@ def is_due(record: ProcedureRecord) -> bool:
 
 def release(state: EngineState, record: ProcedureRecord) -> None:
     """Let children that are kept back run, as many as `max_parallel` leaves room for."""
-    tree = state.residents.tree_of(record)
+    tree = state.residents.trees[record.root]
     held = tree.held.get(record.id)
     if held is None:
         return

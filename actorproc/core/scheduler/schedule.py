@@ -25,7 +25,6 @@ from actorproc.core.scheduler.pick import (
 from actorproc.core.scheduler.reload import open_to
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
-from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.parts.types import KnownLimits
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.core.state.tree import Tree
@@ -60,9 +59,9 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
             return
         head.wait_no_longer(record)
         state.decision.touch(record)
-    if record.bypassing or (record.parent is not None and _is_held_back(state.residents, record, record.parent)):
-        return
     tree = state.residents.trees[record.root]
+    if record.bypassing or (record.parent is not None and _is_held_back(tree, record.id, record.parent)):
+        return
     if tree.still and tree.is_still(record.id):
         return
     is_new = to_the_back or is_new_root(record)
@@ -161,10 +160,10 @@ def park(state: EngineState, record: ProcedureRecord, needs: str = "") -> None:
         state.types.parked.setdefault(needs, {})[record.id] = None
 
 
-def _is_held_back(residents: ResidentSet, record: ProcedureRecord, parent: str) -> bool:
+def _is_held_back(tree: Tree, child: str, parent: str) -> bool:
     """True if `max_parallel` of the parent keeps this child back."""
-    held = residents.tree_of(record).held.get(parent)
-    return held is not None and record.id in held
+    held = tree.held.get(parent)
+    return held is not None and child in held
 
 
 def fill(state: EngineState) -> None:

@@ -25,7 +25,7 @@ from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import OperatorRequest
 from actorproc.model.policies import Scheduling
 from actorproc.model.rows.records import AuditRecord, ProcedureRecord, copied
-from actorproc.model.rows.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch, Was
+from actorproc.model.rows.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch
 from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = ["EngineState"]
@@ -76,7 +76,7 @@ class EngineState:
         tree = self.residents.add(record, stored=stored)
         if record.limits is not None and record.limits.dedicated:
             self.types.note_dedicated()
-        if record.id in self.locks.table.holders():
+        if stored and record.id in self.locks.table.holders():
             tree.hold(record.id)
         return tree
 
@@ -93,7 +93,8 @@ class EngineState:
         self.workers.warm.pop(procedure, None)
         if self.queues.postponed:
             self.queues.postponed.pop(procedure, None)
-        self.types.forget(procedure)
+        if self.types.parked:
+            self.types.forget(procedure)
         self.workers.table.forget_size(procedure)
 
     def is_late(self, record: ProcedureRecord) -> bool:
@@ -154,8 +155,9 @@ class EngineState:
             if acknowledged and procedure in acknowledged and record.finished_at is None:  # it runs again
                 self.forget_acknowledgement(procedure)
             was = stored.get(procedure)
-            if record.finished_at is not None or (was is not None and was.due_at is not None):
-                self._forget_times(record, was)
+            due_at = was.due_at if was is not None else None
+            if due_at is not None or (record.deadline is not None and record.finished_at is not None):
+                self._forget_times(record, due_at)
             writes.append(PutProcedure(copied(record), was))
             if (
                 was is None
@@ -169,10 +171,12 @@ class EngineState:
                 residents.unsettled[record.root] = None
         return pending.take()
 
-    def _forget_times(self, record: ProcedureRecord, was: Was | None) -> None:
-        """Timers of a wait that is over, or of a procedure that has ended, are ignored when they go off."""
+    def _forget_times(self, record: ProcedureRecord, due_at: float | None) -> None:
+        """Timers of a wait that is over, or of a procedure that has ended, are ignored when they go off.
+
+        `due_at` is the due time of its head as it was written last.
+        """
         timers = self.timers
-        due_at = was.due_at if was is not None else None
         if due_at is not None and due_at not in {record.due_at, record.deadline}:
             timers.discard(due_at, record.id)
         if record.finished_at is not None:
@@ -182,7 +186,8 @@ class EngineState:
 
     def settle(self, batch: int) -> None:
         """Let trees leave memory that are cold or finished and were last changed in a batch that is stored."""
-        self.ended.settle(batch)
+        if self.ended.removed:
+            self.ended.settle(batch)
         trees, unsettled = self.residents.trees, self.residents.unsettled
         for root in list(unsettled):
             tree = trees.get(root)

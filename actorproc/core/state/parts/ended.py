@@ -22,5 +22,4 @@ class EndedTrees:
 
     def settle(self, batch: int) -> None:
         """Note that this batch is stored, with what it removed."""
-        if self.removed:
-            self.removed = {name: removed for name, removed in self.removed.items() if removed > batch}
+        self.removed = {name: removed for name, removed in self.removed.items() if removed > batch}
