@@ -25,6 +25,7 @@ from actorproc.engine.pipeline import commit_pipeline
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.supervisor_actor import SupervisorActor
@@ -37,7 +38,7 @@ from actorproc.model.messages.events import StepDelayed, StepReported, Submitted
 from tests.simulator.actor_sim.callers import KILLS_FROM, RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
-from tests.simulator.actor_sim.disk import READS_FROM
+from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
 from tests.simulator.actor_sim.hazards import CHANCES
 from tests.simulator.actor_sim.history import NEW_CODE_FROM, REPORTS_FROM, perform
 from tests.simulator.core_sim.faults import FaultKind
@@ -69,6 +70,7 @@ def _story(seed: int) -> str:
         *range(READS_FROM, READS_FROM + HISTORIES // 4, PIECE),
         *range(KILLS_FROM, KILLS_FROM + HISTORIES // 4, PIECE),
         *range(REPORTS_FROM, REPORTS_FROM + HISTORIES // 4, PIECE),
+        *range(LOSSES_FROM, LOSSES_FROM + HISTORIES // 4, PIECE),
     ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
@@ -134,8 +136,8 @@ def test_everything_worth_seeing_happens_in_the_actor_simulation() -> None:
     seen: Counter[ActorGoal] = Counter()
     faults: Counter[FaultKind] = Counter()
     new_code, reads = range(NEW_CODE_FROM, NEW_CODE_FROM + 100), range(READS_FROM, READS_FROM + 60)
-    reports = range(REPORTS_FROM, REPORTS_FROM + 40)
-    for seed in (*range(1, 401), *new_code, *reads, *range(KILLS_FROM, KILLS_FROM + 50), *reports):
+    reports, losses = range(REPORTS_FROM, REPORTS_FROM + 40), range(LOSSES_FROM, LOSSES_FROM + 40)
+    for seed in (*range(1, 401), *new_code, *reads, *range(KILLS_FROM, KILLS_FROM + 50), *reports, *losses):
         history = perform(seed)
         seen += goals_in(history.journal)
         faults += history.faults
@@ -322,6 +324,20 @@ BUGS_OF_READS: dict[str, tuple[SeededBug, set[int]]] = {
 }
 
 
+def _workers_keep_the_steps_of_lost_commits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InFlightTable, "disown", lambda _: [])
+
+
+def _who_waits_for_what_was_lost_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RequestHandler, "watch_later", lambda *_: None)
+
+
+BUGS_OF_LOSSES: dict[str, tuple[SeededBug, set[int]]] = {
+    "workers keep the steps of lost commits": (_workers_keep_the_steps_of_lost_commits, {0, 15, 22}),
+    "who waits for what was lost is not told": (_who_waits_for_what_was_lost_is_not_told, {15}),
+}
+
+
 def _a_kill_of_an_operator_counts_as_a_time_limit(patch: pytest.MonkeyPatch) -> None:
     honest = CommandExecutor._kill_worker
 
@@ -364,7 +380,7 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
     "ends are not found": (_ends_are_not_found, {15}),
     "ends asked for with the submit are not told": (_ends_asked_for_with_the_submit_are_not_told, {15}),
     "some submits are refused": (_some_submits_are_refused, {15}),
-    "fences begin anew with each host": (_fences_begin_anew_with_each_host, {24}),
+    "fences begin anew with each host": (_fences_begin_anew_with_each_host, {27}),
     "a kill of an operator counts as a time limit": (_a_kill_of_an_operator_counts_as_a_time_limit, {22}),
     "a kill of an operator counts as a crash": (_a_kill_of_an_operator_counts_as_a_crash, {22}),
     "a submit that comes again restarts again": (_a_submit_that_comes_again_restarts_again, {20}),
@@ -373,6 +389,7 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
 }
 FIRST = {
     **dict.fromkeys(BUGS_OF_READS, READS_FROM),
+    **dict.fromkeys(BUGS_OF_LOSSES, LOSSES_FROM),
     "what is sent again is sent before its turn": REPORTS_FROM,
     "a kill of an operator counts as a time limit": KILLS_FROM,
     "a kill of an operator counts as a crash": KILLS_FROM,
@@ -383,9 +400,9 @@ FIRST = {
 """First seeds for bugs of what is drawn only from there on, or far more often."""
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *BUGS_OF_READS])
+@pytest.mark.parametrize("bug", [*BUGS, *BUGS_OF_READS, *BUGS_OF_LOSSES])
 def test_a_bug_seeded_in_the_shell_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, promises = (BUGS | BUGS_OF_READS)[bug]
+    plant, promises = (BUGS | BUGS_OF_READS | BUGS_OF_LOSSES)[bug]
     plant(monkeypatch)
     first = FIRST.get(bug, 1)
 

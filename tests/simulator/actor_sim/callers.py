@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from actorproc.engine.messages import Ending, EndListener, Patience, SweepDue, WatchEnds
-from actorproc.errors import ProcedureParked, StorageUnavailable
+from actorproc.errors import ProcedureParked, StorageUnavailable, UnknownProcedure
 from actorproc.model.messages.events import Published, ReloadBegan, Resized, Submitted
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
@@ -162,6 +162,8 @@ class Callers:
             if (wrong := rules.told_in_vain(self.host.pipeline, self._world.store, name, error.member)) is not None:
                 self._world.violate(rules.ENDS, wrong)
             self._watch(name, Patience.ALWAYS)  # the caller comes back, and waits however long it takes
+        elif isinstance(error, UnknownProcedure) and self._world.went_back:
+            self._world.journal.append(("told-lost", name))
         elif ending is None:
             self._world.violate(rules.ENDS, f"who waits for the end of {name} was told {error!r}")
         else:

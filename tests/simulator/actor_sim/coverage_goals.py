@@ -30,6 +30,8 @@ class ActorGoal(StrEnum):
     COMMIT_APPLIED = "a commit failed and was applied all the same"
     READ_FAILED = "a read of the store failed"
     DEPOSED = "another owner took the store over"
+    WENT_BACK = "the store lost durable commits"
+    TOLD_LOST = "a caller was told that a procedure is not there any more"
     REFUSED_SUBMIT = "a submit was refused while the store was in trouble"
     MORE_WORKERS = "the pool was made larger"
     FEWER_WORKERS = "the pool was made smaller"
@@ -72,6 +74,10 @@ def _commit_failed(applied: bool) -> Iterable[ActorGoal]:
     return (ActorGoal.COMMIT_APPLIED if applied else ActorGoal.COMMIT_LOST,)
 
 
+def _went_back(lost: int) -> Iterable[ActorGoal]:
+    return (ActorGoal.WENT_BACK,) if lost else ()
+
+
 def _refused(event: str) -> Iterable[ActorGoal]:
     return (ActorGoal.REFUSED_SUBMIT,) if event == Submitted.__name__ else ()
 
@@ -105,6 +111,8 @@ _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "commit-failed": _commit_failed,
     "read-failed": _always(ActorGoal.READ_FAILED),
     "deposed": _always(ActorGoal.DEPOSED),
+    "went-back": _went_back,
+    "told-lost": _always(ActorGoal.TOLD_LOST),
     "refused": _refused,
     "resized": _resized,
     "vacated": _always(ActorGoal.VACATED),

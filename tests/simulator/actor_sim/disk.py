@@ -13,16 +13,21 @@ from actorproc.errors import Deposed, StorageUnavailable
 from actorproc.model.rows.writes import Write
 from actorproc.store.base import ProcedureStore
 from actorproc.store.committer import coalesce
+from actorproc.store.memory import MemoryStore
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import HostCrash, World
 
-__all__ = ["READS_FROM", "HeldStorePort", "unreliable"]
+__all__ = ["LOSSES_FROM", "READS_FROM", "HeldStorePort", "unreliable"]
 
 _FULL_FOR = 20
 """Attempts to open the store again that fail after a failed commit: fewer than this."""
 READS_FROM = 70_000_000
 """The first seed of a history in which reads of the store fail as well, and other owners take it over."""
+LOSSES_FROM = 110_000_000
+"""The first seed of a history whose store may also go back behind durable commits, as after a failover."""
+_KEPT = 0.2
+"""Chance that the store as a commit leaves it is what it may go back to."""
 _IN_DOUBT = 6.0
 """Factor by which the next commit is likelier to fail when the store was opened again and has taken none since."""
 
@@ -39,6 +44,8 @@ class HeldStorePort(StorePort):
         self._asked: deque[Callable[[], None]] = deque()
         self._full_for = 0
         self._is_in_doubt = False
+        self._kept: MemoryStore | None = None
+        """The store as an earlier commit of this life left it."""
 
     @property
     def is_asked(self) -> bool:
@@ -87,6 +94,8 @@ class HeldStorePort(StorePort):
             self._fail(batch, applied=True)
             return
         self._is_in_doubt = False
+        if FaultKind.WENT_BACK in self._hazards.armed and self._world.random() < _KEPT:
+            self._kept = self._world.store.clone()
         self._tell(Committed(batch))
 
     def _fail(self, batch: int, *, applied: bool) -> None:
@@ -102,6 +111,11 @@ class HeldStorePort(StorePort):
             if world.random() < 0.2:
                 self._tell(StorageTrouble(StorageUnavailable("the disk is still full")))
             return
+        if self._kept is not None and self._hazards.fires(FaultKind.WENT_BACK):
+            lost = world.store.load().batch - self._kept.load().batch
+            world.store._rows, self._kept = self._kept._rows, None
+            world.went_back = world.went_back or lost > 0
+            world.journal.append(("went-back", lost))
         world.store.reopen()
         self._is_in_doubt = True
         self._tell(Reopened(world.store.load(whole=False)))

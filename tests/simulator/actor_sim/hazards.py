@@ -26,9 +26,10 @@ CHANCES = {
     FaultKind.UNBEGUN: 0.03,
     FaultKind.READ_FAILED: 0.1,
     FaultKind.DEPOSED: 0.01,
+    FaultKind.WENT_BACK: 0.3,
 }
 """Chance of each fault where it may strike, while the history has faults left."""
-_LATER = {FaultKind.PLACED, FaultKind.UNBEGUN, FaultKind.READ_FAILED, FaultKind.DEPOSED}
+_LATER = {FaultKind.PLACED, FaultKind.UNBEGUN, FaultKind.READ_FAILED, FaultKind.DEPOSED, FaultKind.WENT_BACK}
 """Strike only in histories that have them: the draws of all others stay as they were."""
 _FEWEST, _SPREAD = 4, 8
 
@@ -45,18 +46,19 @@ class Hazards(FaultPlan):
         self.is_work_in_flight: Callable[[], bool] = bool
         self._random = Random(f"hazards of {seed}").random
         self._left = _FEWEST + int(self._random() * _SPREAD)
-        self._armed: set[FaultKind] = set()
+        self.armed: set[FaultKind] = set()
+        """Faults of this history that strike in few histories only."""
         self.is_over = False
         """Nothing goes wrong any more, so that the history comes to its end."""
 
     def arm(self, kind: FaultKind, opportunity: int) -> None:
         """Let this fault strike as well, whenever chance says so."""
         del opportunity
-        self._armed.add(kind)
+        self.armed.add(kind)
 
     def fires(self, kind: FaultKind, times: float = 1.0) -> bool:
         """True if the fault strikes here; `times` as likely as it usually does."""
-        if kind in _LATER - self._armed or not self.strikes(CHANCES[kind] * times):
+        if kind in _LATER - self.armed or not self.strikes(CHANCES[kind] * times):
             return False
         if self.is_work_in_flight():
             self.effective[kind] += 1

@@ -14,7 +14,7 @@ from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.callers import Callers
 from tests.simulator.actor_sim.clockwork import SimulatedClock
 from tests.simulator.actor_sim.crowding import crowded
-from tests.simulator.actor_sim.disk import READS_FROM
+from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.host import SimulatedHost
 from tests.simulator.core_sim.faults import FaultKind
@@ -52,6 +52,8 @@ class ActorSimulation(Player):
         if seed >= READS_FROM:
             self.hazards.arm(FaultKind.READ_FAILED, 0)
             self.hazards.arm(FaultKind.DEPOSED, 0)
+        if seed >= LOSSES_FROM:
+            self.hazards.arm(FaultKind.WENT_BACK, 0)
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))
         if seed >= REPORTS_FROM:
             self.world.reports = True
@@ -183,6 +185,8 @@ class ActorSimulation(Player):
         slots = rules.slots_differ(host.supervisor, callers.workers, host.pipeline.core.vacated)
         if slots is not None:
             world.violate(rules.SLOTS, slots)
+        if world.went_back:
+            return  # promises to what is durable do not hold over a loss of it
         dump, scenario = StoreDump.of(world.store), world.scenario
         world.violations += check(
             world.journal,

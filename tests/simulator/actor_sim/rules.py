@@ -1,7 +1,7 @@
 """Promises that only a real shell can break, and those that are judged by looking into it.
 
-To the numbers of `tests.simulator.rules.invariants` come 22 and 23. Each rule is a function: what it sees wrong in words,
-or None.
+To the numbers of `tests.simulator.rules.invariants` come 23 and 27, and 22 is judged at the worker as well. Each rule
+is a function: what it sees wrong in words, or None.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ GATED = 21
 AIMED = 22
 """A worker is killed for a step that it has, and no other step dies for it."""
 SLOTS = 23
-FENCED = 24
-"""Fences grow."""
 """There are as many worker slots as were asked for."""
+FENCED = 27
+"""Fences grow."""
 
 
 # ---------------------------------------------------------------- when a worker is to be killed for a step

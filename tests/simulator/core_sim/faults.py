@@ -39,6 +39,7 @@ class FaultKind(StrEnum):
     UNBEGUN = "new code finds no place for a saga"
     READ_FAILED = "a read of the store fails"
     DEPOSED = "another owner takes the store over"
+    WENT_BACK = "the store goes back behind durable commits"
 
 
 _ARMED = {
@@ -49,6 +50,7 @@ _ARMED = {
     FaultKind.UNBEGUN,
     FaultKind.READ_FAILED,
     FaultKind.DEPOSED,
+    FaultKind.WENT_BACK,
 }
 _ALWAYS = tuple(kind for kind in FaultKind if kind not in _ARMED)
 

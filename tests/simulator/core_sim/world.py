@@ -91,6 +91,8 @@ class World:
         """Answers that arrive when they are not expected any more."""
         self.journal: list[Entry] = []
         self.violations: list[Violation] = []
+        self.went_back = False
+        """The store has lost durable commits: what the journal says of them holds no more."""
         self.fences: dict[str, tuple[int, StepToken]] = {}
         """By procedure: the last fence that a step of it was sent with."""
 
