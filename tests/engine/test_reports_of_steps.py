@@ -97,6 +97,32 @@ def test_the_limit_may_come_with_the_submit(open_manager):
     assert isinstance(given.exception(60).cause, StepTimeout)
 
 
+class SlowToLoad(Procedure):
+    """Its state takes longer to load than its step may be silent."""
+
+    def dump(self):
+        return b"slow"
+
+    @classmethod
+    def load(cls, data):
+        del data
+        time.sleep(1.5)
+        return cls()
+
+    def execute(self, ctx):
+        return Status.done(ctx.attempt)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_step_is_not_silent_while_its_state_is_loaded(open_manager, threads):
+    manager = open_manager(workers=1)
+
+    handle = manager.submit(SlowToLoad(), limits=Limits(heartbeat=0.5, grace=0.1, threads=threads))
+
+    assert handle.result(60) == 1
+    assert manager.attempts(handle.id) == []
+
+
 class Asleep(Procedure):
     def execute(self, ctx):
         time.sleep(30)

@@ -334,6 +334,7 @@ class CommandExecutor:
                 size,
                 command.step_name,
                 fence,
+                command.heartbeat is not None,
             ),
         )
 

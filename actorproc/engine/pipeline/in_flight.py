@@ -16,7 +16,10 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import Event, StepEnded, StepReturned, WorkerLost, WorkerReady
 
-__all__ = ["InFlightTable", "WorkerEntry"]
+__all__ = ["LOADS_WITHIN", "InFlightTable", "WorkerEntry"]
+
+LOADS_WITHIN = 60.0
+"""Seconds for the class and the state of a step, before the limit of its silence begins."""
 
 
 class WorkerEntry:
@@ -67,7 +70,7 @@ class WorkerEntry:
         self.said: dict[StepToken, tuple[float | None, str | None]] = {}
         """Progress that unanswered steps told last, as a number and in words."""
         self.heard: dict[StepToken, float] = {}
-        """Monotonic times of the last heartbeats of steps with a limit of the time between them."""
+        """Monotonic times of the last heartbeats of steps with a limit of the time between them, or of their begin."""
 
     @property
     def running(self) -> RunStep | None:
@@ -128,6 +131,7 @@ class InFlightTable:
             entry.since = now
             if entry.said:
                 entry.said.pop(token, None)
+            if entry.heard:
                 entry.heard.pop(token, None)
             if entry.begun:
                 entry.begun.pop(token, None)
@@ -316,7 +320,8 @@ def _limits_of(
     if command.wall_time is not None:
         yield entry, command, begun + command.wall_time, False
     if command.heartbeat is not None:
-        yield entry, command, entry.heard.get(command.token, begun) + command.heartbeat, True
+        # It is not silent while its class is imported and its state is loaded.
+        yield entry, command, entry.heard.get(command.token, begun + LOADS_WITHIN) + command.heartbeat, True
 
 
 def _is_sampled(command: RunStep) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from actorproc.engine.callers.change_digests import ChangeDigests
 from actorproc.engine.callers.parked_waits import ParkedWaits
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
-from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
+from actorproc.engine.pipeline.in_flight import LOADS_WITHIN, InFlightTable, WorkerEntry
 from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.runtime.clock import OVERSLEPT, Alarm
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
@@ -100,7 +100,10 @@ class TimerService:
             self._in_flight.forgive(now - armed + _SECOND_CHANCE)
         for entry, command, is_silent in self._in_flight.overdue(now):
             if is_silent:
-                why = f"{command.step_in_words} sent no heartbeat for {command.heartbeat:g} s (Limits.heartbeat)"
+                silence = f"sent no heartbeat for {command.heartbeat:g} s"
+                if command.token not in entry.heard:
+                    silence = f"has not begun within {LOADS_WITHIN + (command.heartbeat or 0.0):g} s"
+                why = f"{command.step_in_words} {silence} (Limits.heartbeat)"
                 self._end_step(entry, command, "heartbeat-limit", why, command.grace)
             else:
                 why = f"{command.step_in_words} ran longer than its wall time of {command.wall_time:g} s"

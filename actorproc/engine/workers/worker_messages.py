@@ -184,7 +184,10 @@ class WorkerMessageHandler:
         elif isinstance(message, Began):
             entry = self._in_flight.entries.get(worker)
             if entry is not None and message.token in entry.queue:
-                entry.begun[message.token] = (message.thread, self._clock.monotonic())
+                if message.in_code:
+                    entry.heard[message.token] = self._clock.monotonic()
+                else:
+                    entry.begun[message.token] = (message.thread, self._clock.monotonic())
         elif isinstance(message, Leaving):
             self.leaving(worker, message.reason)
         elif isinstance(message, Heartbeat | Exposed):

@@ -163,6 +163,8 @@ class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     """Name of the step, for what it prints; None: it has a number only."""
     fence: int = 0
     """Fence of the attempt, which the step may hand to others."""
+    tells_begin: bool = False
+    """True if the time between its heartbeats is limited: it says `Began` when its code begins."""
 
 
 class TakeBackSteps(_Frame, frozen=True, array_like=True, tag="takeback", gc=False):
@@ -272,10 +274,14 @@ class Exposed(_Frame, frozen=True, array_like=True, tag="exposed", gc=False):
 
 
 class Began(_Frame, frozen=True, array_like=True, tag="began", gc=False):
-    """A step that runs beside others begins now, on this thread: whose crash it is, the crashed thread says."""
+    """A step that runs beside others begins now, on this thread: whose crash it is, the crashed thread says.
+
+    One of limited silence says it when its class and its state are there and its code begins.
+    """
 
     token: StepToken
     thread: int
+    in_code: bool = False
 
 
 class Leaving(_Frame, frozen=True, array_like=True, tag="leaving", gc=False):

@@ -207,6 +207,8 @@ class SimulatedWorker:
         self._note_begin(step)
         if is_threaded(run):
             self.out.append(Began(run.token, 100 + len(self.running)))
+        if run.tells_begin:
+            self.out.append(Began(run.token, 100 + len(self.running), in_code=True))
         if self._hazards.fires(FaultKind.WORKER_DURING):
             self.crash()
             return

@@ -268,6 +268,11 @@ class WorkerRuntime:
         self.running[run.token] = threading.get_ident()
         self.channel.send([Began(run.token, threading.get_ident())])
 
+    def code_begins(self, run: Run) -> None:
+        """The class and the state of a step are there, and its code is next."""
+        if run.tells_begin:
+            self.channel.send([Began(run.token, threading.get_ident(), in_code=True)])
+
     def finished(self, run: Run) -> None:
         """The step was answered."""
         self._here.token = self._here.run = self._newest = None
