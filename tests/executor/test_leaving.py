@@ -51,7 +51,7 @@ begin(executor)[0].result()
     "in a map": """
 with ProcedureExecutor(path, 1) as executor:
     begin(executor)
-    list(executor.map(time.sleep, [60, 60]))
+    list(executor.map(mark_and_wait, [marker + "-map"] * 2, [release] * 2))
 """,
     "with another's manager": """
 with ProcedureManager(path, workers=1) as manager:
