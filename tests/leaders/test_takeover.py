@@ -14,9 +14,9 @@ import pytest
 from actorproc.errors import EngineError, StorageUnavailable, StoreInUse
 from actorproc.model.rows.writes import PutSwitch
 from actorproc.store.postgres.connecting import connect, title_of_owners
-from actorproc.store.postgres.owner_row import DoorRow, read_leader
+from actorproc.store.postgres.leading.owner_row import DoorRow, read_leader
+from actorproc.store.postgres.leading.takeover import Silence, end_sessions
 from actorproc.store.postgres.place import place_of
-from actorproc.store.postgres.takeover import Silence, end_sessions
 from tests.kit.waiting import BOUND, wait_until
 from tests.leaders.conftest import ROLE, ask, through
 
@@ -95,7 +95,7 @@ def open_owner():
 def campaign(store) -> float:
     """Win the lock; the seconds that took."""
     begun = time.monotonic()
-    assert store.leadership.campaign(threading.Event())
+    assert store.leadership.lock.campaign(threading.Event())
     return time.monotonic() - begun
 
 
@@ -136,7 +136,7 @@ def test_a_silent_owner_is_taken_over_from_after_its_lease_and_commits_nothing_a
     assert owner.hear() in {"StorageUnavailable", "StoreInUse", "Deposed"}
     assert owner.hear() == "reopen Deposed"
     assert store.paused == "newer"
-    assert store.leadership.ended >= 2
+    assert store.leadership.lock.ended >= 2
 
 
 def test_an_owner_that_starts_while_a_silent_one_has_the_lock_waits_for_the_second_look(open_owner, open_store, url):
@@ -187,9 +187,9 @@ def test_the_lock_session_alone_may_end_and_costs_no_takeover_without_a_faster_c
     store = open_store(url, lease=LEASE)
     epoch = store.own()
     store.commit([paused("one")], epoch, 1)
-    pid = store.leadership._session.pid
+    pid = store.leadership.lock.session.pid
     ask(server.url(), f"SELECT pg_terminate_backend({pid})")
-    wait_until(lambda: store.leadership.regained == 1)
+    wait_until(lambda: store.leadership.lock.regained == 1)
     store.commit([paused("two")], epoch, 2)
     assert store.epoch == epoch
     assert store.paused == "two"
@@ -201,7 +201,7 @@ def test_a_candidate_that_is_faster_than_the_cut_lock_session_takes_over(open_st
     won = threading.Thread(target=campaign, args=(new,))
     won.start()
     wait_until(lambda: sessions(url, "candidate"))
-    ask(server.url(), f"SELECT pg_terminate_backend({old.leadership._session.pid})")
+    ask(server.url(), f"SELECT pg_terminate_backend({old.leadership.lock.session.pid})")
     won.join(BOUND)
     assert new.own() == epoch + 1
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_an_old_session_that_has_a_lock_is_ended_and_the_commit_tried_again(open
     thawed.ask([(Statement(b"BEGIN"), ()), (held, ())], 5.0)
     store.commit([paused("two")], epoch, 2)
     assert store.paused == "two"
-    assert store.leadership.ended == 1
+    assert store.leadership.lock.ended == 1
     thawed.close()
 
 
@@ -344,7 +344,7 @@ def test_two_owners_at_once_on_an_empty_database(open_store, server):
 @pytest.fixture
 def now(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("actorproc.store.postgres.takeover.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("actorproc.store.postgres.leading.takeover.time.monotonic", lambda: now[0])
     return now
 
 
@@ -379,8 +379,8 @@ def test_a_candidate_of_a_short_lease_waits_for_an_owner_of_a_long_one(open_stor
     old.own()
     stop = threading.Event()
     threading.Timer(2.5, stop.set).start()
-    assert not new.leadership.campaign(stop)
-    assert new.leadership.ended == 0
+    assert not new.leadership.lock.campaign(stop)
+    assert new.leadership.lock.ended == 0
     old.commit([paused("alive")], 1, 1)
 
 

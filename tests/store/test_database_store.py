@@ -216,7 +216,7 @@ def test_sessions_that_an_administrator_ends_are_an_outage_and_no_more(database,
     assert database.load().batch == 1
     database.commit([make.new("b", 2)], 1, 2)
     assert [head.id for head in database.scan()] == ["a", "b"]
-    wait_until(lambda: database.leadership.regained == 1)
+    wait_until(lambda: database.leadership.lock.regained == 1)
 
 
 def test_reads_go_on_after_their_sessions_were_ended(database, admin, make):

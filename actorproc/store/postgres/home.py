@@ -72,7 +72,7 @@ class DatabaseHome(Home):
         allow_any_filesystem: bool = False,
         lease: float | None = None,
     ) -> DatabaseStore:
-        from actorproc.store.postgres.leading import LEASE  # noqa: PLC0415 - nothing loads psycopg before
+        from actorproc.store.postgres.leading.leadership import LEASE  # noqa: PLC0415 - nothing loads psycopg before
         from actorproc.store.postgres.store import DatabaseStore  # noqa: PLC0415 - as above
 
         if role == "manager" and self.spool is not None:

@@ -8,9 +8,9 @@ from typing import Self
 from actorproc.errors import EngineError
 from actorproc.store.postgres.connecting import connect, new_title, title_of_owners
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
+from actorproc.store.postgres.leading.owner_row import DatabaseOwner, LeaderRow, read_leader
 from actorproc.store.postgres.open_store import OpenDatabase
 from actorproc.store.postgres.open_tables import check_format, is_made
-from actorproc.store.postgres.owner_row import DatabaseOwner, LeaderRow, read_leader
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.rows import DatabaseView
 from actorproc.store.postgres.sessions import BYTES, Session, Statement, numbered

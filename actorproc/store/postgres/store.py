@@ -23,13 +23,13 @@ from actorproc.model.rows.writes import Write
 from actorproc.store.postgres.committing import Batch, fence
 from actorproc.store.postgres.connecting import connect, new_title
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
-from actorproc.store.postgres.leading import LEASE, Leadership, Role
+from actorproc.store.postgres.leading.leadership import LEASE, Leadership, Role
+from actorproc.store.postgres.leading.owner_row import DoorRow
+from actorproc.store.postgres.leading.takeover import is_in_the_way
 from actorproc.store.postgres.open_store import OpenDatabase
 from actorproc.store.postgres.open_tables import check_format, one_row
-from actorproc.store.postgres.owner_row import DoorRow
 from actorproc.store.postgres.place import DatabasePlace, place_of
 from actorproc.store.postgres.sessions import Question, Session, Statement, array_of, numbered
-from actorproc.store.postgres.takeover import is_in_the_way
 from actorproc.store.reading import Durability
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import MOVED_TO, STORE_ID, meta_of, rows_of
@@ -118,7 +118,7 @@ class DatabaseStore(OpenDatabase):
         self._pid = os.getpid()
         self._pool.open()
         try:
-            self.leadership.take()
+            self.leadership.lock.take()
             self._session = self._connected()
             self._check_durability(self._session)
             epoch, self._id = self.leadership.claim(self._session)
@@ -340,7 +340,7 @@ class DatabaseStore(OpenDatabase):
     def campaign(self, stop: threading.Event) -> bool:
         """Wait until this process may own the store. See `SharedStore.campaign`."""
         self._pid = os.getpid()
-        return self.leadership.campaign(stop)
+        return self.leadership.lock.campaign(stop)
 
     def show_door(self, address: str, pin: bytes, secret: bytes) -> None:
         """Name the door of the owner. See `SharedStore.show_door`."""

@@ -1,18 +1,17 @@
-"""The right to write a store: its advisory lock, its lease, and the epoch that every commit is fenced by.
+"""The right to write a store: the lease over its lock, and the epoch that every commit is fenced by.
 
 Two things keep a second owner out: the advisory lock, which the server gives back when the session of its holder ends,
 and the lease in the row of `leader`. Neither is trusted by a commit, which looks at the epoch in its own transaction.
 Only the clock of the database counts.
 
-The lock has a session of its own, used by one thread, which renews the lease. It renews nothing while the manager's
-own thread hangs, so that a candidate takes over from a manager that lives and does nothing.
+A thread of its own renews the lease, in the session of the lock. It renews nothing while the manager's own thread
+hangs, so that a candidate takes over from a manager that lives and does nothing.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import socket
 import threading
 import time
@@ -21,19 +20,13 @@ from typing import Literal
 
 from actorproc.store.postgres.connecting import connect
 from actorproc.store.postgres.failures import DatabaseFailure
+from actorproc.store.postgres.leading.owner_row import DoorRow, in_use, read_leader
+from actorproc.store.postgres.leading.store_lock import StoreLock
+from actorproc.store.postgres.leading.takeover import is_in_the_way
 from actorproc.store.postgres.open_tables import make_tables, one_row
-from actorproc.store.postgres.owner_row import (
-    DatabaseOwner,
-    DoorRow,
-    LeaderRow,
-    in_use,
-    patience_with,
-    read_leader,
-)
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.schema import statements_of
 from actorproc.store.postgres.sessions import BYTES, NUMBER, Session, Statement, number, numbered
-from actorproc.store.postgres.takeover import Silence, end_sessions, is_in_the_way
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import LAST_BATCH, STORE_ID, meta_of
 from actorproc.store.rows.tables import Table
@@ -48,23 +41,16 @@ LEASE = 5.0
 """Seconds for which an owner holds the store without a word."""
 _WITHIN = 10.0
 """Seconds for a question about the owner."""
-_PAUSE = 0.05
-_LOOK = 0.1
-"""Seconds between two looks of a candidate."""
-_LONGEST_REST = 5.0
-"""Seconds that a candidate rests at most after the database refused it."""
 _CLAIMS = 4
 """Tries to raise the epoch while sessions of older owners come in the way."""
 _JUMP = 1000
 """Numbers that are left out when the database was failed over: a leader whose epoch it lost may have taken some."""
 
-_TRY = Statement(b"SELECT pg_try_advisory_lock($1)::int::bigint", (NUMBER,))
-_NAME = Statement(b"SELECT set_config('application_name', convert_from($1, 'UTF8'), false)", (BYTES,))
 _TIMELINE = Statement(b"SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)::text::bytea", once=True)
 
 
 class Leadership:
-    """The lock and the lease of one owner, from `take` to `give_back`.
+    """The epoch and the lease of one owner, from `claim` to `give_back`, over its lock.
 
     Args:
         place: The store.
@@ -78,8 +64,7 @@ class Leadership:
         self._title = title
         self._role = role
         self.lease = lease
-        self._session: Session | None = None
-        self._silence = Silence()
+        self.lock = StoreLock(place, title, lease)
         self._ending = threading.Event()
         self._keeper: threading.Thread | None = None
         self._renewed = 0.0
@@ -96,102 +81,6 @@ class Leadership:
         """Called once, on the keeper's thread, with the epoch of the row when that is not ours (0: unknown)."""
         self.writing_since = 0.0
         """Monotonic seconds since when a commit waits for the database; 0: none does."""
-        self._other = 0
-        """Epoch of another owner, found when the lock was to be taken again."""
-        self.regained = 0
-        """Number of times that the lock was taken again because its session had ended."""
-        self.ended = 0
-        """Sessions of former owners that were ended."""
-
-    # ------------------------------------------------------------ the lock
-    def take(self) -> None:
-        """Take the advisory lock, unless `campaign` has. Raises `StoreInUse`, `DatabaseFailure`, `EngineError`.
-
-        An owner whose lease has ended is looked at twice; when it is silent its sessions are ended.
-        """
-        if self._session is not None and not self._session.is_broken:
-            return
-        begun = time.monotonic()
-        session = self._candidate()
-        try:
-            while not self._try(session):
-                row = self._look(session)
-                waited = time.monotonic() - begun
-                if row is not None and row.left is not None and row.left <= 0 and waited < 2 * self._lease_of(row):
-                    time.sleep(_PAUSE)
-                    continue
-                self._refuse_after(waited, row.owner if row is not None else None)
-                time.sleep(_PAUSE)
-            self._become_owner(session)
-        except BaseException:
-            session.close()
-            raise
-
-    def _refuse_after(self, waited: float, owner: DatabaseOwner | None) -> None:
-        if waited >= patience_with(owner):
-            raise in_use(self._place, owner)
-
-    def campaign(self, stop: threading.Event) -> bool:
-        """Wait until the lock is ours; no error ends that.
-
-        Args:
-            stop: Set to give up.
-
-        Returns:
-            True with the lock; False when it was stopped.
-        """
-        failures = 0
-        session: Session | None = None
-        while not stop.is_set():
-            try:
-                if session is None or session.is_broken:
-                    session = self._candidate()
-                if self._try(session):
-                    self._become_owner(session)
-                    return True
-                self._look(session)
-            except Exception as error:  # noqa: BLE001 - no proof of the lock is no lock, whatever the reason
-                failures += 1
-                _log.debug("a candidate of %s looks again: %s", self._place.words, error)
-                if session is not None:
-                    session.close()
-                session = None
-                # Full jitter: all candidates lose a database at the same moment.
-                stop.wait(random.uniform(_LOOK, min(_LONGEST_REST, _LOOK * 2 ** min(failures, 10))))  # noqa: S311
-            else:
-                failures = 0
-                stop.wait(_LOOK)
-        if session is not None:
-            session.close()
-        return False
-
-    def _candidate(self) -> Session:
-        unique, _, rest = self._title.partition(" ")
-        return connect(self._place, "lock", f"{unique} candidate {rest.partition(' ')[2]}")
-
-    def _try(self, session: Session) -> bool:
-        (answer,) = session.ask([(_TRY, (number(self._place.lock),))], _WITHIN)
-        return bool(numbered(answer.get_value(0, 0)))
-
-    def _look(self, session: Session) -> LeaderRow | None:
-        """Look at the owner, and end its sessions when it is silent: then the lock gets free."""
-        row = read_leader(session, self._place)
-        if row is None or row.left is None:
-            return row
-        if self._silence.look(row.epoch, row.expires, row.left, self._lease_of(row)):
-            who = row.owner.words if row.owner is not None else "the former owner"
-            _log.warning("%s has not renewed its lease on %s; its sessions are ended", who, self._place.words)
-            self.ended += end_sessions(session, self._place, self._title)
-        return row
-
-    def _lease_of(self, row: LeaderRow) -> float:
-        return max(self.lease, row.owner.lease if row.owner is not None else 0.0)
-
-    def _become_owner(self, session: Session) -> None:
-        session.ask([(_NAME, (self._title.encode(),))], _WITHIN)
-        self._session = session
-        # Also when the lock was free: only the session with the lock may have ended.
-        self.ended += end_sessions(session, self._place, self._title)
 
     def clear_the_way(self) -> None:
         """End sessions of older owners, which came back and have locks; only for the owner of the present epoch.
@@ -203,24 +92,11 @@ class Leadership:
         session = connect(self._place, "look", self._title)
         try:
             row = read_leader(session, self._place)
-            if row is None or row.epoch != self.epoch or not self._has_lock(session):
+            if row is None or row.epoch != self.epoch or not self.lock.is_held(session):
                 raise in_use(self._place, row.owner if row is not None else None)
-            self.ended += end_sessions(session, self._place, self._title)
+            self.lock.end_others(session)
         finally:
             session.close()
-
-    def _has_lock(self, session: Session) -> bool:
-        """The server says that our session holds the lock."""
-        own = self._session
-        if own is None or own.is_broken:
-            return False
-        held = Statement(
-            b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid = $1 "
-            b"AND classid = ($2 >> 32 & 4294967295)::oid AND objid = ($2 & 4294967295)::oid",
-            (NUMBER, NUMBER),
-        )
-        (answer,) = session.ask([(held, (number(own.pid), number(self._place.lock)))], _WITHIN)
-        return bool(numbered(answer.get_value(0, 0)))
 
     # ------------------------------------------------------------ the epoch
     def claim(self, session: Session) -> tuple[int, str]:
@@ -245,8 +121,8 @@ class Leadership:
                 if session.is_broken or not left or not is_in_the_way(failure):
                     raise
                 session.ask([(Statement(b"ROLLBACK", once=True), ())], _WITHIN)
-                assert self._session is not None
-                self.ended += end_sessions(self._session, self._place, self._title)
+                assert self.lock.session is not None
+                self.lock.end_others(self.lock.session)
         raise AssertionError
 
     def _claim(self, session: Session) -> tuple[int, str]:
@@ -269,7 +145,7 @@ class Leadership:
             "expires = clock_timestamp() + $5 * interval '1 millisecond'".encode(),
             (NUMBER, BYTES, NUMBER, NUMBER, NUMBER, BYTES, BYTES, BYTES, BYTES),
         )
-        lock_pid = self._session.pid if self._session is not None else 0
+        lock_pid = self.lock.session.pid if self.lock.session is not None else 0
         lease = number(int(self.lease * 1000))
         door = self.door_row
         shown = (None, None, None) if door is None else (door.address.encode(), door.pin, door.secret)
@@ -304,8 +180,7 @@ class Leadership:
 
     def check(self) -> None:
         """Have the lock again if its session has ended. Raises `StoreInUse`, `DatabaseFailure`."""
-        session = self._session
-        if (session is None or session.is_broken) and self._regain() is None:
+        if not self.lock.is_open and self.lock.regain(self.epoch) is not None:
             raise in_use(self._place, None)
 
     # ------------------------------------------------------------ the lease
@@ -354,11 +229,10 @@ class Leadership:
 
     def _renew(self) -> int | None:
         """Renew the lease; the epoch of the row when it is another one (0: there is no row), else None."""
-        session = self._session
-        if session is None or session.is_broken:
-            session = self._regain()
-        if session is None:
-            return self._other
+        if not self.lock.is_open and (other := self.lock.regain(self.epoch)) is not None:
+            return other
+        session = self.lock.session
+        assert session is not None
         renew = Statement(
             f"UPDATE {self._place.schema}.leader SET expires = clock_timestamp() + "
             "$1 * interval '1 millisecond' WHERE epoch = $2 RETURNING epoch".encode(),
@@ -393,38 +267,13 @@ class Leadership:
             raise in_use(self._place, None)
         self.door_row = door_row
 
-    def _regain(self) -> Session | None:
-        """Take the lock again after its session has ended; None: the row names another epoch."""
-        old = self._session
-        session = connect(self._place, "lock", self._title)
-        try:
-            row = read_leader(session, self._place)
-            if row is not None and row.epoch != self.epoch:
-                self._other = row.epoch
-                session.close()
-                return None
-            has_lock = self._try(session)
-            if not has_lock and old is not None:
-                # The server may not have noticed yet that the old session is dead.
-                session.ask([(_END_OWN, (number(old.pid), self._title.encode()))], _WITHIN)
-                has_lock = self._try(session)
-        except BaseException:
-            session.close()
-            raise
-        if not has_lock:
-            session.close()
-            raise in_use(self._place, row.owner if row is not None else None)
-        self._session = session
-        self.regained += 1
-        return session
-
     def give_back(self) -> None:
         """End the lease and the session of the lock. Idempotent."""
         self._ending.set()
         keeper, self._keeper = self._keeper, None
         if keeper is not None and keeper is not threading.current_thread():
             keeper.join()
-        session, self._session = self._session, None
+        session = self.lock.session
         if session is not None and not session.is_broken and self.epoch:
             end = Statement(
                 f"UPDATE {self._place.schema}.leader SET owner = NULL, pids = NULL, address = NULL, "
@@ -435,21 +284,14 @@ class Leadership:
                 session.ask([(end, (number(self.epoch),))], self.lease)
             except DatabaseFailure as failure:
                 _log.debug("the lease of %s was not given back: %s", self._place.words, failure)
-        if session is not None:
-            session.close()
+        self.lock.release()
         self.epoch = 0
 
     def forget(self) -> None:
         """In a forked copy: nothing is told to the server."""
-        self._session = self._keeper = None
+        self.lock.forget()
+        self._keeper = None
         self.epoch = 0
-
-
-_END_OWN = Statement(
-    b"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid = $1 AND pid <> pg_backend_pid() "
-    b"AND application_name = convert_from($2, 'UTF8')",
-    (NUMBER, BYTES),
-)
 
 
 def _always() -> bool:
