@@ -120,6 +120,26 @@ def test_ends_that_come_together_are_one_decision_of_the_open_batch_and_are_kept
     assert [type(event) for event in pipeline._kept] == [StepEnded]  # nothing is decided while the store is in trouble
 
 
+def test_an_errand_whose_read_fails_leaves_the_next_ones_for_the_time_after_the_trouble() -> None:
+    store_port, ran = _Persister(), list[str]()
+    empty = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
+    pipeline = _pipeline(empty, store_port=store_port, in_flight=InFlightTable(), act=lambda _batch: [])
+    new = NewProcedure(id="a", fresh=True, type_name="T", state=b"0", digest=b"d")
+    pipeline.handle(TypeRegistered(TypeMeta(type_name="T")))
+    pipeline.handle(Submitted((new,), reply=1))
+    pipeline.close()
+    pipeline.between_commits(lambda: (ran.append("first"), pipeline.suspend()))
+    pipeline.between_commits(lambda: ran.append("second"))
+
+    pipeline.committed(1)
+    pipeline.between_commits(lambda: ran.append("third"))
+    before = list(ran)
+    pipeline.reopened(empty)
+
+    assert (before, ran) == (["first"], ["first", "second", "third"])
+    assert store_port.reopened == 1
+
+
 def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
     snapshot = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
     waiting = ("unreadable", "incomplete", "sound")

@@ -64,7 +64,7 @@ _OF_STORED_STATE = (
     StepReturned,
     TreesExpired,
 )
-"""Events that speak of what is stored: without meaning when that has gone back."""
+"""Events about what was stored when they were made: they mean nothing in a store that has lost commits."""
 
 
 class CommitPipeline:
@@ -301,19 +301,18 @@ class CommitPipeline:
         self._in_flight.committed(batch.events)
         happened = self._act(batch)
         self._stored(batch, seconds)
-        if not self.trouble:
-            self._run_errands()
+        self._run_errands()
         for event in happened:
             self.handle(event)
 
     def between_commits(self, errand: Callable[[], None]) -> None:
         """Run this when the store holds exactly what was acted on: now, or after the commit under way."""
         self._errands.append(errand)
-        if self._committing is None and not self.trouble:
+        if self._committing is None:
             self._run_errands()
 
     def _run_errands(self) -> None:
-        while self._errands:
+        while self._errands and not self.trouble:  # an errand may read the store
             self._errands.pop(0)()
 
     def locks_once_committed(self, stored: list[LockRecord]) -> list[LockRecord]:
@@ -374,8 +373,7 @@ class CommitPipeline:
             self.handle(TypeRegistered(meta))
         for event in kept:
             self.handle(event)
-        if not self.trouble:
-            self._run_errands()
+        self._run_errands()
 
     def _lost(self, last: int, dropped: list[Event]) -> None:
         """The store ends with this commit, and a later one was durable."""
