@@ -75,12 +75,6 @@ class MeasuredClock:
         course, now = self._course, self.monotonic()
         return max(course.least, now + course.offset_at(now))
 
-    @property
-    def is_held(self) -> bool:
-        """It stands still: the other clock has gone back, and has not reached its time again."""
-        course, now = self._course, self.monotonic()
-        return now + course.offset_at(now) < course.least
-
     def begin(self, wall: float, sent: float, answered: float) -> None:
         """Start from the other clock, whatever this one said before. For a new owner of the store.
 

@@ -11,7 +11,7 @@ from actorproc.core import recovery
 from actorproc.core.coordinator import Coordinator
 from actorproc.core.lifecycle import submit
 from actorproc.core.queues import worker_table
-from actorproc.core.queues.run_queue import DEFAULT_AGEING, RunQueue
+from actorproc.core.queues.run_queue import RunQueue
 from actorproc.core.scheduler.schedule import wake
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
@@ -413,7 +413,7 @@ def test_groups_of_new_ones_go_by_their_age_and_priority_with_those_in_the_queue
         harness.now += 1
         fields = {"priority": priority, "deadline": 1e6 if name in "ad" else None}
         harness.submit(harness.new(f"{name}-1", **fields), harness.new(f"{name}-2", **fields))
-    harness.now += DEFAULT_AGEING
+    harness.now += Scheduling().priority_ageing
     harness.submit(harness.new("late", priority=1))
 
     ended = _run_dry(harness)
@@ -422,7 +422,7 @@ def test_groups_of_new_ones_go_by_their_age_and_priority_with_those_in_the_queue
 
 
 def test_one_that_is_put_back_goes_before_all_of_its_lane_and_keeps_the_lane_in_order() -> None:
-    ready = RunQueue()
+    ready = RunQueue(60.0, place_of=int)
     for name, now in (("old", 1.0), ("newer", 2.0)):
         ready.push(name, root=name, priority=0, is_new_root=True, now=now)
 

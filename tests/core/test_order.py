@@ -12,7 +12,7 @@ AGEING = 10.0
 
 
 def _queue() -> RunQueue:
-    return RunQueue(AGEING)
+    return RunQueue(AGEING, place_of=int)
 
 
 def _push(queue: RunQueue, name: str, now: float, *, priority: int = 0, root: str = "", new: bool = False) -> None:

@@ -71,7 +71,7 @@ def test_a_setting_of_a_manager_may_be_for_ever(open_manager):
 
 @pytest.mark.parametrize("ageing", [math.inf, 1e308])
 def test_without_ageing_the_higher_priority_goes_first_however_long_the_other_waited(ageing):
-    queue = RunQueue(ageing)
+    queue = RunQueue(ageing, place_of=int)
     for name, priority, is_new_root, now in [("old", 0, True, 0.0), ("begun", 0, False, 1e6), ("high", 1, True, 2e6)]:
         queue.push(name, root=name, priority=priority, is_new_root=is_new_root, now=now)
 

@@ -100,12 +100,10 @@ def test_after_a_jump_back_it_stands_still_until_the_other_clock_is_there(caplog
         two.pass_(1.0)
         seen.append(two.clock.wall())
     assert seen == [before] * 29
-    assert two.clock.is_held
     two.pass_(1.0)
     two.pass_(7.5)
 
     assert (two.clock.wall(), two.ahead) == (pytest.approx(before + 7.5), pytest.approx(0.0))
-    assert not two.clock.is_held
     assert two.clock.jumps == 1
     assert ["went back by 30.0 s" in record.getMessage() for record in caplog.records] == [True]
 

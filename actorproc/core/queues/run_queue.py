@@ -25,10 +25,8 @@ from typing import Any, Protocol
 
 from actorproc.model.rows.records import ProcedureRecord
 
-__all__ = ["DEFAULT_AGEING", "DEFAULT_CLASS", "OWN_CLASS", "RunQueue", "is_new_root"]
+__all__ = ["DEFAULT_CLASS", "OWN_CLASS", "RunQueue", "is_new_root"]
 
-DEFAULT_AGEING = 60.0
-"""Seconds of waiting that outweigh one level of priority."""
 DEFAULT_CLASS = "default"
 """The class of work of procedures that name none."""
 OWN_CLASS = "\0own"
@@ -42,9 +40,9 @@ _FEW_LANES = 4
 _SPARE_LANES = 32
 """Empty lanes worth keeping."""
 _AHEAD = 0.001
-"""Seconds by which procedures that go before the cold ones count as come earlier. They decide within one moment."""
+"""Seconds by which a procedure that is put before the cold ones of its lane counts as earlier than their first."""
 _MOST_GONE = 64
-"""So many more cold ones may have left than wait in a lane before they are forgotten."""
+"""Cold procedures that may have left a lane, beyond as many as wait in it, before they are taken out of its groups."""
 
 
 class _Room(Protocol):
@@ -81,7 +79,7 @@ class _Lane:
 class RunQueue:
     """Procedures that could run now. All methods take O(1), or O(log n) in the number of priorities in use."""
 
-    def __init__(self, ageing: float = DEFAULT_AGEING, place_of: Callable[[str], int] = len) -> None:
+    def __init__(self, ageing: float, place_of: Callable[[str], int]) -> None:
         self.ageing = min(ageing, _NEVER)
         self._place_of = place_of
         """The number of a procedure's tree in submit order: it decides between a resident and a cold one."""
@@ -118,11 +116,7 @@ class RunQueue:
 
     def virtual_deadline(self, priority: int, now: float, *, is_new_root: bool) -> float:
         """The order key of something that begins to wait now; the smallest goes first."""
-        return self.order_of(self.clock(now), priority, is_new_root=is_new_root)
-
-    def order_of(self, since: float, priority: int, *, is_new_root: bool) -> float:
-        """The order key of something that has been waiting since that time by the queue's clock."""
-        return since + (_NEW_ROOT * is_new_root - priority) * self.ageing
+        return self.clock(now) + (_NEW_ROOT * is_new_root - priority) * self.ageing
 
     def push(
         self,
