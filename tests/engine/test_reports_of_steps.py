@@ -15,8 +15,8 @@ import pytest
 
 from actorproc import Limits, Procedure, ProcedureClient, RetryPolicy, Saga, Status, StoreReader, step
 from actorproc.config import Config
-from actorproc.errors import ProcedureFailed, StepTimeout, StorageUnavailable, WorkerCrashed
-from actorproc.store.memory import MemoryStore
+from actorproc.errors import ProcedureFailed, StepTimeout, WorkerCrashed
+from tests.kit.stores import FullDisk
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -331,27 +331,6 @@ def test_over_a_hosts_death_what_was_stored_is_given_to_the_next_attempt(open_ma
 
 
 # ---------------------------------------------------------------------- the store in trouble
-class FullDisk(MemoryStore):
-    """Refuses commits while `full` is set; with `late` it applies them first and then says it failed."""
-
-    def __init__(self, *, late: bool) -> None:
-        super().__init__()
-        self.full, self.late, self.refused = False, late, 0
-
-    def _apply(self, rows):
-        if self.full:
-            self.refused += 1
-            if self.late:
-                super()._apply(rows)
-            raise StorageUnavailable("no space left on device")
-        super()._apply(rows)
-
-    def reopen(self):
-        if self.full:
-            raise StorageUnavailable("still no space left")
-        super().reopen()
-
-
 @dataclass
 class InTrouble(Procedure):
     folder: str

@@ -16,11 +16,11 @@ from actorproc.config import Config
 from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.callers.log_forwarder import LogForwarder
 from actorproc.engine.runtime.callback_thread import CallbackThread
-from actorproc.errors import NotAllowed, StorageUnavailable
+from actorproc.errors import NotAllowed
 from actorproc.model.ids import WorkerId
 from actorproc.report.changes import WorkerEvent
-from actorproc.store.memory import MemoryStore
 from actorproc.workers.protocol.frames import LogLine
+from tests.kit.stores import FullDisk
 
 WORKER = WorkerId(0, 1)
 
@@ -127,17 +127,6 @@ def test_a_log_handler_that_raises_at_what_a_step_prints_costs_the_line_alone(op
 
     assert manager.submit(Print()).result(30) == "printed"
     assert manager.health().ok
-
-
-class FullDisk(MemoryStore):
-    """Refuses commits while `full` is set."""
-
-    full = False
-
-    def _apply(self, rows):
-        if self.full:
-            raise StorageUnavailable("no space left on device")
-        super()._apply(rows)
 
 
 @pytest.mark.processes

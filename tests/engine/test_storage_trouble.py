@@ -22,6 +22,7 @@ from actorproc.errors import InternalError, OutcomeUnknown, ProcedureFailed, Sto
 from actorproc.model.states import TERMINAL
 from actorproc.store.memory import MemoryStore
 from actorproc.testing.inline import VirtualClock
+from tests.kit.stores import FullDisk
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -29,32 +30,7 @@ pytestmark = pytest.mark.processes
 FAST = Config(commit_backoff=0.01, commit_backoff_cap=0.05)
 
 
-class FailingStore(MemoryStore):
-    """Refuses commits while `full` is set; with `late` it applies them first and then says it failed."""
-
-    def __init__(self):
-        super().__init__()
-        self.full = False
-        self.late = False
-        self.refused = 0
-        self.reopened = 0
-
-    def _apply(self, rows):
-        if self.full:
-            self.refused += 1
-            if self.late:
-                super()._apply(rows)
-            raise StorageUnavailable("no space left on device")
-        super()._apply(rows)
-
-    def reopen(self):
-        if self.full:
-            raise StorageUnavailable("still no space left")
-        self.reopened += 1
-        super().reopen()
-
-
-class CrowdedStore(FailingStore):
+class CrowdedStore(FullDisk):
     """A full disk that lets the small commit of a reopening pass, and no other."""
 
     def reopen(self):
@@ -108,7 +84,7 @@ class Waits(Procedure):
 
 @pytest.fixture
 def store():
-    return FailingStore()
+    return FullDisk()
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["not-written", "written-but-reported-failed"])

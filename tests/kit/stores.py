@@ -1,4 +1,4 @@
-"""LMDB stores that are small enough to be made by the hundred, and one whose commits can be held up."""
+"""Stores for tests: LMDB stores that are small enough to be made by the hundred, held commits, and a full disk."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from actorproc.errors import StorageUnavailable
 from actorproc.model.rows.writes import Write
 from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.memory import MemoryStore
+from actorproc.store.rows.layout import Row
 
-__all__ = ["HeldStore", "opened"]
+__all__ = ["FullDisk", "HeldStore", "opened"]
 
 
 class HeldStore(LmdbStore):
@@ -29,6 +32,29 @@ class HeldStore(LmdbStore):
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         self.hold()
         super().commit(writes, epoch, batch)
+
+
+class FullDisk(MemoryStore):
+    """Refuses commits while `full` is set; with `late` it applies them first and then says it failed."""
+
+    def __init__(self, *, late: bool = False) -> None:
+        super().__init__()
+        self.full, self.late = False, late
+        self.refused = self.reopened = 0
+
+    def _apply(self, rows: Sequence[Row]) -> None:
+        if self.full:
+            self.refused += 1
+            if self.late:
+                super()._apply(rows)
+            raise StorageUnavailable("no space left on device")
+        super()._apply(rows)
+
+    def reopen(self) -> None:
+        if self.full:
+            raise StorageUnavailable("still no space left")
+        self.reopened += 1
+        super().reopen()
 
 
 def opened(path: Any, **options: Any) -> LmdbStore:
