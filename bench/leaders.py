@@ -1,4 +1,4 @@
-"""How long does a store in a database stand still when its leader, or the database, fails?
+"""Standstill of a store in a database when its leader, or the database, fails.
 
     python bench/leaders.py [--kills 20] [--freezes 5] [--crashes 10] [--lease 5.0]
 

@@ -1,6 +1,6 @@
 """Processor time of `actorproc top` and of the manager that it looks at, with many unfinished procedures.
 
-The screen runs in a terminal of its own, 80 x 24, and looks once a second; in another round nobody looks.
+The screen runs in a terminal of its own, 80 x 24, and looks once a second; another round has no screen.
 """
 
 from __future__ import annotations

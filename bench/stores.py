@@ -1,4 +1,4 @@
-"""What does a store in PostgreSQL cost beside one in a directory?
+"""Cost of a store in PostgreSQL beside one in a directory.
 
     python bench/stores.py [--path URL] [--steps 25000] [--pending 100000] [--backlog 20000] [--repeat 3]
 

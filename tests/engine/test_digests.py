@@ -53,7 +53,7 @@ class Feed:
 
 
 def taken(watcher):
-    """What waits for a watcher now."""
+    """The digest that waits for a watcher now, or None."""
     ready, found = watcher.take_now(lambda: None)
     return found if ready else None
 

@@ -23,7 +23,7 @@ SLEEPS = ("sleep", "sleep with the GIL", "usleep", "poll", "select")
 
 
 def hang(how: str) -> int:
-    """What the call says, once something has interrupted it."""
+    """Sleep in a C function; its result, once a signal has interrupted it."""
     libc = ctypes.CDLL(None, use_errno=True)
     if how == "sleep with the GIL":
         return int(ctypes.PyDLL(None).sleep(3600))

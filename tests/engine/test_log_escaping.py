@@ -1,4 +1,4 @@
-"""What the engine logs of others is data: no logger gives a terminal commands of a step, and each line says whose it is."""
+"""Text of steps in log records is data: none of its control characters reaches a terminal, and each line names its step."""
 
 from __future__ import annotations
 

@@ -491,7 +491,7 @@ def test_the_screen_is_held_and_goes_on():
 # ---------------------------------------------------------------- verbs
 @pytest.fixture
 def done(monkeypatch):
-    """What would have been done: path, verb, ids, reason."""
+    """Verbs that the screen asked for: path, verb, ids, reason."""
     found = []
 
     def carry_out(path, action, ids, reason):

@@ -44,7 +44,7 @@ class _Buckets:
         self.sum += other.sum
 
     def copy(self, zeros: int = 0) -> Histogram:
-        """As it is; with `zeros` of so many observations, those that were not added because they are 0."""
+        """Copy for callers; `zeros` is the number of all observations, of which those of 0 seconds were not added."""
         first, *others = self.counts
         first += max(0, zeros - sum(self.counts))
         return Histogram(bounds=self.bounds, counts=(first, *others), sum=self.sum)

@@ -90,7 +90,7 @@ class RequestHandler:
         self.watch_each(ends, promise.patience)
 
     def watch_each(self, ends: Sequence[tuple[str, EndWaiter]], patience: Patience) -> None:
-        """As `watch`."""
+        """Tell each waiter the end of its procedure now, or when it comes; while the store cannot be asked, later."""
         for place, (id, waiter) in enumerate(ends):
             try:
                 if not self._outage.lasts:

@@ -49,7 +49,7 @@ class StoreOutage:
         return self.lasts or self.is_in_doubt
 
     def begin(self, error: Exception, what: str = "a commit failed") -> None:
-        """A commit failed, or what `what` says. Raises an error that is none of the store's."""
+        """Note that a commit failed, or another use of the store, as `what` says. Raises an error of another kind."""
         if not isinstance(error, EngineError):
             raise error
         if self.refuses:

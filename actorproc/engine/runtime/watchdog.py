@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from types import FrameType
+from types import CodeType, FrameType
 
 from actorproc.errors import ActorprocError
 
@@ -28,11 +28,11 @@ class ManagerWatchdog:
 
     Args:
         ask: Asks the manager a question; the future of its answer.
-        turn: Name of the function that has the manager's turn while a message is handled.
+        turn: Code of the function that has the manager's turn while a message is handled.
         limit: Seconds without an answer after which it may hang.
     """
 
-    def __init__(self, ask: Callable[[], Future[object]], turn: object, limit: float) -> None:
+    def __init__(self, ask: Callable[[], Future[object]], turn: CodeType, limit: float) -> None:
         self._ask = ask
         self._turn = turn
         self._limit = limit

@@ -44,7 +44,7 @@ class CoreCounters:
         return self.audits
 
     def count_stale(self) -> None:
-        """An answer was dropped."""
+        """Count an answer that is dropped."""
         self.stale_results += 1
 
     def seal(self) -> int:

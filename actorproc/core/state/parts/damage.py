@@ -6,7 +6,7 @@ __all__ = ["DamageTable"]
 
 
 class DamageTable:
-    """Part of the `EngineState`: what cannot be trusted."""
+    """Part of the `EngineState`: damaged procedures and records."""
 
     def __init__(self) -> None:
         self.procedures: dict[str, str] = {}

@@ -27,7 +27,7 @@ class PendingDecision:
         self.now = now
 
     def touch(self, record: ProcedureRecord) -> None:
-        """The head changed: it will be written with this decision."""
+        """Note that a head changed: it is written with this decision."""
         self.touched[record.id] = record
 
     def write(self, write: Write) -> None:

@@ -8,7 +8,7 @@ __all__ = ["EndedTrees"]
 
 
 class EndedTrees:
-    """Part of the `EngineState`: what becomes of finished trees."""
+    """Part of the `EngineState`: finished trees that were acknowledged or are being removed."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, float] = {}

@@ -12,7 +12,7 @@ __all__ = ["LockState"]
 
 
 class LockState:
-    """Part of the `EngineState`: what the lock manager knows of keys."""
+    """Part of the `EngineState`: locks, inherited locks and poisons by key."""
 
     def __init__(self) -> None:
         self.table = LockTable()
@@ -21,7 +21,7 @@ class LockState:
         self.poisons: dict[str, PoisonRecord] = {}
 
     def poison_notice(self, path: str) -> str:
-        """Text for those who are refused: the procedure that poisoned a key, the reason, and how it is cleared."""
+        """Text of a refusal: the procedure that poisoned a key, the reason, and how it is cleared."""
         poison = self.poisons[path]
         call = f"manager.clear_poison({json.dumps(path, ensure_ascii=False)})"
         others = f" (and by {', '.join(name for name, _ in poison.others[:5])})" if poison.others else ""

@@ -45,7 +45,7 @@ class ResidentSet:
         return record.aborting and not record.rolling and not self.has_no_return(record)
 
     def place_of(self, procedure: str) -> int:
-        """The number of its tree in submit order: who was queued at the start, and not left, waits since that time."""
+        """Number of a procedure's tree in submit order. It decides between procedures that have waited equally long."""
         return self.procs[self.procs[procedure].root].seq
 
     # ------------------------------------------------------------------ coming
@@ -78,7 +78,7 @@ class ResidentSet:
             self.admit_alone(copied(record))  # that one may be about to be stored
 
     def count_roots(self, change: int) -> None:
-        """So many more roots have not ended."""
+        """Add `change` to the number of roots that have not ended."""
         self.open_roots += change
 
     # ------------------------------------------------------------------ what the store has

@@ -12,7 +12,7 @@ DEFAULT_SCHEDULING = Scheduling()
 
 
 class Settings:
-    """Part of the `EngineState`: what the configuration says; `scheduling` also what a resize said last."""
+    """Part of the `EngineState`: settings of the configuration; `scheduling` is as the last resize left it."""
 
     def __init__(self, scheduling: Scheduling) -> None:
         self.scheduling = scheduling
@@ -20,10 +20,10 @@ class Settings:
         self.retention = DEFAULT_RETENTION
 
     def put_in_force(self, quotas: Quotas, retention: Retention) -> None:
-        """From now on these hold."""
+        """Set the quotas and the retention of the configuration."""
         self.quotas = quotas
         self.retention = retention
 
     def reschedule(self, scheduling: Scheduling) -> None:
-        """The pool was resized."""
+        """Set the scheduling that a resize asked for."""
         self.scheduling = scheduling

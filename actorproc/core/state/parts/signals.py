@@ -20,8 +20,8 @@ class SignalBuffer:
         self.taken: dict[str, dict[str, int]] = {}
         """Target of signals to the ids of those that were taken, oldest first, with the numbers of their rows."""
         self.taken_order: dict[tuple[str, str], None] = {}
-        """The same as (target, id), oldest first over all targets."""
+        """Pairs of target and id in `taken`, oldest first over all targets."""
 
     def count_published(self, change: int) -> None:
-        """So many more events by name are kept."""
+        """Add `change` to the number of events by name that are kept."""
         self.published += change

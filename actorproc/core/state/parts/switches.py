@@ -6,7 +6,7 @@ __all__ = ["Switches"]
 
 
 class Switches:
-    """Part of the `EngineState`: whether steps are handed out. Only `paused` is stored."""
+    """Part of the `EngineState`: switches that stop the handing out of steps. Only `paused` is stored."""
 
     def __init__(self) -> None:
         self.dispatching = True

@@ -21,7 +21,7 @@ class KnownLimits(msgspec.Struct, frozen=True, gc=False):
 
 
 class KnownTypes:
-    """Part of the `EngineState`: what is known of types."""
+    """Part of the `EngineState`: traits, limits and parked procedures by type."""
 
     def __init__(self) -> None:
         self.metas: dict[str, TypeMeta] = {}
@@ -38,13 +38,13 @@ class KnownTypes:
         """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""
 
     def know(self, meta: TypeMeta) -> None:
-        """This type is registered: its procedures need not be parked."""
+        """Note that this type is registered: its procedures need not be parked."""
         self.metas[meta.type_name] = meta
         self.blanks.pop(meta.type_name, None)
         self.knows_dedicated = self.knows_dedicated or meta.dedicated
 
     def note_dedicated(self) -> None:
-        """A procedure has been met whose steps run in a worker of its own."""
+        """Note that a procedure has been met whose steps run in a worker of its own."""
         self.knows_dedicated = True
 
     def of(self, record: ProcedureRecord) -> TypeMeta | None:
@@ -52,10 +52,10 @@ class KnownTypes:
         return self.metas.get(record.type_name)
 
     def count_parking(self) -> None:
-        """A procedure was parked."""
+        """Count a procedure that is parked."""
         self.parkings += 1
 
     def forget(self, procedure: str) -> None:
-        """A procedure leaves memory."""
+        """Drop a procedure that leaves memory."""
         for parked in self.parked.values():  # as many as types that have had a parked procedure
             parked.pop(procedure, None)

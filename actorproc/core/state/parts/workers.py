@@ -13,7 +13,7 @@ __all__ = ["WorkerState"]
 
 
 class WorkerState:
-    """Part of the `EngineState`: workers and what is planned for them. Nothing here is stored."""
+    """Part of the `EngineState`: workers and the plan of their slots. Nothing here is stored."""
 
     def __init__(self, scheduling: Scheduling) -> None:
         self.table = WorkerTable()
@@ -33,6 +33,6 @@ class WorkerState:
         """Worker that holds the live object of a procedure, by procedure."""
 
     def begin_reload(self, outdated: Iterable[WorkerId], renewed: Iterable[str] = ()) -> None:
-        """These workers have old code, and these procedures were handed to one with new code."""
+        """Note the workers that have old code, and the procedures that were handed to one with new code."""
         self.outdated = set(outdated)
         self.renewed = set(renewed)
