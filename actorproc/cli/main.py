@@ -163,9 +163,9 @@ def _told(error: Exception, command: str | None, options: argparse.Namespace) ->
     """Tell an error in one line; returns its exit code. An unforeseen error keeps its traceback."""
     from actorproc.cli.output.extras import MissingExtra
     from actorproc.cli.output.output import complain
-    from actorproc.cli.select.command_words import in_command_words
     from actorproc.cli.select.common import USAGE, code_of
     from actorproc.errors import ActorprocError, StoreDamaged
+    from actorproc.ui.command_words import in_command_words
 
     if isinstance(error, MissingExtra):
         complain(error)
@@ -176,7 +176,8 @@ def _told(error: Exception, command: str | None, options: argparse.Namespace) ->
         raise error
     if isinstance(error, ValueError | TypeError) and not isinstance(error, ActorprocError) and not _is_ours(error):
         raise error
-    complain(f"actorproc: {in_command_words(str(error), options)}")
+    says = in_command_words(str(error), getattr(options, "path", None))
+    complain(f"actorproc: {says}")
     if isinstance(error, StoreDamaged) and "doctor" not in str(error):
         complain("what else is damaged, and what can be saved: actorproc doctor")
     return code_of(error)

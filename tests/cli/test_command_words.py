@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 
 from actorproc import ProcedureManager
 from actorproc.cli.main import main
-from actorproc.cli.select.command_words import in_command_words
+from actorproc.ui.command_words import in_command_words, path_option
 from tests.cli.test_killing import Naps
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import wait_until
@@ -33,11 +31,11 @@ from tests.kit.waiting import wait_until
     ],
 )
 def test_a_call_is_told_as_its_command(words, typed):
-    assert in_command_words(words, argparse.Namespace(path=None)) == typed
+    assert in_command_words(words, None) == typed
 
 
 def test_the_command_is_for_the_same_store():
-    said = in_command_words("retry('a') goes on", argparse.Namespace(path="my state"))
+    said = in_command_words("retry('a') goes on", "my state")
 
     assert said == "actorproc --path 'my state' retry a goes on"
 
@@ -53,3 +51,15 @@ def test_a_bypass_of_a_running_step_names_the_option(tmp_path, capsys):
 
         assert f"or kill it with actorproc --path {path} bypass hangs --force" in capsys.readouterr().out
         assert main(["--path", path, "bypass", "hangs", "--force"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "typed"),
+    [
+        ("state", None),
+        ("elsewhere/state", "elsewhere/state"),
+        ("postgresql://ann:open-sesame@db.example/app?store=shop", "postgresql://ann@db.example/app?store=shop"),
+    ],
+)
+def test_a_command_to_type_has_the_path_and_never_a_password(path, typed):
+    assert path_option(path) == typed

@@ -188,11 +188,9 @@ def start_command(options: argparse.Namespace) -> str:
 
 def typed(options: argparse.Namespace, words: str, *values: str) -> str:
     """A command to type next, `values` quoted: the same store is meant, so what --path said is said again."""
-    from actorproc.ui.text import plain_line
+    from actorproc.ui.command_words import command_line
 
-    path = getattr(options, "path", None)
-    start = "actorproc" if path is None else f"actorproc --path {shlex.quote(path)}"
-    return plain_line(" ".join((start, words, *map(shlex.quote, values))))
+    return command_line(getattr(options, "path", None), words, *values)
 
 
 def open_client(options: argparse.Namespace) -> ProcedureClient:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from actorproc.cli.output.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.select.command_words import in_command_words
 from actorproc.cli.select.common import ID_HELP, OK, REFUSED, code_of, full_id, globals_for, is_owned, open_reader
 from actorproc.cli.select.filters import add_filters, filter_of, has_filter, no_match
 from actorproc.cli.select.steering import Steered
 from actorproc.errors import ActorprocError, UsageError
 from actorproc.support.login_name import login_name
+from actorproc.ui.command_words import in_command_words
 from actorproc.ui.text import counted
 
 if TYPE_CHECKING:
@@ -133,4 +133,5 @@ def _row_of(name: str, verb: str, act: Act, engine: Steering, steered: Steered, 
         return outcome(name, verb, act(engine, name), applied=steered.applied)
     except (ActorprocError, ValueError, TypeError) as error:
         codes.append(code_of(error))
-        return outcome(name, verb, error=in_command_words(str(error), steered.options), applied=steered.applied)
+        says = in_command_words(str(error), steered.path)
+        return outcome(name, verb, error=says, applied=steered.applied)

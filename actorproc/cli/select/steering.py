@@ -36,7 +36,7 @@ class Steered:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
+        self._options = options
         self._opened: Steering | None = None
         self.is_stopped = False
         """No manager runs: what is asked is written into the store."""
@@ -56,7 +56,7 @@ class Steered:
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                return open_client(self.options) if is_owned(self.options) else self._own()
+                return open_client(self._options) if is_owned(self._options) else self._own()
             except (ManagerStopped, StoreInUse):  # one has gone, or was quicker, at this very moment
                 if time.monotonic() > until:
                     raise
@@ -66,11 +66,16 @@ class Steered:
         from actorproc.api.stopped import StoppedStore
 
         if not self.is_stopped:
-            complain(f"no manager runs on {directory(self.options)}: taking the stopped store")
-        store = StoppedStore(directory(self.options))
+            complain(f"no manager runs on {directory(self._options)}: taking the stopped store")
+        store = StoppedStore(directory(self._options))
         store.open()
         self.is_stopped = True
         return store
+
+    @property
+    def path(self) -> str | None:
+        """The store as --path said it, for commands to type."""
+        return getattr(self._options, "path", None)
 
     @property
     def applied(self) -> str:
@@ -80,5 +85,5 @@ class Steered:
     def tell(self) -> None:
         """Say that no manager runs, and what follows from it."""
         if self.is_stopped:
-            where = f"no manager runs on {directory(self.options)}: this was applied to the stopped store"
-            complain(f"{where}; what has to run runs when one starts: {start_command(self.options)}")
+            where = f"no manager runs on {directory(self._options)}: this was applied to the stopped store"
+            complain(f"{where}; what has to run runs when one starts: {start_command(self._options)}")

@@ -9,6 +9,7 @@ from actorproc.api.client import ProcedureClient
 from actorproc.api.reader import StoreReader
 from actorproc.api.stopped import StoppedStore
 from actorproc.errors import ActorprocError
+from actorproc.ui.command_words import in_command_words, path_option
 from actorproc.ui.text import plain_line
 
 if TYPE_CHECKING:
@@ -154,17 +155,18 @@ def carry_out(path: str, action: Action, ids: Sequence[str], reason: str | None)
         with StoreReader(path) as reader:
             is_owned = reader.owner() is not None
         with ProcedureClient(path, patience=_PATIENCE) if is_owned else StoppedStore(path) as engine:
-            lines = [_done(engine, action, id, reason) for id in ("",) if action.is_for_all] or [
-                _done(engine, action, id, reason) for id in ids
+            lines = [_done(engine, action, id, reason, path) for id in ("",) if action.is_for_all] or [
+                _done(engine, action, id, reason, path) for id in ids
             ]
     except (ActorprocError, OSError) as error:
         return [plain_line(f"{action.name}: {error}")]
     return lines if is_owned else [f"{line} (in the stopped store)" for line in lines]
 
 
-def _done(engine: Steering, action: Action, id: str, reason: str | None) -> str:
+def _done(engine: Steering, action: Action, id: str, reason: str | None, path: str) -> str:
     try:
         done = action.act(engine, id, reason)
     except (ActorprocError, ValueError, TypeError) as error:
-        return plain_line(f"{action.name} {id or 'manager'}: refused: {error}")
+        says = in_command_words(str(error), path_option(path))
+        return plain_line(f"{action.name} {id or 'manager'}: refused: {says}")
     return plain_line(f"{action.name} {id or 'manager'}: {action.refused if done is False else action.done}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from actorproc.model.states import ProcedureState
 from actorproc.ui.text import fitting, plain_line, size_of, width_of
 from actorproc.ui.top.look import Look
 from actorproc.ui.views.failures import FailureGroup
@@ -36,7 +37,6 @@ PROCEDURES = ("ID", "TYPE", "STATE", "PHASE", "STEP", "TRY", "AGE", "CHANGED", "
 PROCEDURES_DROP = ("CHANGED", "TYPE", "TRY", "AGE", "STATE", "STEP")
 GROUPS = ("COUNT", "TYPE", "STEP", "ERROR", "NEWEST", "MESSAGE")
 GROUPS_DROP = ("NEWEST", "STEP")
-_STATES = ("RUNNABLE", "WAITING", "WAITING_TIMEOUT", "SUCCESS", "FAILED", "ROLLEDBACK")
 _SPARKS = 20
 
 
@@ -133,20 +133,19 @@ def group_cells(groups: Iterable[FailureGroup], at: float) -> list[Row]:
 
 
 # ---------------------------------------------------------------- header
-def header_lines(header: Header, at: float, *, is_paused: bool = False, busy_with: str = "") -> list[Parts]:
+def header_lines(header: Header, at: float, *, is_paused: bool = False) -> list[Parts]:
     """Three lines: the manager, the procedures, and what is wrong.
 
     Args:
         header: what is known.
         at: epoch seconds of the look.
         is_paused: the screen is not refreshed.
-        busy_with: shown in place of problems.
     """
     clock = time.strftime("%H:%M:%S", time.localtime(at)) + (" held" if is_paused else "")
     return [
         ((clock, "warn" if is_paused else "dim"), ("  ", "plain"), (header.status, header.tone), *_manager(header)),
         tuple(_counts(header)),
-        _third(header, busy_with),
+        _third(header),
     ]
 
 
@@ -166,7 +165,7 @@ def _manager(header: Header) -> Iterator[tuple[str, str]]:
 
 
 def _counts(header: Header) -> Iterator[tuple[str, str]]:
-    names = [name for name in (*_STATES, *header.counts) if header.counts.get(name)]
+    names = [name for name in (*map(str, ProcedureState), *header.counts) if header.counts.get(name)]
     for place, name in enumerate(dict.fromkeys(names)):
         yield ("  " if place else "") + f"{header.counts[name]:,} ", "plain"
         yield name, tone_of(name) if name == "FAILED" else "dim"
@@ -174,9 +173,7 @@ def _counts(header: Header) -> Iterator[tuple[str, str]]:
         yield f"  {size_of(header.store_bytes)}", "dim"
 
 
-def _third(header: Header, busy_with: str) -> Parts:
-    if busy_with:
-        return ((busy_with, "calm"),)
+def _third(header: Header) -> Parts:
     if header.problems:
         more = f" (and {len(header.problems) - 1} more)" if len(header.problems) > 1 else ""
         return ((header.problems[0] + more, "bad" if header.tone == "bad" else "warn"),)

@@ -18,9 +18,11 @@ from actorproc.api.client import ProcedureClient
 from actorproc.api.reader import StoreReader
 from actorproc.api.watch import Watch
 from actorproc.errors import ActorprocError, ManagerStopped, ResultTimeout
+from actorproc.model.names import no_class_registered
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.report.changes import ChangeDigest, DigestRow
 from actorproc.report.info import ProcedureInfo
+from actorproc.ui.command_words import path_option
 from actorproc.ui.text import plain_line
 from actorproc.ui.top.detail import detail_lines
 from actorproc.ui.top.look import Look, Wanted
@@ -231,13 +233,9 @@ class StoreSource:
                     self._details.changed()
                 client = self._client
                 question = (wanted, client is None)
-                answers = lambda: list(detail_lines(client, reader, wanted, look.at, self._store_option))  # noqa: E731
+                answers = lambda: list(detail_lines(client, reader, wanted, look.at, path_option(self.path)))  # noqa: E731
                 lines = self._timed(lambda: self._details.of(question, answers))
         return replace(look, lines=tuple((plain_line(text), id) for text, id in lines))
-
-    @property
-    def _store_option(self) -> str | None:
-        return None if self.path == "state" else self.path
 
     def _in_trouble(self, reader: StoreReader, limit: int, known: tuple[str, ...]) -> list[ProcedureRow]:
         """Rows of what stands still, and of types that the manager does not know."""
@@ -245,9 +243,9 @@ class StoreSource:
         found = {info.id: row_of(info) for info in reader.list(phase=_TROUBLE, limit=limit)}
         for name in reader.types() if known else ():
             if name not in known:
+                says = plain_line(no_class_registered(name, known))
                 for info in reader.list(type_name=name, state=_LIVE, limit=limit):
-                    says = f"no class is registered as {info.type_name!r}"
-                    found[info.id] = replace(row_of(info), phase="parked", tone="bad", why=plain_line(says))
+                    found[info.id] = replace(row_of(info), phase="parked", tone="bad", why=says)
         return list(found.values())[:limit]
 
     def _failures(self, reader: StoreReader) -> list[FailureGroup]:

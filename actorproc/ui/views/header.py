@@ -47,14 +47,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     rates: Rates | None = None
     paused: str | None = None
 
-    @property
-    def unfinished(self) -> int:
-        """Procedures that have not ended."""
-        return sum(count for state, count in self.counts.items() if state not in _ENDED)
-
-
-_ENDED = ("SUCCESS", "FAILED", "ROLLEDBACK")
-
 
 class RateMeter:
     """Rates from the counters of one look after the other."""
@@ -96,7 +88,6 @@ def header_of(
     metrics: Metrics | None = None,
     rates: Rates | None = None,
     counts: Mapping[str, int] | None = None,
-    store_bytes: int | None = None,
     problems: Sequence[str] = (),
 ) -> Header:
     """The header from what is known: with a manager its health and metrics, without one the store's counts.
@@ -108,7 +99,6 @@ def header_of(
         metrics: of the manager.
         rates: of the manager.
         counts: procedures by state.
-        store_bytes: bytes of the store that are in use.
         problems: sentences that come before those of `health`.
 
     Returns:
@@ -126,7 +116,7 @@ def header_of(
         queued=metrics.queued if metrics is not None else 0,
         lock_waiting=metrics.lock_waiting if metrics is not None else 0,
         counts=dict(counts or {}),
-        store_bytes=metrics.store_used_bytes if metrics is not None else store_bytes,
+        store_bytes=metrics.store_used_bytes if metrics is not None else None,
         rates=rates,
         paused=health.paused if health is not None else None,
     )

@@ -32,7 +32,6 @@ class ProcedureRow(msgspec.Struct, frozen=True, kw_only=True):
     progress: float | None
     why: str
     """The error, or the reason for the phase, in one line."""
-    is_root: bool = True
 
 
 def row_of(info: ProcedureInfo) -> ProcedureRow:
@@ -49,7 +48,6 @@ def row_of(info: ProcedureInfo) -> ProcedureRow:
         changed_at=info.finished_at or info.updated_at,
         progress=info.progress,
         why=plain_line(why_of(info)),
-        is_root=info.parent_id is None,
     )
 
 

@@ -1,0 +1,66 @@
+"""Refusals of the engine in the words of the command line: they advise calls, and a shell has commands and options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from actorproc.ui.text import plain_line
+
+__all__ = ["command_line", "in_command_words", "path_option"]
+
+_CALL = re.compile(
+    r"(?:manager\.)?\b(?:abort|bypass|clear_poison|delete|kill|publish|resume|retry|rollback)"
+    r"""\((?:[^()'"]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")*\)"""
+)
+_OPTION = re.compile(r"\b(force|children|ancestors)=True\b|\bon_existing='([a-z-]+)'")
+
+
+def path_option(path: str) -> str | None:
+    """The store as ``--path`` has it in a command to type: a URL without its password; None: it is the usual one."""
+    from actorproc.store.home import home_of  # noqa: PLC0415 - screens only
+
+    if path == "state":
+        return None
+    place = home_of(path)
+    return path if place.is_near else place.words
+
+
+def command_line(path: str | None, words: str, *values: str) -> str:
+    """A command to type.
+
+    Args:
+        path: of the store, as ``--path`` has it; None: it is the usual one.
+        words: verb and options.
+        values: arguments, which are quoted.
+    """
+    start = "actorproc" if path is None else f"actorproc --path {shlex.quote(path)}"
+    return plain_line(" ".join((start, words, *map(shlex.quote, values))))
+
+
+def in_command_words(text: str, path: str | None) -> str:
+    """The same text with each call as the command that does it, and each argument as the option.
+
+    Args:
+        text: a message of the engine.
+        path: of the store, as ``--path`` has it; None: it is the usual one.
+    """
+    return _OPTION.sub(_option, _CALL.sub(lambda found: _command(found[0], path), text))
+
+
+def _command(text: str, path: str | None) -> str:
+    import ast  # noqa: PLC0415 - a refusal is rare
+
+    try:
+        call = ast.parse(text, mode="eval").body
+        assert isinstance(call, ast.Call)
+        values = [str(ast.literal_eval(value)) for value in call.args]
+    except (SyntaxError, ValueError):
+        return text
+    name = text.partition("(")[0].removeprefix("manager.").replace("_", "-")
+    flags = "".join(f" --{flag.arg}" for flag in call.keywords)
+    return command_line(path, name, *values) + flags
+
+
+def _option(found: re.Match[str]) -> str:
+    return f"--{found[1]}" if found[1] else f"--on-existing {found[2]}"
