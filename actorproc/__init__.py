@@ -125,14 +125,8 @@ if TYPE_CHECKING:
         WorkerEvent,
     )
     from actorproc.report.deploy_report import DeployReport
-    from actorproc.report.info import (
-        Health,
-        LockInfo,
-        PoisonInfo,
-        ProcedureInfo,
-        ProcedureTree,
-        SignalInfo,
-    )
+    from actorproc.report.health import Health
+    from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
     from actorproc.report.metrics import Metrics
     from actorproc.report.states import StateInfo
     from actorproc.report.step_log import AttemptInfo, StepInfo
@@ -249,7 +243,7 @@ _LAZY = {
     "DeployReport": "actorproc.report.deploy_report",
     "DigestRow": "actorproc.report.changes",
     "ErrorInfo": "actorproc.model.rows.records",
-    "Health": "actorproc.report.info",
+    "Health": "actorproc.report.health",
     "Limits": "actorproc.procedure.declaring.policies",
     "LeaderEvent": "actorproc.report.changes",
     "LockInfo": "actorproc.report.info",

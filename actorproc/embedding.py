@@ -26,7 +26,8 @@ from actorproc.api.handle import ProcedureHandle
 from actorproc.api.manager import ProcedureManager
 from actorproc.errors import ActorprocError
 from actorproc.procedure.authoring.procedure import Procedure
-from actorproc.report.info import Health, ProcedureInfo
+from actorproc.report.health import Health
+from actorproc.report.info import ProcedureInfo
 from actorproc.support.durations import seconds_or_none
 
 __all__ = ["EngineActor", "EngineFailed"]

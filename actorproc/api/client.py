@@ -22,7 +22,7 @@ from actorproc.control.engine import RemoteEngine
 from actorproc.errors import ManagerStopped
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.values.codec import permit_size
-from actorproc.report.info import Health
+from actorproc.report.health import Health
 from actorproc.store.home import home_of
 from actorproc.support.durations import in_seconds
 from actorproc.support.engine_log import engine_logger

@@ -41,7 +41,7 @@ from actorproc.procedure.runtime.class_shipping import pickled_by_value
 from actorproc.procedure.shipping.importing import shut_here
 from actorproc.procedure.values.codec import permit_calls, permit_size
 from actorproc.report.changes import LeaderEvent, LifecycleEvent
-from actorproc.report.info import Health
+from actorproc.report.health import Health
 from actorproc.store.base import ProcedureStore
 from actorproc.store.home import home_of
 from actorproc.support.clock import Clock

@@ -27,16 +27,14 @@ from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import LockRecord, NoteRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import Phase
 from actorproc.report.audit import AuditInfo, audit_log, audit_of
+from actorproc.report.health import Health, RetentionHealth, SlotHealth
 from actorproc.report.info import (
-    Health,
     LockInfo,
     LockWaiterInfo,
     PoisonInfo,
     ProcedureInfo,
     ProcedureTree,
-    RetentionHealth,
     SignalInfo,
-    SlotHealth,
     info_of,
     lock_info_of,
     mode_name,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from actorproc.api.queries import Queries, StoredQueries
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.report.info import Health, LockInfo, PoisonInfo, ProcedureInfo
+from actorproc.report.health import Health
+from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo
 from actorproc.report.listing import ListFilter
 from actorproc.report.why import EngineFacts, RunningStep
 

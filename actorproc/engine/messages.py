@@ -18,7 +18,7 @@ from actorproc.model.messages.events import CrashReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, StepRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.report.info import RetentionHealth
+from actorproc.report.health import RetentionHealth
 from actorproc.report.metrics import Histogram, ProcedureCounts, StepCounts
 from actorproc.workers.base import WorkerBooted, WorkerDied
 

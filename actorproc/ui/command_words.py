@@ -16,14 +16,14 @@ _CALL = re.compile(
 _OPTION = re.compile(r"\b(force|children|ancestors)=True\b|\bon_existing='([a-z-]+)'")
 
 
-def path_option(path: str) -> str | None:
-    """The store as ``--path`` has it in a command to type: a URL without its password; None: it is the usual one."""
-    from actorproc.store.home import home_of  # noqa: PLC0415 - screens only
+def path_option(path: str, shown: str) -> str | None:
+    """The store as ``--path`` has it in a command to type; None: it is the usual one.
 
-    if path == "state":
-        return None
-    place = home_of(path)
-    return path if place.is_near else place.words
+    Args:
+        path: of the store, as it was opened.
+        shown: the same in messages: a URL has no password there.
+    """
+    return None if path == "state" else shown if "://" in path else path
 
 
 def command_line(path: str | None, words: str, *values: str) -> str:

@@ -54,12 +54,12 @@ def test_a_bypass_of_a_running_step_names_the_option(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("path", "typed"),
+    ("path", "shown", "typed"),
     [
-        ("state", None),
-        ("elsewhere/state", "elsewhere/state"),
-        ("postgresql://ann:open-sesame@db.example/app?store=shop", "postgresql://ann@db.example/app?store=shop"),
+        ("state", "/home/ann/state", None),
+        ("elsewhere/state", "/home/ann/elsewhere/state", "elsewhere/state"),
+        ("postgresql://ann:open-sesame@db.example/app", "postgresql://ann@db.example/app", "postgresql://ann@db.example/app"),
     ],
-)
-def test_a_command_to_type_has_the_path_and_never_a_password(path, typed):
-    assert path_option(path) == typed
+)  # fmt: skip
+def test_a_command_to_type_has_the_path_and_never_a_password(path, shown, typed):
+    assert path_option(path, shown) == typed

@@ -11,7 +11,7 @@ from actorproc import procedure
 from actorproc.engine.housekeeping.retention_lag import RetentionLag
 from actorproc.model.policies import Retention
 from actorproc.model.reports import StoreSize
-from actorproc.report.info import Health
+from actorproc.report.health import Health
 from actorproc.testing.inline import FAST, InlineManager, VirtualClock
 
 KEPT = 10.0

@@ -7,7 +7,8 @@ import msgspec
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.rows.records import ErrorInfo, StepKind
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.report.info import Health, LockInfo, LockWaiterInfo, ProcedureInfo
+from actorproc.report.health import Health
+from actorproc.report.info import LockInfo, LockWaiterInfo, ProcedureInfo
 from actorproc.report.metrics import Histogram, Metrics, ProcedureCounts, StepCounts
 from actorproc.report.step_log import AttemptInfo, StepInfo
 from actorproc.workers.base import WorkerInfo

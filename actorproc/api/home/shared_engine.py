@@ -46,7 +46,7 @@ from actorproc.errors import (
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import PauseRequested
 from actorproc.report.changes import LeaderEventKind
-from actorproc.report.info import Health
+from actorproc.report.health import Health
 from actorproc.store.home import Home
 from actorproc.store.leader import Leader
 from actorproc.store.shared import SharedStore

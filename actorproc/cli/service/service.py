@@ -14,7 +14,7 @@ from types import FrameType
 from actorproc.api.manager import ProcedureManager
 from actorproc.cli.service.notify import Notifier
 from actorproc.errors import EngineError, ManagerStopped
-from actorproc.report.info import Health
+from actorproc.report.health import Health
 
 __all__ = ["EXIT_FAILED", "EXIT_STOPPED", "serve"]
 

@@ -36,7 +36,8 @@ from actorproc.engine.reply_router import Promise
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
-from actorproc.report.info import ProcedureInfo, RetentionHealth, info_of
+from actorproc.report.health import RetentionHealth
+from actorproc.report.info import ProcedureInfo, info_of
 from actorproc.report.listing import children_by_state
 from actorproc.store.base import RecordStore
 from actorproc.support.clock import Clock, clock_jumps

@@ -10,7 +10,7 @@ import contextlib
 
 from actorproc.errors import EngineError
 from actorproc.model.policies import Retention
-from actorproc.report.info import RetentionHealth
+from actorproc.report.health import RetentionHealth
 from actorproc.store.base import RecordStore
 from actorproc.support.engine_log import engine_logger
 

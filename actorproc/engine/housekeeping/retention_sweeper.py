@@ -35,7 +35,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.policies import Retention
 from actorproc.model.rows.cold_trees import is_alone
 from actorproc.model.rows.snapshot import FinishedTree
-from actorproc.report.info import RetentionHealth
+from actorproc.report.health import RetentionHealth
 from actorproc.store.base import RecordStore
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger

@@ -12,7 +12,8 @@ import msgspec
 from actorproc.report.audit import AuditInfo
 from actorproc.report.changes import Change, ChangeDigest
 from actorproc.report.deploy_report import DeployReport
-from actorproc.report.info import Health, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
+from actorproc.report.health import Health
+from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.report.metrics import Metrics
 from actorproc.report.schema.shape import TIMES, VERSION
 from actorproc.report.states import StateChange

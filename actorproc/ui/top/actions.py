@@ -153,20 +153,20 @@ def carry_out(path: str, action: Action, ids: Sequence[str], reason: str | None)
     """
     try:
         with StoreReader(path) as reader:
-            is_owned = reader.owner() is not None
+            is_owned, shown = reader.owner() is not None, path_option(path, reader.path)
         with ProcedureClient(path, patience=_PATIENCE) if is_owned else StoppedStore(path) as engine:
-            lines = [_done(engine, action, id, reason, path) for id in ("",) if action.is_for_all] or [
-                _done(engine, action, id, reason, path) for id in ids
+            lines = [_done(engine, action, id, reason, shown) for id in ("",) if action.is_for_all] or [
+                _done(engine, action, id, reason, shown) for id in ids
             ]
     except (ActorprocError, OSError) as error:
         return [plain_line(f"{action.name}: {error}")]
     return lines if is_owned else [f"{line} (in the stopped store)" for line in lines]
 
 
-def _done(engine: Steering, action: Action, id: str, reason: str | None, path: str) -> str:
+def _done(engine: Steering, action: Action, id: str, reason: str | None, path: str | None) -> str:
     try:
         done = action.act(engine, id, reason)
     except (ActorprocError, ValueError, TypeError) as error:
-        says = in_command_words(str(error), path_option(path))
+        says = in_command_words(str(error), path)
         return plain_line(f"{action.name} {id or 'manager'}: refused: {says}")
     return plain_line(f"{action.name} {id or 'manager'}: {action.refused if done is False else action.done}")

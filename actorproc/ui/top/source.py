@@ -233,7 +233,8 @@ class StoreSource:
                     self._details.changed()
                 client = self._client
                 question = (wanted, client is None)
-                answers = lambda: list(detail_lines(client, reader, wanted, look.at, path_option(self.path)))  # noqa: E731
+                path = path_option(self.path, reader.path)
+                answers = lambda: list(detail_lines(client, reader, wanted, look.at, path))  # noqa: E731
                 lines = self._timed(lambda: self._details.of(question, answers))
         return replace(look, lines=tuple((plain_line(text), id) for text, id in lines))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from actorproc.report.info import Health
+from actorproc.report.health import Health
 from actorproc.report.metrics import Metrics
 from actorproc.ui.views.tones import Tone, tone_of
 
