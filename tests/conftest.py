@@ -7,14 +7,14 @@ Others are looked for on purpose: `HYPOTHESIS_PROFILE=explore pytest tests/simul
 from __future__ import annotations
 
 import collections
-import logging
 import os
 import sys
 
 import pytest
 from hypothesis import settings
 
-from tests.databases import emptied, give_back
+from actorproc.procedure.values.codec import _Longest
+from tests.databases import allowed, emptied, give_back
 
 # The tests start two thousand interpreters, and compiling this package takes each as long as all else it does at its
 # start. So bytecode is kept, also where the environment asks for none, as images of containers do.
@@ -28,10 +28,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(autouse=True)
-def heard():
-    """A command that was played in this process has ended the propagation of the library's log records."""
+def own_process(monkeypatch):
+    """What a test allows to its process, the next one has to allow itself: databases that do not sync, long values."""
+    for name in ("bytes", "call"):
+        monkeypatch.setattr(_Longest, name, getattr(_Longest, name))  # managers raise them
     yield
-    logging.getLogger("actorproc").propagate = True
+    allowed.undo()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-import os
 
 import pytest
 
@@ -13,8 +12,10 @@ from actorproc.errors import EngineError
 from actorproc.store.postgres.place import place_of
 from actorproc.testing.database_server import DatabaseServer
 
-__all__ = ["database_or_skip", "emptied", "give_back", "new_store"]
+__all__ = ["allowed", "database_or_skip", "emptied", "give_back", "new_store"]
 
+allowed = pytest.MonkeyPatch()
+"""Changes of the environment that are undone after each test."""
 _numbers = itertools.count(1)
 _free: list[str] = []
 """Stores that no test uses now: to empty one takes a tenth of the time that it takes to make one."""
@@ -41,8 +42,7 @@ def database_or_skip() -> DatabaseServer:
     found = _server()
     if isinstance(found, str):
         pytest.skip(f"no PostgreSQL: {found}")
-    # It does not wait for its disk.
-    os.environ["ACTORPROC_ALLOW_ANY_FILESYSTEM"] = "1"
+    allowed.setenv("ACTORPROC_ALLOW_ANY_FILESYSTEM", "1")  # it does not wait for its disk
     return found
 
 

@@ -103,11 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     - 141: its output is not read any more.
     """
     from actorproc.cli.output.standard_streams import replace_closed_streams
+    from actorproc.cli.select.common import after_command
 
     replace_closed_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _done(given)
+        with after_command:
+            return _done(given)
     except BrokenPipeError:
         # The reader has seen enough (`| head`); the interpreter's own flush at exit must not complain either: of what
         # a stream still holds unread it would make the exit code 120.

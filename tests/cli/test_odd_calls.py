@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import sys
 
 import pytest
 
-from actorproc.cli.main import build_parser
+from actorproc.cli.main import build_parser, main
 
 pytestmark = pytest.mark.processes
 
@@ -309,3 +310,14 @@ def test_the_output_of_a_procedure_is_shown_also_while_the_manager_does_not_answ
     assert code == 0
     assert "hello" in out.split("\n")
     assert "does not answer" in said
+
+
+@pytest.mark.parametrize("arguments", [["workers"], ["abort", "a"], ["top"], ["list"]], ids=" ".join)
+def test_a_program_that_plays_a_command_hears_the_log_as_before(arguments, tmp_path, capsys):
+    logger = logging.getLogger("actorproc")
+    before = logger.propagate, list(logger.handlers)
+
+    assert main(["--path", str(tmp_path / "nothing"), *arguments]) != 0
+
+    assert capsys.readouterr().err
+    assert (logger.propagate, logger.handlers) == before

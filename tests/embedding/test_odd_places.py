@@ -26,7 +26,6 @@ def where(ctx):
 @pytest.fixture
 def remote(monkeypatch):
     """Every directory is on a file system of another machine."""
-    monkeypatch.delenv("ACTORPROC_ALLOW_ANY_FILESYSTEM", raising=False)  # tests of databases set it
     monkeypatch.setattr(directory, "_filesystem_type", lambda _path: "9p")
 
 

@@ -17,14 +17,8 @@ import pytest
 from actorproc import Limits, Procedure, RetryPolicy, Saga, Secret, Status, procedure, step
 from actorproc.errors import StateNotEncodable, StateTooLarge, StepTimeout
 from actorproc.procedure.authoring.reporting import MOST_KEYS
-from actorproc.procedure.values.codec import MAX_STATE, _Longest
+from actorproc.procedure.values.codec import MAX_STATE
 from actorproc.testing import InlineManager
-
-
-@pytest.fixture(autouse=True)
-def usual_sizes(monkeypatch):
-    """A manager that allowed more in this process did so for good."""
-    monkeypatch.setattr(_Longest, "bytes", MAX_STATE)
 
 
 @pytest.fixture

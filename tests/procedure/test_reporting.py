@@ -15,17 +15,11 @@ from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.model.rows.records import NoteRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.procedure.authoring.context import UnreadableValue
 from actorproc.procedure.authoring.reporting import MOST_KEYS, details_in
-from actorproc.procedure.values.codec import MAX_STATE, DataCodec, _Longest
+from actorproc.procedure.values.codec import MAX_STATE, DataCodec
 from actorproc.procedure.values.redaction import redacted
 from actorproc.report.states import state_info_of
 
 _encode = msgspec.msgpack.encode
-
-
-@pytest.fixture(autouse=True)
-def usual_sizes(monkeypatch):
-    """A manager that allowed more in this process did so for good."""
-    monkeypatch.setattr(_Longest, "bytes", MAX_STATE)
 
 
 def test_a_first_attempt_asks_for_nothing(context, channel):

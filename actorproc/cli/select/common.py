@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from actorproc.cli.output.nearest import nearest_ids
@@ -44,6 +45,7 @@ __all__ = [
     "UNREACHABLE",
     "USAGE",
     "AmbiguousId",
+    "after_command",
     "code_of",
     "directory",
     "full_id",
@@ -59,6 +61,9 @@ __all__ = [
     "typed",
     "whole_number",
 ]
+
+after_command = ExitStack()
+"""Undoes, at the end of a command, what it changed of the process: a program may run one as a function."""
 
 ID_HELP = "an id, or the beginning of one that no other id has"
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4, 5, 124
@@ -211,11 +216,17 @@ def is_owned(options: argparse.Namespace) -> bool:
 
 
 def quiet() -> None:
-    """Print what the library logs of a verb as our own output; its handler of last resort escapes nothing."""
+    """Print what the library logs of a verb as our own output, until `after_command` is closed.
+
+    The handler of last resort of `logging` escapes nothing.
+    """
     import logging
 
-    logging.getLogger("actorproc").addHandler(logging.NullHandler())
-    logging.getLogger("actorproc").propagate = False
+    logger, handler = logging.getLogger("actorproc"), logging.NullHandler()
+    after_command.callback(setattr, logger, "propagate", logger.propagate)
+    after_command.callback(logger.removeHandler, handler)
+    logger.addHandler(handler)
+    logger.propagate = False
 
 
 def full_id(source: StoreReader | ReadingStore, start: str) -> str:
