@@ -146,7 +146,36 @@ class FailsTwice(Fails):
         raise OSError("the disk is gone")
 
 
-CLASSES = [Piece, Whole, Chained, Trimmed, Woken, Resumed, Fails, FailsTwice]
+@dataclass
+class TimedOut(Procedure):
+    """Waits for what never comes: twice it goes on without, and then it is as `how` says."""
+
+    how: str
+    seen: list[str] = field(default_factory=list)
+
+    def execute(self, ctx):
+        self.seen.append(str(ctx.event))
+        return (
+            Status.done(self.seen) if self.how == "ends" and len(self.seen) > 4 else Status.wait("never", timeout=0.01)
+        )
+
+    def on_timeout(self, ctx):
+        self.seen.append(f"late {ctx.remember('number', os.getpid)}")
+        if len(self.seen) < 5:
+            return Status.executing(persist=len(self.seen) > 2)
+        if self.how == "raises":
+            raise ValueError(f"{len(self.seen)} waits")
+        return Status.executing() if self.how == "ends" else None
+
+
+@dataclass
+class Unprepared(Procedure):
+    def execute(self, ctx):
+        return Status.done(ctx.event) if ctx.event is not None else Status.wait("go", timeout=0.01)
+
+
+LATE = ("ends", "raises", "gives up")
+CLASSES = [Piece, Whole, Chained, Trimmed, Woken, Resumed, Fails, FailsTwice, TimedOut, Unprepared]
 FAILING = ("usage", "no status", "error")
 
 
@@ -165,6 +194,9 @@ def export(tmp_path_factory):
         for kind in (Fails, FailsTwice):
             for how in FAILING:
                 manager.submit(kind(how), id=f"{kind.__name__}-{how.replace(' ', '-')}").wait(60)
+        for how in LATE:
+            manager.submit(TimedOut(how), id=f"late-{how.replace(' ', '-')}").wait(60)
+        manager.submit(Unprepared(), id="unprepared").wait(60)
         woken = manager.submit(Woken(), id="woken")
         manager.signal("woken", "hello")
         woken.wait(60)
@@ -310,6 +342,28 @@ def test_an_event_is_the_stored_one_or_given(replayer):
     assert (given.outcome, given.verdict) == ("executing", "same")
     assert replayer.replay("woken", 2).verdict == "same"
     assert replayer.replay("woken", 2, event="other").verdict == "differs"
+
+
+@pytest.mark.parametrize("how", LATE)
+def test_a_wait_that_timed_out_is_replayed_as_its_on_timeout(replayer, how):
+    name = f"late-{how.replace(' ', '-')}"
+    results = {step.number: replayer.replay(name, step.number) for step in replayer.steps(name)}
+
+    assert {(result.verdict, result.remembered) for result in results.values()} == {("same", ())}
+    assert list(results)[:2] == [1, 2]
+    assert replayer.replay(name).same
+
+
+def test_a_wait_that_timed_out_can_be_replayed_with_an_event(replayer):
+    assert replayer.replay("late-ends", 2, event="there").outcome == "wait for the event 'never'"
+
+
+def test_a_step_of_which_nothing_ran_says_so_and_runs_with_an_event(replayer):
+    result = replayer.replay("unprepared")
+
+    assert (result.verdict, [step.number for step in replayer.steps("unprepared")]) == ("not replayable", [1])
+    assert "no event 'go' came" in result.reason
+    assert replayer.replay("unprepared", event="there").outcome == "done"
 
 
 def connects():

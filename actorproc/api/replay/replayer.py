@@ -25,7 +25,7 @@ from actorproc.model.messages.outcomes import (
     Suspended,
     Waited,
 )
-from actorproc.model.names import no_class_registered
+from actorproc.model.names import no_class_registered, note_key
 from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.procedure.authoring.context import Context
@@ -171,6 +171,8 @@ class Replayer:
             return one.not_replayable(error.reason)
         if undo and not one.unit and not _is_undoable(live):
             return one.not_replayable("nothing is to be undone of this step: it has no undo")
+        if event is not _NOTHING and one.mode is Mode.ON_TIMEOUT:
+            one = one._replace(mode=Mode.EXECUTE)
         payload = self._payload(one, event)
         if isinstance(payload, str):
             return one.not_replayable(payload)
@@ -197,6 +199,8 @@ class Replayer:
             return one.after.event
         if one.head.payload is not None:  # the step failed, so nothing has taken the payload from the head
             return one.head.payload
+        if one.failure is None:
+            return f"no event {one.before.awaits!r} came, so nothing of it ran; give a payload with --event JSON"
         return "the payload of its event is not stored with the step; give it with --event JSON"
 
     def _ran(
@@ -219,13 +223,14 @@ class Replayer:
         wanted = 1 if one.after is None or one.undo else max(1, one.after.steps)
         state, outcome = one.before.state, None
         for turn in range(wanted):
-            context = self._context(one, runtime, channel, turn, first=turn == 0)
+            mode = one.mode if turn == 0 else Mode.EXECUTE
+            context = self._context(one, runtime, channel, turn, mode)
             if turn == 0 and one.before.outcome == "suspended":
                 context._before = state
             with guard, TimeLimit(self._timeout):
                 outcome, _ = self._run(
-                    lambda context=context, turn=turn: own.run(  # type: ignore[misc]
-                        live, context, one.mode, one.unit, payload if turn == 0 else None
+                    lambda context=context, mode=mode, turn=turn: own.run(  # type: ignore[misc]
+                        live, context, mode, one.unit, payload if turn == 0 else None
                     )
                 )
             if isinstance(self.error, KeyboardInterrupt):
@@ -246,14 +251,12 @@ class Replayer:
 
         own.__dict__["failed"] = noted
 
-    def _context(
-        self, one: _Step, runtime: TypeRuntime, channel: RecordedChannel, turn: int, *, first: bool
-    ) -> Context:
+    def _context(self, one: _Step, runtime: TypeRuntime, channel: RecordedChannel, turn: int, mode: Mode) -> Context:
         number = one.number + turn
         attempt = max(1, one.after.attempts if one.after is not None else one.head.attempt)
         if one.failure is not None:
             attempt = one.failure.attempt
-        since = children_since(one.head, number, self._store.children(one.head.id)) if first and not one.undo else 0
+        since = children_since(one.head, number, self._store.children(one.head.id)) if turn == 0 and not one.undo else 0
         if one.before.outcome != "suspended" and number != one.head.step:
             since = 0
         context = Context(
@@ -263,7 +266,7 @@ class Replayer:
             one.head.root,
             number - one.begun,
             attempt,
-            one.mode,
+            mode,
             one.unit,
             one.head.parent,
             one.head.deadline,
@@ -277,14 +280,32 @@ class Replayer:
             _begun=one.begun,
             _fence=(one.after.fence if one.after is not None else 0) or fence_of(self._store.epoch, 0),
         )
-        if one.mode is Mode.EXECUTE:
-            context._notes = {note.key: note.value for note in self._store.notes(one.head.id, number)}
+        if mode is not Mode.ROLLBACK:
+            before = note_key(mode, "")
+            notes = self._store.notes(one.head.id, number)
+            context._notes = {
+                note.key.removeprefix(before): note.value for note in notes if note.key.startswith(before)
+            }
             context._turns = {}
         return context
 
     def _values_of(self, type_name: str) -> Any:
         runtime = self._registry.get(type_name)
         return None if runtime is None else runtime.values
+
+
+def _is_timed_out(
+    head: ProcedureRecord, record: StepRecord, after: StepRecord | None, attempts: list[AttemptRecord]
+) -> bool:
+    """True if `on_timeout` ran from a record, or is the next to run: it has no payload, and no other mark."""
+    if record.outcome != "wait":
+        return False
+    if after is not None and after.kind is not StepKind.ROLLBACK:
+        return after.event is None and after.number - after.steps == record.number
+    if any(one.mode is Mode.ON_TIMEOUT and one.step == record.number for one in attempts):
+        return True
+    is_next = after is None and record.number == head.step
+    return is_next and head.state is ProcedureState.RUNNABLE and head.event is not None
 
 
 class _Step(NamedTuple):
@@ -330,6 +351,8 @@ class _Step(NamedTuple):
             if after is not None:
                 earlier = [other for other in records if other.number < after.number and other.state]
                 before = earlier[-1] if earlier else before
+        elif _is_timed_out(head, record, after, attempts):
+            mode = Mode.ON_TIMEOUT
         ended = after is not None and (mode is Mode.ROLLBACK or after.kind is not StepKind.ROLLBACK)
         if mode is Mode.ROLLBACK:  # one that has not succeeded comes after those that have, and is the next to do
             undone = {other.label: other.number for other in records if other.kind is StepKind.ROLLBACK and other.label}
