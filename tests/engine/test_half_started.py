@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from actorproc import ProcedureManager
-from actorproc.control import doors
+from actorproc.control import unix_door
 from actorproc.engine import engine as tree_module
 from actorproc.engine.engine import EngineTree
 from actorproc.errors import EngineError, ManagerStopped
@@ -29,7 +29,7 @@ def test_a_start_without_a_descriptor_for_the_control_socket_leaves_nothing_behi
             raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(doors, "socket", NoSocket())
+        patch.setattr(unix_door, "socket", NoSocket())
         with pytest.raises(EngineError, match="control socket"):
             manager.start()
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from actorproc.model.policies import Quotas, Scheduling
-from tests.simulator.actor_sim.disk import READS_FROM
+from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
 from tests.simulator.actor_sim.history import perform
 from tests.simulator.core_sim import simulation
 from tests.simulator.core_sim.faults import FaultKind
@@ -139,7 +139,8 @@ def test_each_kind_of_fault_is_effective_many_times() -> None:
     faults: Counter[FaultKind] = Counter()
     for seed in (*range(1, 401), *range(editions.FIRST_SEED, editions.FIRST_SEED + 60)):
         faults.update(simulate(seed, check_every=1000).faults)
-    for seed in range(READS_FROM, READS_FROM + 100):  # the core reads nothing, and owns nothing: its shell does
+    # The core reads nothing, and owns nothing: its shell does.
+    for seed in (*range(READS_FROM, READS_FROM + 100), *range(LOSSES_FROM, LOSSES_FROM + 60)):
         faults.update(perform(seed).faults)
 
     rare = {kind.name: faults[kind] for kind in FaultKind if faults[kind] < 5}

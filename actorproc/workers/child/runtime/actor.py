@@ -131,7 +131,8 @@ class ProcedureActor(DispatchedActor):
     def _step(self, run: Run, runtime: TypeRuntime) -> tuple[Outcome, tuple[type, ...]]:
         """Run the step, and those after it that need no record of their own."""
         token, began = run.token, _now()
-        self._worker_runtime.code_begins(run)
+        if run.tells_begin:
+            self._worker_runtime.code_begins(run)
         outcome, classes = self._run_once(run, runtime, token.step, run.children_step, run.event)
         steps = 1
         while (

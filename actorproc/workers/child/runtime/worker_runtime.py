@@ -269,9 +269,8 @@ class WorkerRuntime:
         self.channel.send([Began(run.token, threading.get_ident())])
 
     def code_begins(self, run: Run) -> None:
-        """The class and the state of a step are there, and its code is next."""
-        if run.tells_begin:
-            self.channel.send([Began(run.token, threading.get_ident(), in_code=True)])
+        """The class and the state of a step are there, and its code is next: told for a step that asks for it."""
+        self.channel.send([Began(run.token, threading.get_ident(), in_code=True)])
 
     def finished(self, run: Run) -> None:
         """The step was answered."""
