@@ -91,7 +91,7 @@ from actorproc.errors import (
 
 if TYPE_CHECKING:
     from actorproc.api.client import ProcedureClient
-    from actorproc.api.deploy_check import check_deploy
+    from actorproc.api.deploys.deploy_check import check_deploy
     from actorproc.api.handle import ProcedureHandle, as_completed
     from actorproc.api.manager import ProcedureManager
     from actorproc.api.reader import StoreReader
@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from actorproc.procedure.declaring.policies import Limits, RetryPolicy
     from actorproc.procedure.values.adapters import ValueAdapter
     from actorproc.procedure.values.evolution import migrates, value
-    from actorproc.procedure.values.secret import Secret
+    from actorproc.procedure.values.secrets.secret import Secret
     from actorproc.procedure.values.stored import decode_value
     from actorproc.report.audit import AuditInfo
     from actorproc.report.changes import (
@@ -263,7 +263,7 @@ _LAZY = {
     "ProcedureTree": "actorproc.report.info",
     "RetryPolicy": "actorproc.procedure.declaring.policies",
     "Saga": "actorproc.procedure.authoring.saga",
-    "Secret": "actorproc.procedure.values.secret",
+    "Secret": "actorproc.procedure.values.secrets.secret",
     "SignalInfo": "actorproc.report.info",
     "StateMachineProcedure": "actorproc.procedure.authoring.machine",
     "Status": "actorproc.procedure.authoring.status",
@@ -276,7 +276,7 @@ _LAZY = {
     "WorkerEvent": "actorproc.report.changes",
     "WorkerInfo": "actorproc.workers.base",
     "as_completed": "actorproc.api.handle",
-    "check_deploy": "actorproc.api.deploy_check",
+    "check_deploy": "actorproc.api.deploys.deploy_check",
     "decode_value": "actorproc.procedure.values.stored",
     "freeze_support": "actorproc.workers.os.frozen",
     "migrates": "actorproc.procedure.values.evolution",

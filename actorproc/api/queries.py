@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from actorproc.api.code_files import in_words as files_changed
-from actorproc.api.unfinished import unfinished_figures
+from actorproc.api.deploys.code_files import in_words as files_changed
+from actorproc.api.deploys.unfinished import unfinished_figures
 from actorproc.core.locks.explain import WaitersByNode
 from actorproc.core.locks.request import LockWaiter
 from actorproc.engine.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from actorproc.api.code_files import CodeFiles
+from actorproc.api.deploys.code_files import CodeFiles
 from actorproc.errors import UnknownType, UsageError, ValueNotDecodable
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.rows.records import ErrorInfo

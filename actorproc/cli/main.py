@@ -12,26 +12,26 @@ from typing import Any
 __all__ = ["COMMANDS", "GROUPS", "build_parser", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "status": ("commands.summary", "add_status"),
-    "list": ("commands.inspect", "add_list"),
-    "show": ("commands.detail", "add_show"),
-    "tree": ("commands.detail", "add_tree"),
-    "steps": ("commands.detail", "add_steps"),
-    "state": ("commands.states", "add_state"),
-    "states": ("commands.states", "add_states"),
-    "diff": ("commands.states", "add_diff"),
+    "status": ("inspect.summary", "add_status"),
+    "list": ("inspect.lists", "add_list"),
+    "show": ("inspect.detail", "add_show"),
+    "tree": ("inspect.detail", "add_tree"),
+    "steps": ("inspect.detail", "add_steps"),
+    "state": ("inspect.states", "add_state"),
+    "states": ("inspect.states", "add_states"),
+    "diff": ("inspect.states", "add_diff"),
     "replay": ("commands.replay", "add_replay"),
-    "why": ("commands.detail", "add_why"),
-    "locks": ("commands.inspect", "add_locks"),
-    "poisons": ("commands.inspect", "add_poisons"),
+    "why": ("inspect.detail", "add_why"),
+    "locks": ("inspect.lists", "add_locks"),
+    "poisons": ("inspect.lists", "add_poisons"),
     "signals": ("commands.signals", "add_signals"),
-    "audit": ("commands.inspect", "add_audit"),
-    "workers": ("commands.live", "add_workers"),
-    "stack": ("commands.live", "add_stack"),
-    "logs": ("commands.live", "add_logs"),
-    "watch": ("commands.live", "add_watch"),
-    "top": ("commands.top", "add_top"),
-    "metrics": ("commands.live", "add_metrics"),
+    "audit": ("inspect.lists", "add_audit"),
+    "workers": ("inspect.live", "add_workers"),
+    "stack": ("inspect.live", "add_stack"),
+    "logs": ("inspect.live", "add_logs"),
+    "watch": ("inspect.live", "add_watch"),
+    "top": ("inspect.top", "add_top"),
+    "metrics": ("inspect.live", "add_metrics"),
     "submit": ("commands.submit", "add_submit"),
     "abort": ("commands.operator", "add_abort"),
     "retry": ("commands.operator", "add_retry"),
@@ -152,7 +152,7 @@ def _done(given: list[str]) -> int:
 
 def _bare(options: argparse.Namespace) -> int:
     """The call without a command: how the store does, if there is one, and what to type next."""
-    from actorproc.cli.commands.summary import show_status
+    from actorproc.cli.inspect.summary import show_status
     from actorproc.cli.select.common import home
 
     if home(options).exists():

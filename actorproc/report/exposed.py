@@ -9,7 +9,7 @@ from actorproc.errors import ValueNotDecodable
 from actorproc.model.rows.records import ExposedRecord
 from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.redaction import redacted
-from actorproc.procedure.values.secret import HIDDEN
+from actorproc.procedure.values.secrets.secret import HIDDEN
 from actorproc.procedure.values.viewing import ShownValue, viewed
 
 __all__ = ["ExposedValues"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from actorproc.testing.crashes.survival import DidNotSurvive, SurvivalReport, survives_crashes
     from actorproc.testing.deploys import DidNotSurviveDeploy, survives_deploy
     from actorproc.testing.inline import InlineManager, VirtualClock
     from actorproc.testing.points import crash_point, crashing_at
     from actorproc.testing.replays import replay_steps
-    from actorproc.testing.survival import DidNotSurvive, SurvivalReport, survives_crashes
 
 __all__ = [
     "DidNotSurvive",
@@ -28,15 +28,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DidNotSurvive": "survival",
+    "DidNotSurvive": "crashes.survival",
     "DidNotSurviveDeploy": "deploys",
     "InlineManager": "inline",
-    "SurvivalReport": "survival",
+    "SurvivalReport": "crashes.survival",
     "VirtualClock": "inline",
     "crash_point": "points",
     "crashing_at": "points",
     "replay_steps": "replays",
-    "survives_crashes": "survival",
+    "survives_crashes": "crashes.survival",
     "survives_deploy": "deploys",
 }
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from actorproc.api.deploy_check import examined
+from actorproc.api.deploys.deploy_check import examined
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.encoding.signing import SigningKey
 from actorproc.procedure.runtime.engine_side import TypeRegistry

@@ -18,8 +18,8 @@ from actorproc.procedure.shipping.importing import Importer, imports_only
 
 if TYPE_CHECKING:
     from actorproc.report.deploy_report import DeployReport
+    from actorproc.testing.crashes.survival import SurvivalReport
     from actorproc.testing.inline import InlineManager, VirtualClock
-    from actorproc.testing.survival import SurvivalReport
 
 pytest.register_assert_rewrite("actorproc.testing.store_suite", "actorproc.testing.pool_suite")
 
@@ -69,7 +69,7 @@ def inline_manager(make_inline_manager: Callable[..., InlineManager]) -> InlineM
 @pytest.fixture
 def survives_crashes() -> Callable[..., SurvivalReport]:
     """`actorproc.testing.survives_crashes`, without an import."""
-    from actorproc.testing.survival import survives_crashes  # noqa: PLC0415
+    from actorproc.testing.crashes.survival import survives_crashes  # noqa: PLC0415
 
     return survives_crashes
 

@@ -26,8 +26,8 @@ from actorproc import (
 )
 from actorproc.embedding import EngineActor
 from actorproc.support.durations import in_seconds, moment
+from actorproc.testing.crashes.survival import survives_crashes
 from actorproc.testing.inline import InlineManager, VirtualClock
-from actorproc.testing.survival import survives_crashes
 
 SPAN = timedelta(minutes=1, milliseconds=500)
 CONFIGURED = (

@@ -9,7 +9,7 @@ from enum import Enum
 import pytest
 
 from actorproc import Procedure, Saga, Secret, StateMachineProcedure, Status, UsageError, check_deploy, step, value
-from actorproc.api.deploy_check import examined
+from actorproc.api.deploys.deploy_check import examined
 from actorproc.api.manager import ProcedureManager
 from actorproc.cli.main import main
 from actorproc.procedure.runtime.engine_side import TypeRegistry

@@ -25,7 +25,7 @@ from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.saga import Saga, step
 from actorproc.procedure.authoring.status import Status
 from actorproc.procedure.declaring.policies import RetryPolicy
-from actorproc.procedure.values.secret import Secret
+from actorproc.procedure.values.secrets.secret import Secret
 from actorproc.testing import replay_steps
 
 pytestmark = pytest.mark.processes

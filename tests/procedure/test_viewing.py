@@ -19,7 +19,7 @@ import pytest
 
 from actorproc.procedure.encoding.value_codec import ValueCodec
 from actorproc.procedure.values.codec import DataCodec
-from actorproc.procedure.values.secret import Secret
+from actorproc.procedure.values.secrets.secret import Secret
 from actorproc.procedure.values.viewing import (
     MOST_ITEMS,
     MOST_TEXT,

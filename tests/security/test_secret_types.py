@@ -16,8 +16,8 @@ from actorproc import Procedure, Saga, Secret, Status, procedure, step
 from actorproc.procedure.encoding.state import format_of
 from actorproc.procedure.runtime.engine_side import TypeRegistry
 from actorproc.procedure.values.redaction import redacted
-from actorproc.procedure.values.secret import SecretField
-from actorproc.procedure.values.secret_hints import hiding
+from actorproc.procedure.values.secrets.secret import SecretField
+from actorproc.procedure.values.secrets.secret_hints import hiding
 from actorproc.procedure.values.viewing import viewed_state
 
 CANARY = "correct-horse-battery-staple"

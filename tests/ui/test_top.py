@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from actorproc.cli.commands.top import parsed_filter
+from actorproc.cli.inspect.top import parsed_filter
 from actorproc.ui.top import app as app_module
 from actorproc.ui.top.app import TopApp
 from actorproc.ui.top.look import Look, Wanted

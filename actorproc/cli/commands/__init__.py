@@ -1,1 +1,1 @@
-"""The commands, one group per file."""
+"""The commands that do something, one group per file."""

@@ -45,7 +45,7 @@ def add_check(commands: _Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from actorproc.api.deploy_check import examined
+    from actorproc.api.deploys.deploy_check import examined
     from actorproc.cli.service.importing import told_in_words
     from actorproc.cli.service.run import find_manager
     from actorproc.procedure.shipping.importing import imports_only

@@ -18,8 +18,8 @@ from actorproc.procedure.declaring import unsubmitted
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.values.hints import secret_fields
 from actorproc.procedure.values.members import option
-from actorproc.procedure.values.secret import shown
-from actorproc.procedure.values.secret_hints import Hide
+from actorproc.procedure.values.secrets.secret import shown
+from actorproc.procedure.values.secrets.secret_hints import Hide
 from actorproc.procedure.values.type_names import default_type_name
 
 __all__ = ["FunctionProcedure", "ProcedureFunction", "class_behind", "procedure"]

@@ -31,8 +31,8 @@ from actorproc.procedure.values.members import (
     reserve,
     said_by,
 )
-from actorproc.procedure.values.secret import shown
-from actorproc.procedure.values.secret_hints import Hide, mentions_secret
+from actorproc.procedure.values.secrets.secret import shown
+from actorproc.procedure.values.secrets.secret_hints import Hide, mentions_secret
 from actorproc.procedure.values.type_names import default_type_name
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from actorproc.procedure.encoding.signing import SigningKey
 from actorproc.procedure.values.evolution import check_alias
 from actorproc.procedure.values.fields import declared_fields
 from actorproc.procedure.values.members import OptionsOf, is_class_variable, member, overrides, own_annotations
-from actorproc.procedure.values.secret import SecretField
+from actorproc.procedure.values.secrets.secret import SecretField
 
 __all__ = ["check_class", "meta_of", "meta_of_loader"]
 

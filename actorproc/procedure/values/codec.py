@@ -41,7 +41,7 @@ from actorproc.procedure.values.kinds.base import (
 from actorproc.procedure.values.kinds.pydantic import is_model
 from actorproc.procedure.values.packing import MAX_DEPTH, Packing, adapter_name, class_key, contents_of, is_plain
 from actorproc.procedure.values.refusals import why_not_kept
-from actorproc.procedure.values.secret_hints import mentions_secret
+from actorproc.procedure.values.secrets.secret_hints import mentions_secret
 
 __all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "is_plain", "permit_calls", "permit_size"]
 

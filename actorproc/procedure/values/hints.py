@@ -18,8 +18,8 @@ from typing import Any
 from actorproc.procedure.values.adapters import ValueAdapter
 from actorproc.procedure.values.fields import declared_fields
 from actorproc.procedure.values.kinds.pydantic import hints_of_model, is_model
-from actorproc.procedure.values.secret import SecretField
-from actorproc.procedure.values.secret_hints import Hide, alias_in, hide_text, hiding
+from actorproc.procedure.values.secrets.secret import SecretField
+from actorproc.procedure.values.secrets.secret_hints import Hide, alias_in, hide_text, hiding
 
 __all__ = ["reachable_classes", "resolved_hints", "secret_fields", "unresolved_hints"]
 

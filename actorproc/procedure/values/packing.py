@@ -36,7 +36,7 @@ from actorproc.procedure.values.kinds.base import (
 )
 from actorproc.procedure.values.kinds.libraries import pack_of_library
 from actorproc.procedure.values.kinds.pydantic import MODEL_PARTS
-from actorproc.procedure.values.secret import Secret, SecretField
+from actorproc.procedure.values.secrets.secret import Secret, SecretField
 from actorproc.procedure.values.type_names import module_name
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from actorproc.procedure.values.kinds.base import (
     WITHHELD,
     pairs_of,
 )
-from actorproc.procedure.values.secret import HIDDEN
+from actorproc.procedure.values.secrets.secret import HIDDEN
 
 __all__ = [
     "MOST_ITEMS",

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from actorproc.procedure.values.secret import Secret
+from actorproc.procedure.values.secrets.secret import Secret
 
 __all__ = [
     "ADAPTED",

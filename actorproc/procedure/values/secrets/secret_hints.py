@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
-from actorproc.procedure.values.secret import Secret, SecretField
+from actorproc.procedure.values.secrets.secret import Secret, SecretField
 
 __all__ = ["Hide", "alias_in", "hide_text", "hiding", "mentions_secret"]
 

@@ -30,9 +30,9 @@ from actorproc.api.handle import ProcedureHandle
 from actorproc.errors import UsageError
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.values.error_text import in_words
+from actorproc.testing.crashes.scenario_runner import Bench, Played
 from actorproc.testing.inline import InlineManager, Place
 from actorproc.testing.points import armed, told_astray, watched
-from actorproc.testing.scenario_runner import Bench, Played
 
 __all__ = ["DidNotSurvive", "Difference", "SurvivalReport", "survives_crashes"]
 

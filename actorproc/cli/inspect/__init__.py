@@ -1,0 +1,1 @@
+"""Commands that look: at a store, at one procedure, at the running manager."""

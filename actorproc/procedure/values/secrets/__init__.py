@@ -1,0 +1,1 @@
+"""Values that are kept and never shown: their type, and the hints that name them."""

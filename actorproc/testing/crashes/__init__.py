@@ -1,0 +1,1 @@
+"""Crashes on purpose: a procedure runs with each of them, and its ends are compared."""
