@@ -1,6 +1,6 @@
 """Many small disturbed histories: the engine's promises hold in each of them.
 
-20,000 by default, in pieces that the processes of xdist share; ``ACTORPROC_HISTORIES=400`` for a quick look.
+10,000 by default, in pieces that the processes of xdist share; ``ACTORPROC_HISTORIES=400`` for a quick look.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
 from tests.simulator.rules.invariants import Violation
 from tests.simulator.rules.sometimes import Goal, goals_in
 
-HISTORIES = int(os.environ.get("ACTORPROC_HISTORIES", "20000"))
+HISTORIES = int(os.environ.get("ACTORPROC_HISTORIES", "10000"))
 PIECE = 200
 """Histories of one test."""
 
