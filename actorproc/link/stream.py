@@ -52,6 +52,8 @@ class LinkStream:
         """Held while OpenSSL works on this connection, never while a socket is waited for."""
         self._sending = threading.Lock()
         """Held while bytes leave, so that records leave in the order in which they were made."""
+        self._left = memoryview(b"")
+        """Records that the socket had no room for, after `send_now`."""
 
     def negotiate(self, until: float) -> None:
         """Agree on keys with the other end.
@@ -124,13 +126,46 @@ class LinkStream:
                     records = self._outgoing.read()
                 self._send(records, None)
 
+    def send_now(self, data: bytes) -> bool:
+        """Send what the socket has room for, without waiting.
+
+        Args:
+            data: The bytes.
+
+        Returns:
+            False if some are left: `send_rest` must send them before anything else is sent.
+
+        Raises:
+            OSError: The connection broke.
+        """
+        with self._sending:
+            view = memoryview(data)
+            with self._coding:
+                while view:
+                    view = view[self._tls.write(view) :]
+                self._left = memoryview(self._outgoing.read())
+            with contextlib.suppress(BlockingIOError):
+                while self._left:
+                    self._left = self._left[self._sock.send(self._left) :]
+            return not self._left
+
+    def send_rest(self) -> None:
+        """Send what `send_now` has left.
+
+        Raises:
+            OSError: The connection broke, or (`TimeoutError`) the other end took nothing for `stuck` seconds.
+        """
+        with self._sending:
+            self._send(self._left, None)
+            self._left = memoryview(b"")
+
     def _flush(self, until: float) -> None:
         with self._sending:
             with self._coding:
                 records = self._outgoing.read()
             self._send(records, until)
 
-    def _send(self, records: bytes, until: float | None) -> None:
+    def _send(self, records: bytes | memoryview, until: float | None) -> None:
         view = memoryview(records)
         while view:
             try:
