@@ -45,7 +45,7 @@ from actorproc.report.listing import ListFilter, children_by_state
 from actorproc.report.metrics import Metrics
 from actorproc.report.step_log import AttemptInfo, StepInfo, attempt_info_of, step_infos_of
 from actorproc.store.base import RecordStore
-from actorproc.workers.base import WorkerInfo
+from actorproc.workers.base import HostJoined, WorkerInfo
 from actorproc.workers.output.spool import spooled
 from actorproc.workers.protocol.log_entry import LogEntry
 
@@ -77,16 +77,6 @@ class Source(Protocol):
 class Workers(Protocol):
     """The workers of a running engine, as queries use them."""
 
-    @property
-    def limits(self) -> str:
-        """Enforcement of memory limits."""
-        ...
-
-    @property
-    def process_limits(self) -> str:
-        """Protection against a fork bomb."""
-        ...
-
     def facts(self) -> dict[WorkerId, WorkerInfo]:
         """Live workers."""
         ...
@@ -106,6 +96,11 @@ class Engine(Source, Protocol):
     @property
     def pool(self) -> Workers:
         """Its workers."""
+        ...
+
+    @property
+    def host(self) -> HostJoined:
+        """The machine of the manager."""
         ...
 
     def dangling_locks(self) -> list[tuple[LockRecord, str]]:
@@ -397,8 +392,8 @@ class Queries(StoredQueries):
             slowest_commit=manager.slowest_commit if manager is not None else 0.0,
             stale_results=manager.stale_results if manager is not None else 0,
             paused=manager.paused if manager is not None else None,
-            limits=self._engine.pool.limits,
-            process_limits=self._engine.pool.process_limits,
+            limits=self._engine.host.limits,
+            process_limits=self._engine.host.process_limits,
             types=manager.types if manager is not None else (),
             retention=retention,
         )

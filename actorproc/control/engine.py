@@ -51,7 +51,7 @@ from actorproc.store.directory import refuse_url
 from actorproc.store.home import Home
 from actorproc.store.reading import ReadingStore
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import WorkerInfo
+from actorproc.workers.base import HostJoined, WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = ["RemoteEngine", "way_to"]
@@ -125,18 +125,6 @@ class RemotePool:
         """Live workers."""
         return dict(_ask(self._channel, "facts"))
 
-    @property
-    def limits(self) -> str:
-        """Enforcement of memory limits there; "none" before the first connection."""
-        hello = self._channel.hello
-        return hello.limits if hello is not None else "none"
-
-    @property
-    def process_limits(self) -> str:
-        """Protection against a fork bomb there; "none" before the first connection."""
-        hello = self._channel.hello
-        return hello.process_limits if hello is not None else "none"
-
     def stack(self, token: StepToken) -> str:
         """The Python stack of a running step."""
         return str(_ask(self._channel, "stack", token))
@@ -169,6 +157,12 @@ class RemoteEngine:
         self.pool = RemotePool(self._channel)
         self.failure: ActorprocError | None = None
         self.closed = False
+
+    @property
+    def host(self) -> HostJoined:
+        """The machine of the manager, as far as is known before the first connection."""
+        hello = self._channel.hello
+        return HostJoined(0, hello.limits, hello.process_limits) if hello is not None else HostJoined(0)
 
     @property
     def store(self) -> ProcedureStore:

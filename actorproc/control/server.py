@@ -34,8 +34,8 @@ class ControlServer:
             engine.epoch,
             config.max_frame,
             config.max_state,
-            engine.pool.limits,
-            engine.pool.process_limits,
+            engine.host.limits,
+            engine.host.process_limits,
         )
         self.questions = Threads(_QUESTIONS, "actorproc-control-call")
         self.errands = Threads(_QUESTIONS, "actorproc-control-slow")

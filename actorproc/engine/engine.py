@@ -66,7 +66,7 @@ from actorproc.store.base import ProcedureStore
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerPool
+from actorproc.workers.base import HostJoined, PoolFailed, WorkerBooted, WorkerDied, WorkerPool
 
 __all__ = ["EngineTree"]
 
@@ -106,6 +106,8 @@ class EngineTree(Gateway):
         self.store = store
         self.epoch = 0
         self.pool: WorkerPool
+        self.host = HostJoined(0)
+        """This machine, as the pool announced it."""
         self._make_pool = make_pool
         self._slots = slots
         self._max_slots = max_slots
@@ -422,8 +424,10 @@ class EngineTree(Gateway):
             self._callback_thread.post(tell)
 
     # ------------------------------------------------------------ messages
-    def _worker_event(self, event: WorkerDied | WorkerBooted | PoolFailed) -> None:
-        if isinstance(event, WorkerDied) and event.successor is not None:
+    def _worker_event(self, event: HostJoined | WorkerDied | WorkerBooted | PoolFailed) -> None:
+        if isinstance(event, HostJoined):
+            self.host = event
+        elif isinstance(event, WorkerDied) and event.successor is not None:
             self._bereaved = event  # that its successor has booted is what follows
         elif isinstance(event, WorkerBooted):
             self._worker_booted(event)

@@ -55,7 +55,15 @@ from actorproc.errors import ActorprocError, ManagerStopped
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
-from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.base import (
+    HostJoined,
+    PoolEvent,
+    PoolFailed,
+    WorkerBooted,
+    WorkerDied,
+    WorkerExceeded,
+    WorkerMessages,
+)
 
 __all__ = ["Gateway"]
 
@@ -236,13 +244,13 @@ class Gateway:
 
     def _pool_event(self, event: PoolEvent) -> None:
         """The pool's listener. A worker's messages and its death reach the manager in the order they happened."""
-        if isinstance(event, WorkerMessages):
+        if isinstance(event, WorkerMessages | WorkerExceeded):
             self._hand_to_manager(event)
         else:
             self._worker_event(event)
 
-    def _worker_event(self, event: WorkerDied | WorkerBooted | PoolFailed) -> None:
-        """A worker came or is dead, or none can come any more."""
+    def _worker_event(self, event: HostJoined | WorkerDied | WorkerBooted | PoolFailed) -> None:
+        """A machine or a worker came, or one is dead, or none can come any more."""
         raise NotImplementedError
 
     def _hand_to_manager(self, message: object) -> None:

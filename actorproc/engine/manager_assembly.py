@@ -46,9 +46,9 @@ from actorproc.engine.reply_router import Promise
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
+from actorproc.engine.workers.sampled_steps import SampledSteps
 from actorproc.engine.workers.step_queries import StepQueries
 from actorproc.engine.workers.timer_service import TimerService
-from actorproc.engine.workers.usage_sampler import UsageSampler
 from actorproc.engine.workers.worker_events import WorkerEvents
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable
@@ -64,7 +64,7 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.policies import Quotas
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerExceeded, WorkerMessages
 
 __all__ = ["AssembledManager"]
 
@@ -195,7 +195,7 @@ class AssembledManager:
             alarm=parts.alarm,
             pipeline=self.pipeline,
             in_flight=self.in_flight,
-            sampler=UsageSampler(parts.pool, self.in_flight),
+            sampled=SampledSteps(parts.pool, self.in_flight),
             dedicated=self.dedicated,
             parked_waits=self.parked_waits,
             digests=self.change_feed.digests,
@@ -235,6 +235,7 @@ class AssembledManager:
             FindDangling: self.requests.find_dangling,
             WorkerBooted: self.worker_messages.booted,
             WorkerDied: self.worker_messages.died,
+            WorkerExceeded: self.time.exceeded,
             Succeeded: self.worker_messages.succeeded,
             PoolFailed: self.worker_messages.pool_failed,
             StorageTrouble: self.outage.go_on,

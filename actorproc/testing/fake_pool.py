@@ -18,7 +18,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.events import CrashReport
 from actorproc.procedure.authoring.context import StopStep
 from actorproc.testing.no_processes import NoProcesses
-from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo, WorkerMessages
+from actorproc.workers.base import HostJoined, PoolEvent, WorkerBooted, WorkerDied, WorkerInfo, WorkerMessages
 from actorproc.workers.child.output import stacks
 from actorproc.workers.child.runtime.live_procedures import LiveProcedures
 from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
@@ -49,6 +49,7 @@ class FakePool(NoProcesses):
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
         """Events go to `sink`, on the threads of the workers."""
         self._sink = sink
+        sink(HostJoined(0))
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         """Start a thread that plays this worker; it is never replaced by itself."""
@@ -114,8 +115,16 @@ class FakePool(NoProcesses):
             report = CrashReport(kind="signal", message="killed by signal 9 (SIGKILL)", signal="SIGKILL")
         self._bury(worker, report, booted=True)
 
-    def facts(self) -> dict[WorkerId, WorkerInfo]:
-        """Live workers; they have no process to measure."""
+    def facts(self, timeout: float = 5.0) -> dict[WorkerId, WorkerInfo]:
+        """Live workers; they have no process to measure.
+
+        Args:
+            timeout: Not needed.
+
+        Returns:
+            The facts of each.
+        """
+        del timeout
         now = time.monotonic()
         return {
             worker: WorkerInfo(

@@ -13,16 +13,19 @@ import msgspec
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.events import CrashReport
 from actorproc.model.plain import plain_dict
+from actorproc.model.policies import StepLimits
 from actorproc.workers.protocol.frames import FromWorker, ToWorker
 from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = [
     "DUMP_SECONDS",
     "STACK_SECONDS",
+    "HostJoined",
     "PoolEvent",
     "PoolFailed",
     "WorkerBooted",
     "WorkerDied",
+    "WorkerExceeded",
     "WorkerInfo",
     "WorkerMessages",
     "WorkerPool",
@@ -33,6 +36,17 @@ DUMP_SECONDS = 0.02
 
 STACK_SECONDS = 0.1
 """Time for a stack dump where SIGKILL comes next: the thread that writes it may wait for a processor."""
+
+
+class HostJoined(msgspec.Struct, frozen=True, gc=False):
+    """A machine offers workers: the first event of a pool."""
+
+    host: int
+    """Its number; 0: the machine of the manager."""
+    limits: str = "none"
+    """Enforcement of memory limits there: "cgroup", "rlimit" or "none"."""
+    process_limits: str = "none"
+    """Protection against a fork bomb before it is seen: "cgroup", "rlimit", "sampling" (nothing does) or "none"."""
 
 
 class WorkerBooted(msgspec.Struct, frozen=True, gc=False):
@@ -62,13 +76,24 @@ class WorkerDied(msgspec.Struct, frozen=True, gc=False):
     """A spare that took the place at once (`launch(…, replace=True)`); its `WorkerBooted` follows."""
 
 
+class WorkerExceeded(msgspec.Struct, frozen=True, gc=False):
+    """A step that is watched uses more than it may. Told once; its worker is left alive."""
+
+    worker: WorkerId
+    token: StepToken
+    kind: str
+    """cpu-limit, memory-limit or process-limit."""
+    why: str
+    """A sentence for the report."""
+
+
 class PoolFailed(msgspec.Struct, frozen=True):
     """The pool itself is no more, by a bug: its workers are dead, none of them is told of, and none can be started."""
 
     error: BaseException
 
 
-PoolEvent = WorkerBooted | WorkerMessages | WorkerDied | PoolFailed
+PoolEvent = HostJoined | WorkerBooted | WorkerMessages | WorkerExceeded | WorkerDied | PoolFailed
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -106,13 +131,17 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WorkerPool(Protocol):
-    """Starts, feeds and kills workers, from any thread. All methods but `stack` and `close` return at once."""
+    """Starts, feeds and kills workers, from any thread, and does what needs their machine.
+
+    All methods return at once, but the questions `stack`, `logs` and `facts`, and `close`: these are not for the
+    manager's thread.
+    """
 
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
         """Begin.
 
         Args:
-            sink: Called with every event, on a thread of the pool; it must not block.
+            sink: Called with every event, on a thread of the pool, the first ones maybe on this one; it must not block.
         """
         ...
 
@@ -169,44 +198,15 @@ class WorkerPool(Protocol):
         """
         ...
 
-    def usage(self, worker: WorkerId) -> tuple[float, int] | None:
-        """Use of processor and memory by a worker and the processes it started, now.
+    def watch(self, worker: WorkerId, token: StepToken, limits: StepLimits) -> None:
+        """Sample what a running step uses, and limit its memory by the system where that can be done.
+
+        Ends in `WorkerExceeded`, or without a word when the step is answered, given back, or put off for its state.
 
         Args:
             worker: The worker.
-
-        Returns:
-            Processor seconds and resident bytes; None when that cannot be told.
-        """
-        ...
-
-    @property
-    def limits(self) -> str:
-        """Enforcement of memory limits: "cgroup", "rlimit" or "none"."""
-        ...
-
-    @property
-    def process_limits(self) -> str:
-        """Protection against a fork bomb before it is seen: "cgroup", "rlimit", "sampling" (nothing does) or "none"."""
-        ...
-
-    def processes(self, worker: WorkerId) -> int | None:
-        """Number of live processes that a worker has started.
-
-        Args:
-            worker: The worker.
-
-        Returns:
-            The number; None when that cannot be told.
-        """
-        ...
-
-    def limit_memory(self, worker: WorkerId, size: int | None) -> None:
-        """Limit the memory of a worker and of the processes it starts, if the system can.
-
-        Args:
-            worker: The worker.
-            size: Bytes; None: no limit.
+            token: The step, which runs now.
+            limits: The limits of which ``cpu_time``, ``memory_hard`` and ``processes`` are seen to.
         """
         ...
 
@@ -222,19 +222,27 @@ class WorkerPool(Protocol):
         """
         ...
 
-    def logs(self, procedure: str) -> list[LogEntry]:
+    def logs(self, procedure: str, timeout: float = 5.0) -> list[LogEntry]:
         """Prints and log records of a procedure, as far as they are kept.
 
         Args:
             procedure: The id of the procedure.
+            timeout: Seconds to wait at most. Default: 5.
 
         Returns:
             The entries, oldest first.
         """
         ...
 
-    def facts(self) -> dict[WorkerId, WorkerInfo]:
-        """pid, age, cpu and rss of every live worker, sampled now."""
+    def facts(self, timeout: float = 5.0) -> dict[WorkerId, WorkerInfo]:
+        """pid, age, cpu and rss of every live worker, sampled now.
+
+        Args:
+            timeout: Seconds to wait at most. Default: 5.
+
+        Returns:
+            The facts of those that answered.
+        """
         ...
 
     def close(self, timeout: float) -> None:

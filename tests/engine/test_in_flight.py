@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.step_reports import StepReports
+from actorproc.engine.workers.sampled_steps import SampledSteps
+from actorproc.engine.workers.timer_service import TimerService
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import StepReported, WorkerReady
 from actorproc.model.policies import StepLimits
+from actorproc.workers.base import WorkerExceeded
 
 WORKER = WorkerId(0, 1)
 
@@ -239,3 +243,58 @@ def test_reports_wait_while_the_store_refuses_writes():
     assert (told, reports.due_at) == ([], 6.0)
     reports.look(6.0)
     assert len(told) == 1
+
+
+def test_the_pool_is_told_once_of_each_limited_step_that_begins():
+    in_flight, watched = a_ledger(), []
+    pool = SimpleNamespace(watch=lambda *what: watched.append(what))
+    sampled = SampledSteps(pool, in_flight)
+    limits = StepLimits(cpu_time=1.0)
+    for name in ("a", "b"):
+        in_flight.hand_out(run_of(name, None, limits), now=0.0)
+
+    sampled.follow()
+    sampled.follow()
+    assert watched == [(WORKER, run_of("a", None).token, limits)]
+
+    in_flight.lacks(run_of("a", None).token, 1.0)  # its worker goes on with what is behind it
+    sampled.follow()
+    in_flight.answered(run_of("b", None).token, 2.0)
+    sampled.follow()
+    in_flight.delayed(run_of("a", None).token, 3.0)
+    sampled.follow()
+    assert [token.procedure for _, token, _ in watched] == ["a", "b", "a"]
+
+
+def a_timer_service(in_flight, kills):
+    pool = SimpleNamespace(kill=lambda worker, **how: kills.append((worker, how["blamed"], how["kind"], how["grace"])))
+    others = ("clock", "alarm", "pipeline", "sampled", "dedicated", "parked_waits", "digests", "reports", "on_alarm")
+    return TimerService(in_flight=in_flight, pool=pool, **dict.fromkeys(others))
+
+
+def test_who_uses_too_much_is_killed_once_and_only_while_the_step_runs():
+    in_flight, kills = a_ledger(), []
+    time = a_timer_service(in_flight, kills)
+    run = run_of("a", None, StepLimits(memory_hard=1, grace=3.0))
+    told = WorkerExceeded(WORKER, run.token, "memory-limit", "it held too much")
+
+    time.exceeded(told)  # it was answered before this came
+    in_flight.hand_out(run, now=0.0)
+    time.exceeded(msgspec.structs.replace(told, worker=WorkerId(9, 1)))
+    assert kills == []
+
+    time.exceeded(told)
+    time.exceeded(told)
+    assert kills == [(WORKER, run.token, "memory-limit", 0.05)]
+    assert (in_flight.entries[WORKER].kind, in_flight.entries[WORKER].why) == ("memory-limit", "it held too much")
+
+
+def test_a_worker_that_has_died_is_not_killed_for_what_it_used():
+    in_flight, kills = a_ledger(), []
+    run = run_of("a", None, StepLimits(cpu_time=1.0))
+    in_flight.hand_out(run, now=0.0)
+    in_flight.die(WORKER)
+
+    a_timer_service(in_flight, kills).exceeded(WorkerExceeded(WORKER, run.token, "cpu-limit", "it took too long"))
+
+    assert kills == []

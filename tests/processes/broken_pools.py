@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.pool_suite import PoolSuite
-from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.base import HostJoined, WorkerBooted, WorkerDied, WorkerExceeded, WorkerMessages
 from actorproc.workers.protocol.frames import Ended, Run, StepAnswer
 
 
@@ -112,7 +113,7 @@ class TellsTheDeathBeforeTheLastAnswer(FakePool):
 
 
 class KeepsTheDeadInItsFacts(FakePool):
-    def facts(self):
+    def facts(self, timeout=5.0):
         known = self.__dict__.setdefault("_known", {})
         known.update(super().facts())
         return known
@@ -153,8 +154,23 @@ class HasNoStacks(FakePool):
 
 
 class MeasuresNonsense(FakePool):
-    def usage(self, worker):
-        return (-1.0, 0)
+    def facts(self, timeout=5.0):
+        return {worker: replace(fact, cpu=-1.0, rss=0) for worker, fact in super().facts().items()}
+
+
+class SaysNothingOfItsMachine(FakePool):
+    def open(self, sink):
+        super().open(lambda event: None if isinstance(event, HostJoined) else sink(event))
+
+
+class WatchesWithoutAWord(FakePool):
+    def open(self, sink):
+        super().open(lambda event: sink(HostJoined(0, "rlimit") if isinstance(event, HostJoined) else event))
+
+
+class WatchesWhatHasEnded(FakePool):
+    def watch(self, worker, token, limits):
+        self._sink(WorkerExceeded(worker, token, "memory-limit", "it held more than its memory_hard"))
 
 
 SOUND = [Sound]

@@ -33,6 +33,7 @@ from actorproc.model.messages.events import Event, PauseRequested, Resized, Resu
 from actorproc.model.reports import CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.store.base import ProcedureStore
+from actorproc.workers.base import HostJoined
 
 if TYPE_CHECKING:
     from actorproc.engine.engine import EngineTree
@@ -84,6 +85,12 @@ class SharedRequests:
         """The store, for reading."""
         local = self._leading()
         return local.store if local is not None else self._remote.store
+
+    @property
+    def host(self) -> HostJoined:
+        """The machine of the manager that leads."""
+        local = self._leading()
+        return local.host if local is not None else self._remote.host
 
     @property
     def pool(self) -> Any:

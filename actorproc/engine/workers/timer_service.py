@@ -12,11 +12,11 @@ from actorproc.engine.pipeline.in_flight import LOADS_WITHIN, InFlightTable, Wor
 from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.runtime.clock import OVERSLEPT, Alarm
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
-from actorproc.engine.workers.usage_sampler import UsageSampler
+from actorproc.engine.workers.sampled_steps import SampledSteps
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import Tick
 from actorproc.support.clock import Clock
-from actorproc.workers.base import WorkerPool
+from actorproc.workers.base import WorkerExceeded, WorkerPool
 
 __all__ = ["TimerService"]
 
@@ -36,7 +36,7 @@ class TimerService:
         alarm: Alarm,
         pipeline: CommitPipeline,
         in_flight: InFlightTable,
-        sampler: UsageSampler,
+        sampled: SampledSteps,
         dedicated: DedicatedWorkers,
         parked_waits: ParkedWaits,
         digests: ChangeDigests,
@@ -48,7 +48,7 @@ class TimerService:
         self._alarm = alarm
         self._pipeline = pipeline
         self._in_flight = in_flight
-        self._sampler = sampler
+        self._sampled = sampled
         self._dedicated = dedicated
         self._parked_waits = parked_waits
         self._digests = digests
@@ -59,6 +59,7 @@ class TimerService:
 
     def arm(self, *, in_trouble: bool) -> None:
         """Ask to be woken for whatever is due first: a stored time, or a step's time limit."""
+        self._sampled.follow()
         due = None if in_trouble else self._pipeline.core.next_deadline()
         limit = self._next_look()
         if due is None and limit is None:
@@ -78,9 +79,7 @@ class TimerService:
     def _next_look(self) -> float | None:
         """Monotonic time when a step, a worker on its way, something parked, a digest or a report is due."""
         earliest = self._in_flight.next_limit()
-        sample_at = self._sampler.due(self._clock.monotonic())
         for at in (
-            sample_at,
             self._dedicated.next_retry(),
             self._parked_waits.due_at,
             self._digests.due_at,
@@ -109,11 +108,6 @@ class TimerService:
                 why = f"{command.step_in_words} ran longer than its wall time of {command.wall_time:g} s"
                 self._end_step(entry, command, "timeout", why, command.grace)
         self._dedicated.retry(now, self._pipeline.core.wants_worker_for)
-        sample_at = self._sampler.due(now)
-        if sample_at is not None and sample_at <= now:
-            for excess in self._sampler.look(now):
-                grace = _GRACE_OF.get(excess.kind, excess.command.grace)
-                self._end_step(excess.entry, excess.command, excess.kind, excess.why, grace)
         self._parked_waits.look(now)
         if self._digests.due_at is not None and now >= self._digests.due_at:
             self._digests.look(now)
@@ -121,6 +115,13 @@ class TimerService:
         due = self._pipeline.core.next_deadline()
         if not in_trouble and due is not None and due <= self._clock.wall():
             self._pipeline.handle(Tick())
+
+    def exceeded(self, event: WorkerExceeded) -> None:
+        """A step uses more than it may; one that has been answered meanwhile does not count."""
+        entry = self._in_flight.entries.get(event.worker)
+        command = entry.queue.get(event.token) if entry is not None and not entry.dead else None
+        if entry is not None and command is not None:
+            self._end_step(entry, command, event.kind, event.why, _GRACE_OF.get(event.kind, command.grace))
 
     def _end_step(self, entry: WorkerEntry, command: RunStep, kind: str, why: str, grace: float) -> None:
         """Kill the worker of a step that is past one of its limits; who runs beside it starts again elsewhere."""

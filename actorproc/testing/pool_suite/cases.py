@@ -10,9 +10,10 @@ import pytest
 from actorproc.errors import UsageError
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.outcomes import Finished
+from actorproc.model.policies import StepLimits
 from actorproc.testing.pool_suite.listener import PoolListener
 from actorproc.testing.pool_suite.steps import Count, Fail, Hold, Nothing
-from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages, WorkerPool
+from actorproc.workers.base import HostJoined, WorkerBooted, WorkerDied, WorkerExceeded, WorkerMessages, WorkerPool
 from actorproc.workers.protocol.frames import Ask, Ended, Returned, StepAnswer, TakeBackSteps
 
 __all__ = ["MakePool", "PoolSuite"]
@@ -180,18 +181,52 @@ class PoolSuite:
         assert host.finish(after, Count(1)) == 1
         assert list(host.pool.facts()) == [after]
 
-    def test_measures_of_a_worker_are_numbers_or_unknown(self, host: PoolListener) -> None:
-        worker = host.boot()
+    def test_the_first_event_is_the_machine(self, host: PoolListener) -> None:
+        joined = host.events.get(timeout=self.bound)
 
-        used = host.pool.usage(worker)
-        assert used is None or (used[0] >= 0.0 and used[1] > 0)
-        count = host.pool.processes(worker)
-        assert count is None or count >= 0
-        host.pool.limit_memory(worker, 1 << 40)
-        host.pool.limit_memory(worker, None)
+        assert isinstance(joined, HostJoined)
+        assert joined.limits in {"cgroup", "rlimit", "none"}
+        assert joined.process_limits in {"cgroup", "rlimit", "sampling", "none"}
+
+    def test_facts_of_a_worker_are_numbers_or_unknown(self, host: PoolListener) -> None:
+        worker = host.boot()
         host.pool.forget_spares()
-        assert host.finish(worker, Count(1)) == 1
-        assert host.pool.usage(WorkerId(9, 9)) is None
+
+        fact = host.pool.facts(self.bound)[worker]
+
+        assert fact.age >= 0.0
+        assert fact.cpu is None or fact.cpu >= 0.0
+        assert fact.rss is None or fact.rss > 0
+        assert host.pool.logs("p", self.bound) == []
+
+    def test_a_step_that_is_watched_is_told_once_when_it_uses_too_much(self, host: PoolListener) -> None:
+        worker = host.boot()
+        run = host.start(worker, Hold())
+        ask = host.next_message(Ask, worker)
+
+        host.pool.watch(worker, run.token, StepLimits(memory_hard=1 << 40, cpu_time=1e6, processes=10_000))
+        host.pool.watch(worker, run.token, StepLimits(memory_hard=4096))
+        if not host.measures():
+            host.pool.send(worker, [StepAnswer(ask.request)])
+        else:
+            told = host.next_event(WorkerExceeded, worker)
+            assert (told.token, told.kind) == (run.token, "memory-limit")
+            assert "more than its memory_hard" in told.why
+            host.pool.send(worker, [StepAnswer(ask.request)])
+        assert host.next_message(Ended, worker).token == run.token
+        assert host.finish(worker, Count(1), name="after") == 1
+        assert not [event for event in host.heard if isinstance(event, WorkerExceeded)]
+
+    def test_what_does_not_run_is_not_watched(self, host: PoolListener) -> None:
+        worker = host.boot()
+        run = host.start(worker, Nothing())
+        host.next_message(Ended, worker)
+
+        host.pool.watch(worker, run.token, StepLimits(memory_hard=4096))
+        host.pool.watch(WorkerId(9, 9), run.token, StepLimits(memory_hard=4096))
+
+        assert host.finish(worker, Count(1), name="after") == 1
+        assert not [event for event in host.heard if isinstance(event, WorkerExceeded)]
 
     def test_closing_ends_every_worker_and_may_be_repeated(self, host: PoolListener) -> None:
         workers = [host.boot(slot) for slot in range(3)]

@@ -10,7 +10,15 @@ from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.runtime.class_shipping import definition_of
 from actorproc.procedure.runtime.engine_side import TypeRuntime
-from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied, WorkerMessages, WorkerPool
+from actorproc.workers.base import (
+    HostJoined,
+    PoolEvent,
+    PoolFailed,
+    WorkerBooted,
+    WorkerDied,
+    WorkerMessages,
+    WorkerPool,
+)
 from actorproc.workers.protocol.frames import Define, Ended, FromWorker, Run
 
 __all__ = ["PoolListener"]
@@ -34,7 +42,20 @@ class PoolListener:
         """Events that no test has taken yet."""
         self.inbox: dict[WorkerId, list[FromWorker]] = {}
         """Messages by worker that no test has taken yet."""
+        self._machine: HostJoined | None = None
         pool.open(self.events.put)
+
+    def measures(self) -> bool:
+        """True if the pool samples what its workers use, as it has announced.
+
+        Returns:
+            False for a pool whose workers have no process that could be measured.
+
+        Raises:
+            AssertionError: It has announced nothing.
+        """
+        assert self._machine is not None, "the first event of a pool is a HostJoined"
+        return self._machine.limits != "none"
 
     def boot(self, slot: int = 0, incarnation: int = 1) -> WorkerId:
         """Start a worker, and wait until it is ready.
@@ -77,6 +98,9 @@ class PoolListener:
                 raise AssertionError(msg) from None
             if isinstance(new, PoolFailed):
                 raise AssertionError("the pool failed") from new.error  # noqa: TRY004 - it fails the test
+            if isinstance(new, HostJoined):
+                self._machine = new
+                continue
             if isinstance(new, WorkerMessages):
                 self.inbox.setdefault(new.worker, []).extend(new.messages)
             self.heard.append(new)

@@ -16,12 +16,12 @@ from functools import partial
 
 from actorproc.errors import UsageError
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.base import PoolEvent, WorkerInfo
+from actorproc.model.policies import StepLimits
+from actorproc.workers.base import HostJoined, PoolEvent, WorkerInfo
 from actorproc.workers.os.cgroups import Cgroups, find_cgroups
 from actorproc.workers.os.frozen import check_not_multiplying
 from actorproc.workers.os.interpreter import boot_bytes, default_executable, found_from_anywhere, host_path
-from actorproc.workers.os.process_count import started_by
-from actorproc.workers.os.usage import cpu_and_rss, family_usage, is_above_rlimits
+from actorproc.workers.os.usage import cpu_and_rss, is_above_rlimits
 from actorproc.workers.output.log_buffer import LogBuffer, LogEntry
 from actorproc.workers.pool.crash_reports import oom_kills
 from actorproc.workers.pool.pool_thread import PoolThread, Recipe
@@ -147,6 +147,7 @@ class LocalPool:
             self._pid = os.getpid()
             # Known before it runs: Ctrl-C may raise while it starts, and `close` must find it.
             thread = self._thread = PoolThread(recipe, self._links, sink, self._log_buffer, self._cgroups)
+            sink(HostJoined(0, "rlimit" if self._cgroups.memory is None else "cgroup", _process_limits(self._cgroups)))
             try:
                 thread.start()
             except RuntimeError:
@@ -212,8 +213,9 @@ class LocalPool:
         kind = kind or ("stopped" if blamed is None else "timeout")
         thread.post(partial(thread.kill, worker, grace, kind, reason, ask=ask))
 
-    def facts(self) -> dict[WorkerId, WorkerInfo]:
-        """Facts from psutil about every worker that has a process."""
+    def facts(self, timeout: float = 5.0) -> dict[WorkerId, WorkerInfo]:
+        """Facts from psutil about every worker that has a process; `timeout` is not needed."""
+        del timeout
         now, oom_count = time.monotonic(), oom_kills()
         facts = {}
         for worker, link in list(self._links.items()):
@@ -233,46 +235,10 @@ class LocalPool:
             )
         return facts
 
-    def usage(self, worker: WorkerId) -> tuple[float, int] | None:
-        """CPU seconds and resident bytes of a worker and the processes below it, now; None when it has none."""
-        link = self._links.get(worker)
-        process = link.process if link is not None and not link.dead else None
-        used = family_usage(process.pid) if process is not None else None
-        if used is not None and link is not None:
-            link.note(used[1], link.oom_before)
-        return used
-
-    @property
-    def limits(self) -> str:
-        """Enforcement of memory limits: "cgroup" by the kernel, "rlimit" by rlimits and sampling."""
-        return "rlimit" if self._cgroups.memory is None else "cgroup"
-
-    @property
-    def process_limits(self) -> str:
-        """Protection against a fork bomb before it is seen: "cgroup", "rlimit", or "sampling" when nothing does.
-
-        "none" where processes are not even counted (not Linux).
-        """
-        if sys.platform != "linux":
-            return "none"
-        if self._cgroups.pids is not None:
-            return "cgroup"
-        return "sampling" if is_above_rlimits() else "rlimit"
-
-    def processes(self, worker: WorkerId) -> int | None:
-        """Number of processes that a worker has started and that live; None when that cannot be told."""
-        link = self._links.get(worker)
-        process = link.process if link is not None and not link.dead else None
-        if process is None:
-            return None
-        inside = self._cgroups.pids.processes(process.pid) if self._cgroups.pids is not None else None
-        return max(filter(None, (inside, started_by(process.pid))), default=None)
-
-    def limit_memory(self, worker: WorkerId, size: int | None) -> None:
-        """Limit the memory of a worker and of what it starts to `size` bytes, in its cgroup; None: no limit."""
-        link = self._links.get(worker)
-        if self._cgroups.memory is not None and link is not None and link.process is not None and not link.dead:
-            self._cgroups.memory.limit(link.process.pid, size)
+    def watch(self, worker: WorkerId, token: StepToken, limits: StepLimits) -> None:
+        """Sample what a running step uses ten times a second, until it is answered."""
+        thread = self._opened()
+        thread.post(partial(thread.sample, worker, token, limits))
 
     def stack(self, token: StepToken, timeout: float = 5.0) -> str:
         """The Python stack of a running step; "" when it does not run any more.
@@ -287,8 +253,9 @@ class LocalPool:
         except TimeoutError:
             return ""
 
-    def logs(self, procedure: str) -> list[LogEntry]:
-        """Prints and log records of a procedure, as far as they are kept."""
+    def logs(self, procedure: str, timeout: float = 5.0) -> list[LogEntry]:
+        """Prints and log records of a procedure, as far as they are kept; `timeout` is not needed."""
+        del timeout
         return self._log_buffer.lines(procedure)
 
     def close(self, timeout: float) -> None:
@@ -309,3 +276,12 @@ class LocalPool:
             msg = "this is a forked copy of the program that opened the LocalPool; its workers cannot be used here"
             raise UsageError(msg)
         return self._thread
+
+
+def _process_limits(cgroups: Cgroups) -> str:
+    """Protection against a fork bomb before it is seen; "none" where processes are not even counted (not Linux)."""
+    if sys.platform != "linux":
+        return "none"
+    if cgroups.pids is not None:
+        return "cgroup"
+    return "sampling" if is_above_rlimits() else "rlimit"

@@ -26,6 +26,7 @@ import msgspec
 from actorproc.errors import WorkerBootFailed
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.events import CrashReport
+from actorproc.model.policies import StepLimits
 from actorproc.support.engine_log import engine_logger
 from actorproc.support.staged_files import drop_staged_by
 from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied
@@ -38,6 +39,7 @@ from actorproc.workers.pool.killing import Killer
 from actorproc.workers.pool.receiver import FrameReceiver
 from actorproc.workers.pool.spares import Spares
 from actorproc.workers.pool.stack_requests import StackRequests
+from actorproc.workers.pool.usage_sampler import UsageSampler
 from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import Definition, StackWanted, Stop, WorkerHello, encode_frame
 from actorproc.workers.protocol.host_program import StartPlace
@@ -96,7 +98,9 @@ class PoolThread:
             write=self._write,
             may_start=self._may_start_spare,
         )
+        self._sampler = UsageSampler(self._timers, cgroups, self._tell)
         self._receiver = FrameReceiver(
+            sampler=self._sampler,
             killer=self._killer,
             spares=self._spares,
             stacks=self.stacks,
@@ -300,6 +304,10 @@ class PoolThread:
         if link.send(encode_frame([StackWanted(number, token)], self._recipe.max_frame)):
             self.watch_for_room(link)
         self.stacks.asked(link, number)
+
+    def sample(self, worker: WorkerId, token: StepToken, limits: StepLimits) -> None:
+        """Watch what this step uses."""
+        self._sampler.begin(self._links.get(worker), token, limits)
 
     # ------------------------------------------------------------------ ending
     def stop(self, worker: WorkerId) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import force_setattr
 
+from actorproc.model.ids import StepToken
 from actorproc.model.messages.outcomes import Finished
 from actorproc.support.staged_files import taken
 from actorproc.workers.base import WorkerMessages
@@ -13,6 +14,7 @@ from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.pool.killing import Killer
 from actorproc.workers.pool.spares import Spares
 from actorproc.workers.pool.stack_requests import StackRequests
+from actorproc.workers.pool.usage_sampler import UsageSampler
 from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import (
     BootFailed,
@@ -20,6 +22,7 @@ from actorproc.workers.protocol.frames import (
     FrameError,
     FromWorker,
     LogLine,
+    NeedState,
     Prepared,
     Ready,
     Returned,
@@ -39,6 +42,7 @@ class FrameReceiver:
     def __init__(
         self,
         *,
+        sampler: UsageSampler,
         killer: Killer,
         spares: Spares,
         stacks: StackRequests,
@@ -48,6 +52,7 @@ class FrameReceiver:
         staging: str,
     ) -> None:
         self._staging = staging
+        self._sampler = sampler
         self._killer = killer
         self._spares = spares
         self._stacks = stacks
@@ -68,11 +73,17 @@ class FrameReceiver:
             self._killer.kill_at_once(link, "protocol", str(error))
         if not link.booted:
             messages = self._hear_boot(link, messages)
+        if link.watched is not None:
+            self._look_at_watched(link, link.watched.token, messages)
         for message in messages:
             if type(message) is Ready:
                 link.note_ready(message)
         if messages and link.worker is not None:
             self._tell(WorkerMessages(link.worker, messages))
+
+    def _look_at_watched(self, link: WorkerLink, token: StepToken, messages: list[FromWorker]) -> None:
+        if any(isinstance(message, Ended | Returned | NeedState) and message.token == token for message in messages):
+            self._sampler.end(link)
 
     def _own(self, link: WorkerLink, messages: list[FromWorker]) -> list[FromWorker]:
         """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker.

@@ -11,12 +11,24 @@ import psutil
 
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.events import CrashReport
+from actorproc.model.policies import StepLimits
 from actorproc.workers.os.process import WorkerProcess
 from actorproc.workers.pool.crash_reports import Remains, crash_report, oom_kills
 from actorproc.workers.protocol.frames import BootFailed, Definition, FrameBuffer, Ready
 from actorproc.workers.protocol.markers import UNOWNED, OutputOwner
 
-__all__ = ["WorkerLink"]
+__all__ = ["WatchedStep", "WorkerLink"]
+
+
+class WatchedStep(msgspec.Struct):
+    """A step whose use of processor, memory and processes is sampled."""
+
+    token: StepToken
+    limits: StepLimits
+    cpu_before: float | None = None
+    """CPU seconds that its worker had used when it began; None: not known yet."""
+    is_told: bool = False
+    """It uses more than it may, and the listener knows."""
 
 
 class WorkerLink:
@@ -57,6 +69,9 @@ class WorkerLink:
         """The classes a spare was told of, by name."""
         self.given: dict[StepToken, tuple[str, str, str | None]] = {}
         """Steps sent and not answered: what is printed without a mark belongs to the first."""
+        self.watched: WatchedStep | None = None
+        self.guarded: int | None = None
+        """Bytes to which the kernel limits its memory; None: it does not."""
         self._lock = threading.Lock()
         self._held: list[bytes] | None = []
         """Frames sent before `Ready`."""
