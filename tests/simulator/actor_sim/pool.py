@@ -123,8 +123,9 @@ class SimulatedPool(NoProcesses):
         del token, timeout
         return ""
 
-    def facts(self) -> dict[WorkerId, WorkerInfo]:
+    def facts(self, timeout: float = 5.0) -> dict[WorkerId, WorkerInfo]:
         """Facts are not asked for in the actor simulation."""
+        del timeout
         return {}
 
     def close(self, timeout: float) -> None:
