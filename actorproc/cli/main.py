@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("inspect.live", "add_logs"),
     "watch": ("inspect.live", "add_watch"),
     "top": ("inspect.top", "add_top"),
+    "web": ("service.web", "add_web"),
     "metrics": ("inspect.live", "add_metrics"),
     "submit": ("commands.submit", "add_submit"),
     "abort": ("commands.operator", "add_abort"),
@@ -67,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "Look": (
         *("status", "list", "show", "why", "tree", "steps", "state", "states", "diff", "logs", "stack"),
-        *("locks", "poisons", "signals", "audit", "workers", "watch", "top", "metrics"),
+        *("locks", "poisons", "signals", "audit", "workers", "watch", "top", "web", "metrics"),
     ),
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),

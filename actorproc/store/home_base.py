@@ -97,6 +97,10 @@ class Home(ABC):
         """
         return None
 
+    def may_write(self) -> bool:
+        """True if this user may change the store, as far as it can be told from here."""
+        return True
+
     def candidates(self) -> tuple[str, ...]:
         """The processes that wait for the lead, each in words.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from actorproc.model.rows.records import ErrorInfo
     from actorproc.report.why import Cause
 
-__all__ = ["cause_lines", "error_lines"]
+__all__ = ["cause_lines", "effect_of", "error_lines"]
 
 _DOES = {
     "stack": "shows where it is",
@@ -86,7 +86,7 @@ class _Layout(NamedTuple):
 def _links(cause: Cause, first: str, rest: str, path: str | None, layout: _Layout) -> Iterator[str]:
     stem = rest + ("│  " if cause.causes else "   ")
     yield from layout.sentence(first, stem, clipped(plain_line(cause.says), 600), _tone(cause))
-    commands = [(_typed(repair, path), _words_of(repair)) for repair in cause.repairs]
+    commands = [(_typed(repair, path), effect_of(repair)) for repair in cause.repairs]
     room = min(60, max((len(command) for command, _ in commands), default=0))
     for command, words in commands:
         yield from layout.repair(stem, command, room, words)
@@ -108,7 +108,12 @@ def _typed(repair: str, path: str | None) -> str:
     return plain_line(given)
 
 
-def _words_of(repair: str) -> str:
+def effect_of(repair: str) -> str:
+    """Effect of a command that repairs, in a few words; "": it has none of its own.
+
+    Args:
+        repair: the command, as a `Cause` has it.
+    """
     if repair.startswith("manager.register("):
         return "in the program of the manager; or restart that with the class"
     verb = repair.split(" ", 2)[1] if repair.startswith("actorproc ") else ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 from actorproc.ui.text import plain_line
 
-__all__ = ["command_line", "in_command_words", "path_option"]
+__all__ = ["command_line", "in_command_words", "path_option", "whole_type"]
 
 _CALL = re.compile(
     r"(?:manager\.)?\b(?:abort|bypass|clear_poison|delete|kill|publish|resume|retry|rollback)"
@@ -64,3 +65,14 @@ def _command(text: str, path: str | None) -> str:
 
 def _option(found: re.Match[str]) -> str:
     return f"--{found[1]}" if found[1] else f"--on-existing {found[2]}"
+
+
+def whole_type(name: str, known: Sequence[str]) -> str:
+    """The name of the one type that ends so; the name itself when none or several do.
+
+    Args:
+        name: as it was typed, perhaps without the module.
+        known: whole names.
+    """
+    found = [whole for whole in known if whole == name or whole.endswith(f".{name}")]
+    return found[0] if len(found) == 1 else name

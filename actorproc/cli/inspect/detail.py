@@ -21,6 +21,7 @@ from actorproc.cli.select.common import (
     whole_number,
 )
 from actorproc.ui.causes import cause_lines, error_lines
+from actorproc.ui.procedure_detail import LAST as _LAST, detail_of, locks_of, values_of
 from actorproc.ui.text import ago, clipped, duration, plain_line, size_of
 from actorproc.ui.views.tones import Tone, tone_of
 from actorproc.ui.views.words import (
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from actorproc.procedure.values.viewing import ShownValue
     from actorproc.report.audit import AuditInfo
     from actorproc.report.info import LockInfo, ProcedureInfo
-    from actorproc.report.states import StateInfo
     from actorproc.report.step_log import AttemptInfo, StepInfo
     from actorproc.report.why import Cause
 
@@ -48,7 +48,6 @@ __all__ = ["add_show", "add_steps", "add_tree", "add_why"]
 
 _Commands = Any
 _Told = TypeVar("_Told")
-_LAST = 5
 _NARROW = ("LABEL", "STATE", "WORKER", "GEN")
 """Columns of steps that a narrow terminal does without."""
 _TEXT = 200
@@ -68,24 +67,12 @@ def _show(options: argparse.Namespace) -> int:
         name = full_id(reader, options.id)
         info = _known(options, reader, lambda source: source.info(name))  # the store does not know the classes
         steps = reader.steps(name)
-        locks = [
-            lock
-            for lock in reader.locks()
-            if lock.holder == name or any(waiter.procedure == name for waiter in lock.waiters)
-        ]
+        locks = locks_of(name, reader.locks())
         audit = reader.audit(name)
         states = reader.states(name)
         attempts = reader.attempts(name)
-    values = _values_of(states)
-    detail = {
-        **info.to_dict(),
-        "last_steps": [step.to_dict() for step in steps[-_LAST:]],
-        "held": [lock.to_dict() for lock in locks if lock.holder == name],
-        "waits_for": [lock.to_dict() for lock in locks if lock.holder != name],
-        "audit": [row.to_dict() for row in audit],
-        "failed_attempts": [attempt.to_dict() for attempt in attempts[-_LAST:]],
-        **{title: None if shown is None else shown.plain() for title, shown in values.items()},
-    }
+    values = values_of(states)
+    detail = detail_of(info, steps, locks, audit, attempts, values)
     paint = output.paint
     output.one(
         "procedure-detail",
@@ -94,16 +81,6 @@ def _show(options: argparse.Namespace) -> int:
         name=name,
     )
     return OK
-
-
-def _values_of(states: list[StateInfo]) -> dict[str, ShownValue | None]:
-    """The first state, the newest one, and the output."""
-    known = [info.state for info in states if info.state is not None]
-    return {
-        "input": states[0].state if states and states[0].number == 1 else None,
-        "fields": known[-1] if known else None,
-        "output": next((info.output for info in reversed(states) if info.output is not None), None),
-    }
 
 
 def _show_lines(

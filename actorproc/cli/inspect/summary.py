@@ -19,69 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["add_status", "show_status"]
 
 _Commands = Any
-_NAMED = 10
 
 
 def _status_of(options: argparse.Namespace) -> dict[str, Any]:
     """The status as plain data; moments as epoch seconds."""
-    from actorproc.core.state.phases import seen_in_store
     from actorproc.model.plain import plain_dict
-    from actorproc.model.states import TERMINAL, Phase, ProcedureState
+    from actorproc.ui.stored_status import stored_status, unregistered_types
 
     with home(options).reader() as store:
-        owner = store.owner()
-        size = store.size()
-        phases: dict[str, int] = {}
-        types: dict[str, int] = {}
-        oldest: dict[str, Any] | None = None
-        stuck: list[str] = []
-        for state in (state for state in ProcedureState if state not in TERMINAL):
-            for head in store.scan(state=state, skip_damaged=True):
-                phase, _ = seen_in_store(head, is_owned=owner is not None)
-                phases[str(phase)] = phases.get(str(phase), 0) + 1
-                types[head.type_name] = types.get(head.type_name, 0) + 1
-                if phase is Phase.STUCK and len(stuck) < _NAMED:
-                    stuck.append(head.id)
-                if oldest is None or head.created_at < oldest["created_at"]:
-                    oldest = {
-                        "id": head.id,
-                        "type_name": head.type_name,
-                        "phase": str(phase),
-                        "created_at": head.created_at,
-                    }
-        kept = store.kept_signals()
-        found = {
-            "path": str(store.path),
-            "store_id": store.store_id,
-            "epoch": store.epoch,
-            "owner": None if owner is None else {"pid": owner.pid, "host": owner.host},
-            "paused": store.paused,
-            "states": {str(state): count for state, count in store.count_states().items()},
-            "phases": phases,
-            "types": types,
-            "oldest": oldest,
-            "stuck": stuck,
-            "unregistered": {},
-            "locks": len(store.locks()),
-            "lock_waiting": phases.get(str(Phase.LOCKED_OUT), 0),
-            "poisons": [poison.path for poison in store.poisons()],
-            "signals": len(kept),
-            "oldest_signal_at": min((signal.at for signal in kept), default=None),
-            "procedures": size.procedures,
-            "steps": size.steps,
-            "file_bytes": size.file,
-            "used_bytes": size.used,
-            "health": None,
-        }
-    if owner is not None:
+        found = stored_status(store)
+    if found["owner"] is not None:
         from actorproc.api.client import ProcedureClient
         from actorproc.errors import ActorprocError
 
         with contextlib.suppress(ActorprocError), ProcedureClient(directory(options), patience=2.0) as client:
             health = client.health()
             found["health"] = plain_dict(health) if health.status != "stopped" else None
-            if health.types:
-                found["unregistered"] = {name: count for name, count in types.items() if name not in health.types}
+            found["unregistered"] = unregistered_types(found["types"], health.types)
     return found
 
 

@@ -22,7 +22,7 @@ from actorproc.report.why import Cause
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
 
-__all__ = ["KINDS", "document"]
+__all__ = ["KINDS", "definitions", "document"]
 
 KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
     "procedure": ProcedureInfo,
@@ -144,6 +144,13 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
 
 _HIDDEN = frozenset({"pickled"})
 _TIME = {"type": ["string", "null"], "format": "date-time"}
+
+
+def definitions(kinds: dict[str, type[msgspec.Struct] | dict[str, Any]]) -> dict[str, Any]:
+    """Schemas of further kinds of objects, by name, with the parts that they refer to (``#/$defs/…``)."""
+    maker = _SchemaMaker()
+    found = {name: maker.kind(name, shape) for name, shape in kinds.items()}
+    return {**found, **maker.parts}
 
 
 def document(only: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, TimeoutError as FutureTimeout
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -22,7 +22,8 @@ from actorproc.model.names import no_class_registered
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.report.changes import ChangeDigest, DigestRow
 from actorproc.report.info import ProcedureInfo
-from actorproc.ui.command_words import path_option
+from actorproc.ui.command_words import path_option, whole_type
+from actorproc.ui.kept import Kept
 from actorproc.ui.text import plain_line
 from actorproc.ui.top.detail import detail_lines
 from actorproc.ui.top.look import Look, Wanted
@@ -36,8 +37,6 @@ from actorproc.ui.views.workers import WorkerMeter, WorkerRow
 __all__ = ["StoreSource"]
 
 _T = TypeVar("_T")
-_SHARE = 0.01
-"""Part of a core that one question may take."""
 _PATIENCE = 1.0
 """Seconds that a call waits for a manager that does not answer."""
 _AGAIN = 3.0
@@ -51,32 +50,6 @@ _REQUESTS = 200
 """Requests of operators that are shown: the newest ones."""
 _SEARCHED = 1000
 """Rows that are searched for a text."""
-
-
-class _Kept(Generic[_T]):
-    """An answer that is kept while nothing changes, and asked for again no more often than its cost allows."""
-
-    def __init__(self) -> None:
-        self._for: object = None
-        self._value: _T | None = None
-        self._next_at = 0.0
-        self._is_stale = True
-
-    def changed(self) -> None:
-        """Something in the store has changed."""
-        self._is_stale = True
-
-    def of(self, question: object, ask: Callable[[], _T]) -> _T:
-        """The answer to a question: the kept one, or a new one."""
-        now = time.monotonic()
-        value = self._value
-        if value is not None and question == self._for and (not self._is_stale or now < self._next_at):
-            return value
-        began = time.thread_time()
-        value = ask()
-        self._for, self._value, self._is_stale = question, value, False
-        self._next_at = now + (time.thread_time() - began) / _SHARE
-        return value
 
 
 class StoreSource:
@@ -100,11 +73,11 @@ class StoreSource:
         self._asker = ThreadPoolExecutor(1, "actorproc-top")
         self._rates = RateMeter()
         self._meter = WorkerMeter()
-        self._counts: _Kept[dict[str, int]] = _Kept()
-        self._listed: _Kept[list[ProcedureRow]] = _Kept()
-        self._groups: _Kept[list[FailureGroup]] = _Kept()
-        self._locks: _Kept[list[tuple[str, str]]] = _Kept()
-        self._details: _Kept[list[tuple[str, str]]] = _Kept()
+        self._counts: Kept[dict[str, int]] = Kept()
+        self._listed: Kept[list[ProcedureRow]] = Kept()
+        self._groups: Kept[list[FailureGroup]] = Kept()
+        self._locks: Kept[list[tuple[str, str]]] = Kept()
+        self._details: Kept[list[tuple[str, str]]] = Kept()
         self._known_types: tuple[str, ...] = ()
         """Types that are registered; none: no manager has said so."""
         self._told: dict[str, DigestRow] = {}
@@ -269,7 +242,7 @@ class StoreSource:
         filters = dict(wanted.filters)
         limit = _SEARCHED if wanted.text else wanted.limit + 1
         if filters.get("type_name"):
-            filters["type_name"] = _whole_type(filters["type_name"], reader.types())
+            filters["type_name"] = whole_type(filters["type_name"], reader.types())
         if filters:
             yield from reader.list(newest_first=True, limit=limit, **filters)
             return
@@ -287,9 +260,3 @@ class StoreSource:
                 shown = replace(shown, progress=worker.progress, why=worker.message or shown.why)
             found.append(shown)
         return tuple(found)
-
-
-def _whole_type(name: Any, known: Sequence[str]) -> str:
-    """The name of the one type that ends so; the name itself when none or several do."""
-    found = [whole for whole in known if whole == name or whole.endswith(f".{name}")]
-    return found[0] if len(found) == 1 else str(name)

@@ -1,0 +1,250 @@
+"""Handlers of the verbs: each is asked of the manager, or of the stopped store, and answered with an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from actorproc.errors import NotAllowed
+from actorproc.web.answers import object_of
+
+if TYPE_CHECKING:
+    from actorproc.web.api.operations import Asked
+    from actorproc.web.dashboard import Dashboard
+
+__all__ = [
+    "VERBS",
+    "PageVerb",
+    "VerbBody",
+    "clear_poison",
+    "for_manager",
+    "one",
+    "outcome_of",
+    "publish",
+    "signal",
+    "withdraw",
+]
+
+DRY_RUN = "would be done (dry run)"
+
+
+class VerbBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a verb on one procedure takes."""
+
+    reason: str | None = None
+    """An operator's reason; it is recorded."""
+    dry_run: bool = False
+    """Only say what would be done."""
+    force: bool = False
+    """abort, bypass: kill the running step. delete: also one whose keys are poisoned."""
+    children: bool = False
+    """bypass: all its descendants too."""
+    ancestors: bool = False
+    """bypass: its ancestors too."""
+
+
+class SignalBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal to one procedure."""
+
+    payload: Any = None
+    dedup: str | None = None
+    """Signals with equal texts count once."""
+    reason: str | None = None
+
+
+class PublishBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An event for whichever procedure waits for its name."""
+
+    event: str
+    payload: Any = None
+    dedup: str | None = None
+    reason: str | None = None
+
+
+class WithdrawBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Signals that are taken back: those to a procedure, or those of an event."""
+
+    id: str | None = None
+    event: str | None = None
+    number: int | None = None
+    reason: str | None = None
+
+
+class PoisonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key that is sound again."""
+
+    key: str
+    reason: str | None = None
+
+
+class ManagerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request about the whole manager."""
+
+    reason: str | None = None
+
+
+class PageVerb(NamedTuple):
+    """A verb of the page, with the flags that it takes."""
+
+    act: Callable[[Any, str, str | None, str, dict[str, bool]], Any]
+    """Done to one procedure, with reason, name and flags."""
+    done: str
+    refused: str
+    flags: tuple[str, ...] = ()
+    is_for_roots: bool = False
+    later: str = ""
+    """Result on a stopped store, when it is another one."""
+
+
+VERBS: dict[str, PageVerb] = {
+    "abort": PageVerb(
+        lambda engine, id, reason, by, flags: engine.abort(id, reason=reason, by=by, **flags),
+        "asked to abort",
+        "has ended already",
+        ("force",),
+        later="is asked to abort when a manager starts",
+    ),
+    "kill": PageVerb(
+        lambda engine, id, reason, by, _: _kill(engine, id, reason, by),
+        "its attempt ends, and the step runs again",
+        "",
+    ),
+    "retry": PageVerb(
+        lambda engine, id, reason, by, _: engine.retry(id, reason=reason, by=by) is not None,
+        "runs again",
+        "",
+        is_for_roots=True,
+        later="runs again when a manager starts",
+    ),
+    "rollback": PageVerb(
+        lambda engine, id, reason, by, _: engine.rollback(id, reason=reason, by=by),
+        "is rolled back",
+        "was undone already",
+        is_for_roots=True,
+        later="is rolled back when a manager starts",
+    ),
+    "bypass": PageVerb(
+        lambda engine, id, reason, by, flags: engine.bypass(id, reason=reason, by=by, **flags),
+        "bypassed",
+        "has ended already",
+        ("force", "children", "ancestors"),
+    ),
+    "pause": PageVerb(
+        lambda engine, id, reason, by, _: engine.pause(id, reason=reason, by=by), "paused", "has ended already"
+    ),
+    "resume": PageVerb(
+        lambda engine, id, reason, by, _: engine.resume(id, reason=reason, by=by),
+        "goes on",
+        "was not paused itself",
+        later="goes on when a manager starts",
+    ),
+    "ack": PageVerb(
+        lambda engine, id, reason, by, _: engine.acknowledge(id, reason, by=by),
+        "acknowledged",
+        "is not kept any more",
+        is_for_roots=True,
+    ),
+    "delete": PageVerb(
+        lambda engine, id, reason, by, flags: engine.delete(id, reason, by=by, **flags),
+        "deleted",
+        "is not kept any more",
+        ("force",),
+        is_for_roots=True,
+    ),
+}
+"""Verbs on procedures by name."""
+
+
+def _kill(engine: Any, id: str, reason: str | None, by: str) -> bool:
+    if engine.kill(id, reason=reason, by=by):
+        return True
+    info = engine.info(id)
+    stands = f"it has ended {info.state}" if info.finished_at is not None else f"it is {info.phase}"
+    raise NotAllowed(f"no worker has a step of it, so there is nothing to kill: {stands}")
+
+
+def outcome_of(
+    subject: str | None, verb: str, result: Any = None, *, error: str | None = None, applied: str | None = None
+) -> dict[str, Any]:
+    """An ``outcome``."""
+    fields = {"id": subject, "verb": verb, "ok": error is None, "result": result, "error": error}
+    return object_of("outcome", {**fields, "applied_to": applied})
+
+
+def act(engine: Any, verb: str, id: str, body: VerbBody, by: str, *, is_stopped: bool) -> str:
+    """Do a verb to one procedure; says what came of it. Raises the refusals of the engine."""
+    known = VERBS[verb]
+    flags = {name: True for name in known.flags if getattr(body, name)}
+    for name in ("force", "children", "ancestors"):
+        if getattr(body, name) and name not in known.flags:
+            msg = f"{verb} takes no {name}"
+            raise ValueError(msg)
+    if known.act(engine, id, body.reason, by, flags) is False:
+        return known.refused
+    if is_stopped and known.later:
+        return known.done if engine.has_ended(id) else known.later
+    return known.done
+
+
+def one(verb: str) -> Callable[[Dashboard, Asked], dict[str, Any]]:
+    """The handler of a verb on one procedure."""
+
+    def handle(board: Dashboard, asked: Asked) -> dict[str, Any]:
+        id, body = asked.path["id"], msgspec.convert(asked.body, VerbBody)
+        if body.dry_run:
+            board.source.read(lambda reader: reader.info(id))
+            return outcome_of(id, verb, DRY_RUN)
+        result, applied = board.source.steer(
+            lambda engine: act(engine, verb, id, body, asked.user, is_stopped=hasattr(engine, "has_ended"))
+        )
+        return outcome_of(id, verb, result, applied=applied)
+
+    return handle
+
+
+def signal(board: Dashboard, asked: Asked) -> dict[str, Any]:
+    """Send a signal."""
+    id, body = asked.path["id"], msgspec.convert(asked.body, SignalBody)
+    done, applied = board.source.steer(
+        lambda engine: engine.signal(id, body.payload, body.dedup, reason=body.reason, by=asked.user)
+    )
+    return outcome_of(id, "signal", "sent" if done else "has ended already", applied=applied)
+
+
+def publish(board: Dashboard, asked: Asked) -> dict[str, Any]:
+    """Publish an event."""
+    body = msgspec.convert(asked.body, PublishBody)
+    _, applied = board.source.steer(
+        lambda engine: engine.publish(body.event, body.payload, body.dedup, reason=body.reason, by=asked.user)
+    )
+    return outcome_of(None, "publish", "published", applied=applied)
+
+
+def withdraw(board: Dashboard, asked: Asked) -> dict[str, Any]:
+    """Take signals back."""
+    body = msgspec.convert(asked.body, WithdrawBody)
+    number, applied = board.source.steer(
+        lambda engine: engine.withdraw(body.id, event=body.event, number=body.number, reason=body.reason, by=asked.user)
+    )
+    return outcome_of(body.id, "withdraw", f"{number} withdrawn", applied=applied)
+
+
+def clear_poison(board: Dashboard, asked: Asked) -> dict[str, Any]:
+    """Give a poisoned key back."""
+    body = msgspec.convert(asked.body, PoisonBody)
+    done, applied = board.source.steer(lambda engine: engine.clear_poison(body.key, reason=body.reason, by=asked.user))
+    return outcome_of(None, "clear-poison", "cleared" if done else "was not poisoned", applied=applied)
+
+
+def for_manager(verb: str) -> Callable[[Dashboard, Asked], dict[str, Any]]:
+    """The handler of a verb on everything."""
+
+    def handle(board: Dashboard, asked: Asked) -> dict[str, Any]:
+        body = msgspec.convert(asked.body, ManagerBody)
+        done, applied = board.source.steer(lambda engine: getattr(engine, verb)(reason=body.reason, by=asked.user))
+        result = ("paused" if verb == "pause" else "goes on") if done else "was not paused"
+        return outcome_of(None, verb, result, applied=applied)
+
+    return handle

@@ -1,0 +1,172 @@
+"""Filters of lists in queries and in bodies, with the names of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from actorproc.api.reader import StoreReader
+from actorproc.model.states import ProcedureState
+from actorproc.report.info import ProcedureInfo
+from actorproc.report.listing import ListFilter
+from actorproc.ui.command_words import whole_type
+from actorproc.ui.views.rows import why_of
+from actorproc.web.answers import ApiError
+from actorproc.web.api.operations import LIMIT, Parameter
+
+__all__ = ["FILTERS", "PAGING", "counted", "filter_of", "has_filter", "matching", "page_of"]
+
+SEARCHED = 1000
+"""Rows that are searched for a text."""
+COUNTED = 100_000
+"""Rows that are counted."""
+_CHUNK = 256
+_ENDED_WELL = frozenset({ProcedureState.SUCCESS, ProcedureState.ROLLEDBACK})
+_NAMES = {
+    "type": "type_name",
+    "prefix": "id_prefix",
+    "roots": "roots_only",
+    "since": "created_since",
+    "until": "created_until",
+    "changed_since": "updated_since",
+    "changed_until": "updated_until",
+}
+"""Names of arguments of `list` that differ from the names of the filters."""
+
+FILTERS = (
+    Parameter("state", "texts", "states; may be repeated, or separated by commas"),
+    Parameter("phase", "texts", "phases; may be repeated, or separated by commas"),
+    Parameter("type", "text", "name of the type, or the end of it"),
+    Parameter("tag", "text", "tag"),
+    Parameter("owner", "text", "owner that the submit named"),
+    Parameter("root", "text", "id of the root of a tree"),
+    Parameter("parent", "text", "id of the parent"),
+    Parameter("prefix", "text", "beginning of the id"),
+    Parameter("q", "text", f"text in the id, type, tags, reason or error; looks at {SEARCHED} rows"),
+    Parameter("since", "moment", "submitted at this time or later"),
+    Parameter("until", "moment", "submitted before this time"),
+    Parameter("changed_since", "moment", "changed at this time or later"),
+    Parameter("changed_until", "moment", "not changed since this time"),
+    Parameter("roots", "bool", "leave out children"),
+    Parameter("troubled", "bool", "only what has failed or crashed at its present step"),
+)
+"""Parameters that choose procedures."""
+
+PAGING = (
+    Parameter("limit", "int", "greatest number of items", least=1, most=LIMIT, default=50),
+    Parameter("after", "text", "`next` of the page before"),
+)
+
+
+def has_filter(query: Mapping[str, Any]) -> bool:
+    """Something narrows the choice."""
+    return any(query.get(parameter.name) for parameter in FILTERS)
+
+
+def filter_of(reader: StoreReader, query: Mapping[str, Any], **others: Any) -> ListFilter:
+    """The filter that a query says. Raises `ValueError`s that name the argument."""
+    given = {_NAMES.get(p.name, p.name): query[p.name] for p in FILTERS if p.name in query and p.name != "q"}
+    if "state" in given:
+        given["state"] = [text.upper() for text in given["state"]]
+    if "phase" in given:
+        given["phase"] = [text.lower() for text in given["phase"]]
+    if "type_name" in given:
+        given["type_name"] = whole_type(given["type_name"], reader.types())
+    return ListFilter.of(**given, **others)
+
+
+def page_of(reader: StoreReader, query: Mapping[str, Any]) -> tuple[list[ProcedureInfo], str | None, int]:
+    """One page of a list: the rows, the cursor of the next page, and the number of rows that were looked at."""
+    limit, order = query["limit"], query.get("order", "trouble")
+    if order not in ("trouble", "newest", "oldest"):
+        raise ApiError(422, f"order is trouble, newest or oldest, not {order!r:.60}")
+    stages = [(frozenset(ProcedureState) - _ENDED_WELL), _ENDED_WELL] if order == "trouble" else [None]
+    stage, after = _place(query.get("after"), len(stages))
+    found: list[ProcedureInfo] = []
+    looked = 0
+    while stage < len(stages):
+        wanted = filter_of(reader, query, newest_first=order != "oldest", after=after)
+        states = stages[stage]
+        if states is not None:
+            states = states if wanted.states is None else wanted.states & states
+            wanted = msgspec.structs.replace(wanted, states=states)
+        for info in _rows(reader, wanted, query, limit + 1 - len(found)) if states is None or states else ():
+            looked += 1
+            if _has_text(info, query.get("q")):
+                if len(found) == limit:
+                    return found, f"{stage}.{found[-1].id}", looked
+                found.append(info)
+            if query.get("q") and looked >= SEARCHED:
+                return found, f"{stage}.{info.id}", looked
+        if len(found) == limit and stage + 1 < len(stages):
+            return found, f"{stage + 1}.", looked
+        stage, after = stage + 1, None
+    return found, None, looked
+
+
+def _place(cursor: str | None, stages: int) -> tuple[int, str | None]:
+    if cursor is None:
+        return 0, None
+    stage, dot, after = cursor.partition(".")
+    if not dot or stage not in [str(place) for place in range(stages)]:
+        raise ApiError(422, f"after is the `next` of a page of this list, not {cursor!r:.60}")
+    return int(stage), after or None
+
+
+def _rows(reader: StoreReader, wanted: ListFilter, query: Mapping[str, Any], limit: int) -> Iterator[ProcedureInfo]:
+    """Rows in order: a page of them, or with a text to look for as many as are asked for."""
+    if not query.get("q"):
+        yield from reader.matching(msgspec.structs.replace(wanted, limit=limit))
+        return
+    while True:
+        chunk = reader.matching(msgspec.structs.replace(wanted, limit=_CHUNK))
+        yield from chunk
+        if len(chunk) < _CHUNK:
+            return
+        wanted = msgspec.structs.replace(wanted, after=chunk[-1].id)
+
+
+def _has_text(info: ProcedureInfo, text: str | None) -> bool:
+    if not text:
+        return True
+    return text.lower() in f"{info.id} {info.type_name} {' '.join(info.tags)} {why_of(info)}".lower()
+
+
+def matching(reader: StoreReader, query: Mapping[str, Any], *, roots: bool = False) -> list[str]:
+    """Ids of all that match, oldest first. Raises `ApiError` (422) when that are too many."""
+    found: list[str] = []
+    chosen = {**query, "roots": True} if roots else query
+    wanted = filter_of(reader, chosen)
+    while True:
+        chunk = reader.matching(msgspec.structs.replace(wanted, limit=_CHUNK))
+        found += [info.id for info in chunk if _has_text(info, chosen.get("q"))]
+        if len(chunk) < _CHUNK:
+            return found
+        if len(found) > COUNTED:
+            raise ApiError(422, f"more than {COUNTED:,} procedures match", "narrow the filter")
+        wanted = msgspec.structs.replace(wanted, after=chunk[-1].id)
+
+
+def counted(reader: StoreReader, query: Mapping[str, Any]) -> tuple[int, bool]:
+    """Number of procedures that match, and whether it is exact; at most 100,000 are counted."""
+    if set(query) <= {"state", "limit"} and (cheap := cheap_total(reader, query)) is not None:
+        return cheap, True
+    try:
+        return len(matching(reader, query)), True
+    except ApiError as error:
+        if "more than" not in str(error):
+            raise
+        return COUNTED, False
+
+
+def cheap_total(reader: StoreReader, query: Mapping[str, Any]) -> int | None:
+    """Number of procedures that match, where counters of the store say it; else None."""
+    given = {parameter.name for parameter in FILTERS if query.get(parameter.name)}
+    if not given <= {"state"}:
+        return None
+    with reader._lock:
+        counts = reader._store.count_states()
+    states = filter_of(reader, query).states
+    return sum(count for state, count in counts.items() if states is None or state in states)

@@ -1,0 +1,1 @@
+"""Live events: one watch of the manager, and a stream for each browser."""

@@ -1,0 +1,59 @@
+"""Values of users in answers: shown, hidden, or changed by a function of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+__all__ = ["PayloadMode", "Payloads", "Redact"]
+
+PayloadMode = Literal["shown", "hidden"]
+Redact = Callable[[str, str, Any], Any]
+"""Gives what is shown of a value, given the type of its procedure and its path: "fields.card.number"."""
+_HIDDEN = "(hidden)"
+
+
+class Payloads:
+    """What a page shows of states, inputs, outputs, notes and exposed values. Secrets are masked before.
+
+    Args:
+        mode: "hidden" shows none of them.
+        redact: Called for each plain value. Default: None, they are shown as they are.
+    """
+
+    def __init__(self, mode: PayloadMode, redact: Redact | None = None) -> None:
+        self.mode = mode
+        self._redact = redact
+
+    def shown(self, type_name: str, path: str, value: Any) -> Any:
+        """A value as it may be shown.
+
+        Args:
+            type_name: Type of the procedure.
+            path: Name of the field of the answer.
+            value: Plain data.
+        """
+        if value is None:
+            return None
+        if self.mode == "hidden":
+            return _HIDDEN
+        return value if self._redact is None else self._redacted(type_name, path, value)
+
+    def _redacted(self, type_name: str, path: str, value: Any) -> Any:
+        assert self._redact is not None
+        if isinstance(value, dict):
+            return {name: self._redacted(type_name, f"{path}.{name}", item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._redacted(type_name, f"{path}[{place}]", item) for place, item in enumerate(value)]
+        return self._redact(type_name, path, value)
+
+    def cover(self, body: dict[str, Any], *names: str) -> dict[str, Any]:
+        """An answer whose fields of these names are shown as they may be."""
+        for name in names:
+            if name in body:
+                value = body[name]
+                if name == "exposed" and isinstance(value, dict):
+                    body[name] = {key: self.shown(body["type_name"], f"exposed.{key}", v) for key, v in value.items()}
+                else:
+                    body[name] = self.shown(body.get("type_name", ""), name, value)
+        return body

@@ -1,0 +1,83 @@
+"""Answers of the page's API: what a store holds, with a manager and without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from actorproc.api.manager import ProcedureManager
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.authoring.status import Status
+from actorproc.web import create_app
+from tests.web.conftest import HOST, TOKEN, opened
+
+
+@dataclass
+class Greeting(Procedure):
+    name: str = ""
+
+    def execute(self, ctx):
+        ctx.log.info("greets %s", self.name)
+        return Status.done(f"hello {self.name}")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("web") / "store"
+    with ProcedureManager(path, procedures=[Greeting], workers=1) as manager:
+        for number in range(5):
+            manager.submit(Greeting(f"n{number}"), id=f"greet-{number}").result(20)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(store):
+    with opened(store) as found:
+        yield found
+
+
+def test_the_status_of_a_stopped_store_says_that_no_manager_runs(page):
+    found = page.get("status").json()
+
+    assert (found["object"], found["manager"], found["live"]) == ("status", "down", False)
+    assert found["states"] == {"SUCCESS": 5}
+    assert found["do"].endswith("run MODULE")
+
+
+def test_a_list_is_paged_newest_first_and_has_its_total(page):
+    first = page.get("procedures?limit=3&order=newest").json()
+    second = page.get(f"procedures?limit=3&order=newest&after={first['next']}").json()
+
+    assert [row["id"] for row in first["items"] + second["items"]] == [f"greet-{n}" for n in (4, 3, 2, 1, 0)]
+    assert (first["total"], second["next"]) == (5, None)
+
+
+def test_the_shell_is_the_same_for_every_page_and_knows_its_prefix(store):
+    with opened(store, prefix="/ops/x") as page:
+        found = page.request("GET", "/ops/x/procedures/greet-1", headers={"Authorization": ""})
+
+        assert '<base href="/ops/x/">' in found.text
+        assert found.headers["content-security-policy"].startswith("default-src 'none'")
+        assert page.request("GET", "/ops/x/static/app/main.js").headers["content-type"].startswith("text/javascript")
+        assert page.request("GET", "/ops/x/nothing").status_code == 404
+
+
+def test_the_token_is_swapped_for_a_cookie_and_the_cookie_opens_the_api(page):
+    asked = {"X-Actorproc": "1", "Origin": f"http://{HOST}", "Authorization": ""}
+    assert page.get("status", headers={"Authorization": ""}).status_code == 401
+    assert page.request("POST", "/session", headers=asked, json={"token": "wrong"}).status_code == 401
+
+    found = page.request("POST", "/session", headers=asked, json={"token": TOKEN})
+    cookie = found.headers["set-cookie"].partition(";")[0]
+
+    assert found.json()["object"] == "session"
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {
+        part.strip() for part in found.headers["set-cookie"].split(";")
+    }
+    assert page.get("status", headers={"Authorization": "", "Cookie": cookie}).status_code == 200
+
+
+def test_an_application_without_a_login_is_refused_in_words(store):
+    with pytest.raises(Exception, match="say who may come in"):
+        create_app(store)
