@@ -16,7 +16,7 @@ _NAMED = 10
 
 
 def stored_status(store: ReadingStore, unfinished: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The ``status`` as plain data; moments as epoch seconds. What a manager knows is left empty.
+    """The ``status`` as plain data; moments as epoch seconds. Facts that only a manager knows are left empty.
 
     Args:
         store: open for reading.

@@ -123,7 +123,7 @@ class Access:
 
 
 class TokenAccess(Access):
-    """The page of a process of its own: whoever has its token is its user.
+    """The page of a process of its own: its token opens it.
 
     Args:
         token: Secret of 256 bits, in any text.

@@ -72,8 +72,8 @@ class ApiError(Exception):
 
     Args:
         status: Status of HTTP.
-        says: What is wrong.
-        do: What to do next. Default: "".
+        says: The trouble in words.
+        do: The next thing to do. Default: "".
         code: A word for programs. Default: that of the status.
         more: Further fields.
     """

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
@@ -21,15 +20,25 @@ from actorproc.errors import UsageError
 from actorproc.report.schema.shape import VERSION
 from actorproc.ui.text import plain_line
 from actorproc.web.access import Access, Authorize, HostAccess, TokenAccess, cookie_name, same_origin
-from actorproc.web.answers import ApiError, encoded, error_of, tag_of
+from actorproc.web.answers import ApiError, encoded, error_of
 from actorproc.web.api.acting import VERBS
 from actorproc.web.api.bulk import BulkRun
 from actorproc.web.api.openapi import openapi_document
-from actorproc.web.api.operations import Asked, Operation, given_of
+from actorproc.web.api.operations import CheckedRequest, Operation, given_of
 from actorproc.web.api.reading import prometheus
 from actorproc.web.api.table import OPERATIONS
 from actorproc.web.dashboard import Dashboard
 from actorproc.web.files import PageFiles
+from actorproc.web.http import (
+    WITHIN,
+    NotThisMethod,
+    OutcomeStream,
+    answer_of,
+    body_of,
+    check_method,
+    finish,
+    json_answer,
+)
 from actorproc.web.live.hub import EventHub
 from actorproc.web.live.stream import EventStream, Topics, event_bytes
 from actorproc.web.payloads import PayloadMode, Payloads, Redact
@@ -42,28 +51,12 @@ __all__ = ["PageApp", "create_app"]
 
 logger = logging.getLogger("actorproc.web")
 
-_BODY = 1 << 20
-"""Bytes of the body of a request."""
 _AT_ONCE = 8
 """Requests that are answered at once."""
 _QUEUE = 64
 """Requests that may wait for that."""
-_WITHIN = 10.0
-"""Seconds for an answer."""
 _CHECK_AGAIN = 5.0
 """Seconds after which the host is asked again whether the user of a stream is still logged in."""
-_CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {
-    "Content-Security-Policy": _CSP,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Frame-Options": "DENY",
-}
 _PAGES = 8
 """Cookies of other pages that a browser keeps: each start on a free port has one of its own."""
 _OTHER_VERBS = ("signal", "publish", "withdraw", "clear-poison")
@@ -167,7 +160,7 @@ class PageApp:
 
     Args:
         board: All answers.
-        access: Who may come in.
+        access: Admission of requests.
         files: Of the pages.
         prefix: Path below which it is reached, besides that of the mount.
         base: Path of the pages as browsers see it; None: that of each request.
@@ -242,7 +235,7 @@ class PageApp:
         except Exception as error:  # noqa: BLE001 - it is answered, and an unforeseen one is logged
             response = self._refusal(request, error)
         if response is not None:
-            _finish(response, request)
+            finish(response, request)
             await response(scope, receive, send)
 
     def _place(self, scope: Scope) -> tuple[str, str]:
@@ -259,7 +252,7 @@ class PageApp:
         if path.startswith("/static/"):
             return self._static(request, path.removeprefix("/static/"))
         if path == "/events":
-            _only(request, "GET")
+            check_method(request, "GET")
             same_origin(request, self.access.public)
             await self._stream(request, receive, send)
             return None
@@ -273,7 +266,7 @@ class PageApp:
 
     # ------------------------------------------------------------ pages
     def _static(self, request: Request, path: str) -> Response:
-        _only(request, "GET", "HEAD")
+        check_method(request, "GET", "HEAD")
         found = self._files.get(path)
         if found is None:
             raise ApiError(404, f"there is no file {path!r:.80}")
@@ -287,17 +280,17 @@ class PageApp:
 
     def _page(self, request: Request, path: str, base: str) -> Response:
         """The shell of all pages. It has no data, so that a link from elsewhere may lead to it."""
-        _only(request, "GET", "HEAD")
+        check_method(request, "GET", "HEAD")
         status = 200 if self._files.is_page(path) else 404
         return Response(self._files.shell(base), status, media_type="text/html; charset=utf-8")
 
     # ------------------------------------------------------------ sessions
     async def _session(self, request: Request, base: str) -> Response:
         """Swap the token of the address for a cookie, or give the cookie back."""
-        _only(request, "POST", "DELETE")
+        check_method(request, "POST", "DELETE")
         same_origin(request, self.access.public)
         self.access.check_intent(request)
-        body = await _body(request)
+        body = await body_of(request)
         if request.method == "DELETE":
             response = Response(status_code=204)
             if isinstance(self.access, TokenAccess):
@@ -305,7 +298,7 @@ class PageApp:
             return response
         found = self.access.session(request, body.get("token"))
         user = self._user_of_token() if found is not None else await self.access.user(request, "look", None)
-        response = _json(request, self._about(user))
+        response = json_answer(request, self._about(user))
         if found is not None:
             name, value = found
             is_tls = (self.access.public or f"{request.url.scheme}:").startswith("https")
@@ -339,33 +332,33 @@ class PageApp:
     # ------------------------------------------------------------ the API
     async def _call(self, request: Request, path: str) -> Response:
         if path == "/metrics":
-            _only(request, "GET", "HEAD")
+            check_method(request, "GET", "HEAD")
             await self.access.user(request, "look", None)
             return await self._prometheus()
         user = await self.access.user(request, "look", _id_in(path))
         operation, values = self._operation(request, path)
         if operation is None:  # of the page itself
-            _only(request, "GET", "HEAD")
+            check_method(request, "GET", "HEAD")
             if path == "/api/v1/session":
-                return _json(request, self._about(user))
+                return json_answer(request, self._about(user))
             if path == "/api/v1/openapi.json":
                 self._openapi = self._openapi or encoded(openapi_document())
-                return _bytes(request, self._openapi)
+                return answer_of(request, self._openapi)
             raise ApiError(404, f"there is nothing at {path!r:.120}", "see /api/v1/openapi.json")
         body: dict[str, Any] = {}
         if operation.method != "GET":
             if self.read_only:
                 raise ApiError(403, f"{operation.verb} is refused: {self.read_only}", code="read-only")
-            body = await _body(request)
+            body = await body_of(request)
             verb = str(body.get("verb", "bulk")) if operation.verb == "bulk" else operation.verb
             user = await self.access.user(request, verb, values.get("id"))
         if operation.path == "/metrics" and "text/plain" in request.headers.get("accept", ""):
             return await self._prometheus()
-        asked = Asked(path=values, query=given_of(operation.query, request.query_params), body=body, user=user)
+        asked = CheckedRequest(path=values, query=given_of(operation.query, request.query_params), body=body, user=user)
         found = await self._in_thread(lambda: operation.handle(self.board, asked))
         if isinstance(found, BulkRun):
-            return _Outcomes(found, self._executor)
-        return _json(request, found)
+            return OutcomeStream(found, self._executor)
+        return json_answer(request, found)
 
     def _operation(self, request: Request, path: str) -> tuple[Operation | None, dict[str, str]]:
         """The operation of a path, with the values in it. Raises `ApiError` (404, 405)."""
@@ -381,7 +374,7 @@ class PageApp:
             if match is Match.PARTIAL:
                 methods.append(operation.method)
         if methods:
-            raise _NotThisMethod(request.method, methods)
+            raise NotThisMethod(request.method, methods)
         return None, {}
 
     async def _prometheus(self) -> Response:
@@ -397,7 +390,7 @@ class PageApp:
             async with self._room:
                 answer = asyncio.get_running_loop().run_in_executor(self._executor, ask)
                 try:
-                    return await asyncio.wait_for(asyncio.shield(answer), _WITHIN)
+                    return await asyncio.wait_for(asyncio.shield(answer), WITHIN)
                 except TimeoutError:
                     self.board.source.leave()  # ends the call that waits
                     raise
@@ -409,7 +402,7 @@ class PageApp:
         if refused.status == 500:
             # Without headers and cookies, which have the session.
             logger.error("%s %s failed", request.method, plain_line(request.url.path), exc_info=error)
-        headers = {"Allow": ", ".join(error.allowed)} if isinstance(error, _NotThisMethod) else {}
+        headers = {"Allow": ", ".join(error.allowed)} if isinstance(error, NotThisMethod) else {}
         if refused.status in (429, 503):
             headers["Retry-After"] = "1"
         return Response(encoded(refused.body), refused.status, headers=headers, media_type="application/json")
@@ -465,98 +458,8 @@ def _topics_of(request: Request) -> str:
     return ""
 
 
-class _NotThisMethod(ApiError):
-    def __init__(self, method: str, allowed: Sequence[str]) -> None:
-        super().__init__(405, f"{method:.20} is not possible here", f"the methods are {', '.join(allowed)}")
-        self.allowed = allowed
-
-
-class _Outcomes(Response):
-    """Outcomes of a bulk run, one line each, as they come. A browser that leaves stops it."""
-
-    media_type = "application/x-ndjson"
-
-    def __init__(self, run: BulkRun, executor: ThreadPoolExecutor) -> None:
-        super().__init__()
-        del self.headers["content-length"]
-        self._run = run
-        self._executor = executor
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
-        loop = asyncio.get_running_loop()
-        rows = iter(self._run)
-        leaving = loop.create_task(self._until_gone(receive))
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        try:
-            while (row := await loop.run_in_executor(self._executor, next, rows, None)) is not None:
-                line = encoded(row) + b"\n"
-                await send({"type": "http.response.body", "body": line, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self._run.stop()
-            leaving.cancel()
-            await asyncio.gather(leaving, return_exceptions=True)
-
-    async def _until_gone(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self._run.stop()
-
-
 async def _nothing(request: Request) -> Response:
     raise NotImplementedError(request)
-
-
-def _only(request: Request, *methods: str) -> None:
-    if request.method not in methods:
-        raise _NotThisMethod(request.method, methods)
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object that a request brings. Raises `ApiError` (413, 400)."""
-    given = request.headers.get("content-length", "0")
-    if given.isdecimal() and int(given) > _BODY:
-        raise ApiError(413, f"the body has {given} bytes; {_BODY} are the most")
-    body = bytearray()
-    async with asyncio.timeout(_WITHIN):
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _BODY:
-                raise ApiError(413, f"the body has more than {_BODY} bytes")
-    try:
-        found = msgspec.json.decode(body or b"{}")
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ApiError(400, "the body is no JSON object")
-    return found
-
-
-def _json(request: Request, body: dict[str, Any]) -> Response:
-    if body.get("object") == "list" and "application/x-ndjson" in request.headers.get("accept", ""):
-        lines = b"".join(encoded(item) + b"\n" for item in body["items"])
-        return _bytes(request, lines, "application/x-ndjson")
-    return _bytes(request, encoded(body))
-
-
-def _bytes(request: Request, body: bytes, kind: str = "application/json") -> Response:
-    headers = {"Vary": "Accept, Cookie, Authorization"}
-    if request.method in ("GET", "HEAD"):
-        headers["ETag"] = tag_of(body)
-        if headers["ETag"] in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type=kind)
-
-
-def _finish(response: Response, request: Request) -> None:
-    """Headers of all answers; a HEAD has no body."""
-    for name, value in _HEADERS.items():
-        response.headers[name] = value
-    if "cache-control" not in response.headers:
-        response.headers["Cache-Control"] = "no-store"
-    if request.method == "HEAD":
-        response.body = b""
 
 
 async def _lifespan(app: PageApp, receive: Receive, send: Send) -> None:

@@ -27,7 +27,7 @@ class Dashboard:
 
     Args:
         source: Of all answers.
-        payloads: What is shown of users' values.
+        payloads: The visible part of users' values.
     """
 
     def __init__(self, source: PageSource, payloads: Payloads) -> None:

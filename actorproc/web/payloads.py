@@ -14,7 +14,7 @@ _HIDDEN = "(hidden)"
 
 
 class Payloads:
-    """What a page shows of states, inputs, outputs, notes and exposed values. Secrets are masked before.
+    """Visible part of states, inputs, outputs, notes and exposed values. Secrets are masked before.
 
     Args:
         mode: "hidden" shows none of them.

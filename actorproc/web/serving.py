@@ -31,7 +31,7 @@ _NEAR = ("127.0.0.1", "localhost", "[::1]")
 
 
 class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `actorproc web` is told."""
+    """Settings of `actorproc web`."""
 
     path: str
     host: str | None = None
@@ -114,7 +114,7 @@ def serve_page(settings: PageSettings, tell: Callable[[str, str | None], None]) 
     """Serve until SIGTERM or SIGINT; the exit code.
 
     Args:
-        settings: What was asked for.
+        settings: Of the page.
         tell: Called once requests are taken, with the address and the token; None: there is none to tell.
 
     Raises:
@@ -154,7 +154,7 @@ def serve_page(settings: PageSettings, tell: Callable[[str, str | None], None]) 
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # whoever reaches the port could write them
+        proxy_headers=False,  # any client of the port could write them
         lifespan="off",
         timeout_graceful_shutdown=_GRACE,
         timeout_keep_alive=30,

@@ -129,7 +129,7 @@ class PageSource:
 
     # ------------------------------------------------------------ the manager
     def look(self) -> ManagerLook:
-        """How the manager does, at most half a second old. Never raises what the store or the manager brings about."""
+        """State of the manager, at most half a second old. Never raises what the store or the manager brings about."""
         if time.monotonic() - self._looked_at < _FRESH:
             return self._look
         if not self._asking.acquire(blocking=self._looked_at < 0):

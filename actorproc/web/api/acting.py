@@ -11,7 +11,7 @@ from actorproc.errors import NotAllowed
 from actorproc.web.answers import object_of
 
 if TYPE_CHECKING:
-    from actorproc.web.api.operations import Asked
+    from actorproc.web.api.operations import CheckedRequest
     from actorproc.web.dashboard import Dashboard
 
 __all__ = [
@@ -31,7 +31,7 @@ DRY_RUN = "would be done (dry run)"
 
 
 class VerbBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a verb on one procedure takes."""
+    """Body of a verb on one procedure."""
 
     reason: str | None = None
     """An operator's reason; it is recorded."""
@@ -188,10 +188,10 @@ def act(engine: Any, verb: str, id: str, body: VerbBody, by: str, *, is_stopped:
     return known.done
 
 
-def one(verb: str) -> Callable[[Dashboard, Asked], dict[str, Any]]:
+def one(verb: str) -> Callable[[Dashboard, CheckedRequest], dict[str, Any]]:
     """The handler of a verb on one procedure."""
 
-    def handle(board: Dashboard, asked: Asked) -> dict[str, Any]:
+    def handle(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
         id, body = asked.path["id"], msgspec.convert(asked.body, VerbBody)
         if body.dry_run:
             board.source.read(lambda reader: reader.info(id))
@@ -204,7 +204,7 @@ def one(verb: str) -> Callable[[Dashboard, Asked], dict[str, Any]]:
     return handle
 
 
-def signal(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def signal(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Send a signal."""
     id, body = asked.path["id"], msgspec.convert(asked.body, SignalBody)
     done, applied = board.source.steer(
@@ -213,7 +213,7 @@ def signal(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return outcome_of(id, "signal", "sent" if done else "has ended already", applied=applied)
 
 
-def publish(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def publish(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Publish an event."""
     body = msgspec.convert(asked.body, PublishBody)
     _, applied = board.source.steer(
@@ -222,7 +222,7 @@ def publish(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return outcome_of(None, "publish", "published", applied=applied)
 
 
-def withdraw(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def withdraw(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Take signals back."""
     body = msgspec.convert(asked.body, WithdrawBody)
     number, applied = board.source.steer(
@@ -231,17 +231,17 @@ def withdraw(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return outcome_of(body.id, "withdraw", f"{number} withdrawn", applied=applied)
 
 
-def clear_poison(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def clear_poison(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Give a poisoned key back."""
     body = msgspec.convert(asked.body, PoisonBody)
     done, applied = board.source.steer(lambda engine: engine.clear_poison(body.key, reason=body.reason, by=asked.user))
     return outcome_of(None, "clear-poison", "cleared" if done else "was not poisoned", applied=applied)
 
 
-def for_manager(verb: str) -> Callable[[Dashboard, Asked], dict[str, Any]]:
+def for_manager(verb: str) -> Callable[[Dashboard, CheckedRequest], dict[str, Any]]:
     """The handler of a verb on everything."""
 
-    def handle(board: Dashboard, asked: Asked) -> dict[str, Any]:
+    def handle(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
         body = msgspec.convert(asked.body, ManagerBody)
         done, applied = board.source.steer(lambda engine: getattr(engine, verb)(reason=body.reason, by=asked.user))
         result = ("paused" if verb == "pause" else "goes on") if done else "was not paused"

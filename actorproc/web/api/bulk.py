@@ -17,7 +17,7 @@ from actorproc.web.api.filters import FILTERS, has_filter, matching
 from actorproc.web.api.operations import given_of
 
 if TYPE_CHECKING:
-    from actorproc.web.api.operations import Asked
+    from actorproc.web.api.operations import CheckedRequest
     from actorproc.web.dashboard import Dashboard
 
 __all__ = ["BulkBody", "BulkRun", "bulk"]
@@ -51,7 +51,7 @@ class BulkRun:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Do no more of them. What is done is done."""
+        """Do no more of them. Results so far stay."""
         self._stopped.set()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -77,7 +77,7 @@ class BulkRun:
         yield object_of("bulk", {"count": len(self._ids), "done": done, "failed": failed, "dry_run": False, "ids": []})
 
 
-def bulk(board: Dashboard, asked: Asked) -> dict[str, Any] | BulkRun:
+def bulk(board: Dashboard, asked: CheckedRequest) -> dict[str, Any] | BulkRun:
     """Look what a verb would be done to, or begin with it."""
     body = msgspec.convert(asked.body, BulkBody)
     known = VERBS.get(body.verb)

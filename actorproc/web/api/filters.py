@@ -82,13 +82,13 @@ def page_of(reader: StoreReader, query: Mapping[str, Any]) -> tuple[list[Procedu
     limit, order = query["limit"], query.get("order", "trouble")
     if order not in ("trouble", "newest", "oldest"):
         raise ApiError(422, f"order is trouble, newest or oldest, not {order!r:.60}")
-    stages = [(frozenset(ProcedureState) - _ENDED_WELL), _ENDED_WELL] if order == "trouble" else [None]
-    stage, after = _place(query.get("after"), len(stages))
+    parts = [(frozenset(ProcedureState) - _ENDED_WELL), _ENDED_WELL] if order == "trouble" else [None]
+    part, after = _place(query.get("after"), len(parts))
     found: list[ProcedureInfo] = []
     looked = 0
-    while stage < len(stages):
+    while part < len(parts):
         wanted = filter_of(reader, query, newest_first=order != "oldest", after=after)
-        states = stages[stage]
+        states = parts[part]
         if states is not None:
             states = states if wanted.states is None else wanted.states & states
             wanted = msgspec.structs.replace(wanted, states=states)
@@ -96,23 +96,23 @@ def page_of(reader: StoreReader, query: Mapping[str, Any]) -> tuple[list[Procedu
             looked += 1
             if _has_text(info, query.get("q")):
                 if len(found) == limit:
-                    return found, f"{stage}.{found[-1].id}", looked
+                    return found, f"{part}.{found[-1].id}", looked
                 found.append(info)
             if query.get("q") and looked >= SEARCHED:
-                return found, f"{stage}.{info.id}", looked
-        if len(found) == limit and stage + 1 < len(stages):
-            return found, f"{stage + 1}.", looked
-        stage, after = stage + 1, None
+                return found, f"{part}.{info.id}", looked
+        if len(found) == limit and part + 1 < len(parts):
+            return found, f"{part + 1}.", looked
+        part, after = part + 1, None
     return found, None, looked
 
 
-def _place(cursor: str | None, stages: int) -> tuple[int, str | None]:
+def _place(cursor: str | None, parts: int) -> tuple[int, str | None]:
     if cursor is None:
         return 0, None
-    stage, dot, after = cursor.partition(".")
-    if not dot or stage not in [str(place) for place in range(stages)]:
+    part, dot, after = cursor.partition(".")
+    if not dot or part not in [str(place) for place in range(parts)]:
         raise ApiError(422, f"after is the `next` of a page of this list, not {cursor!r:.60}")
-    return int(stage), after or None
+    return int(part), after or None
 
 
 def _rows(reader: StoreReader, wanted: ListFilter, query: Mapping[str, Any], limit: int) -> Iterator[ProcedureInfo]:

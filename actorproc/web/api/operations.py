@@ -10,7 +10,7 @@ import msgspec
 from actorproc.support.durations import EARLIEST
 from actorproc.web.answers import ApiError
 
-__all__ = ["Asked", "Handler", "Operation", "Parameter", "given_of"]
+__all__ = ["CheckedRequest", "Handler", "Operation", "Parameter", "given_of"]
 
 ParameterKind = Literal["text", "texts", "int", "bool", "moment"]
 LIMIT = 200
@@ -28,7 +28,7 @@ class Parameter(NamedTuple):
     default: int | None = None
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request, checked."""
 
     path: dict[str, str]
@@ -40,7 +40,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Name for `by` of the audit."""
 
 
-Handler = Callable[[Any, Asked], Any]
+Handler = Callable[[Any, CheckedRequest], Any]
 """Answers in a thread, given the source of the page: with an object or a list."""
 
 

@@ -21,7 +21,7 @@ from actorproc.ui.views.timeline import timeline_of
 from actorproc.web.answers import ApiError, listed, object_of, shaped_all
 
 if TYPE_CHECKING:
-    from actorproc.web.api.operations import Asked
+    from actorproc.web.api.operations import CheckedRequest
     from actorproc.web.dashboard import Dashboard
 
 __all__ = [
@@ -63,7 +63,7 @@ def removed(reader: StoreReader, id: str, error: UnknownProcedure) -> ApiError |
     )
 
 
-def _of(board: Dashboard, asked: Asked, ask: Callable[[StoreReader, str], Any]) -> Any:
+def _of(board: Dashboard, asked: CheckedRequest, ask: Callable[[StoreReader, str], Any]) -> Any:
     """The store's answer about the procedure that the path names."""
     id = asked.path["id"]
 
@@ -79,7 +79,7 @@ def _of(board: Dashboard, asked: Asked, ask: Callable[[StoreReader, str], Any]) 
     return board.source.read(told)
 
 
-def detail(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def detail(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """All about it."""
 
     def ask(reader: StoreReader, id: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def detail(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return found
 
 
-def why(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def why(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Reasons for its standstill, with the repairs as requests."""
     cause: Cause = _of(board, asked, lambda _, id: board.source.known(lambda source: source.why(id)))
     path = board.source.option
@@ -146,39 +146,39 @@ def _words(repair: str) -> list[str]:
         return []
 
 
-def steps(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def steps(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Its step log."""
     rows = _of(board, asked, lambda reader, id: reader.steps(id))
     return _paged("step", rows, asked)
 
 
-def attempts(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def attempts(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Its failed attempts."""
     rows = _of(board, asked, lambda reader, id: reader.attempts(id, asked.query.get("step")))
     return _paged("attempt", rows, asked)
 
 
-def audit(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def audit(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Requests of operators about it, also once it was removed."""
     rows: list[AuditInfo] = board.source.read(lambda reader: reader.audit(asked.path["id"]))
     return _paged("audit", rows, asked)
 
 
-def _paged(kind: str, rows: list[Any], asked: Asked) -> dict[str, Any]:
+def _paged(kind: str, rows: list[Any], asked: CheckedRequest) -> dict[str, Any]:
     limit, start = asked.query["limit"], asked.query.get("offset", 0)
     shown = rows[start : start + limit]
     after = str(start + limit) if len(rows) > start + limit else None
     return listed(kind, shaped_all(kind, shown), next=after, total=len(rows), offset=start)
 
 
-def state(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def state(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Its fields, now or at a record."""
     number = asked.query.get("step")
     found = _of(board, asked, lambda reader, id: reader.state(id, number))
     return _state(board, found)
 
 
-def step(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def step(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """One record: the fields, and the numbers of its neighbours."""
     text = asked.path["n"]
     if not text.isdecimal() or len(text) > 9:
@@ -195,7 +195,7 @@ def step(board: Dashboard, asked: Asked) -> dict[str, Any]:
     }
 
 
-def states(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def states(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Its fields at each record."""
     limit, start = asked.query["limit"], asked.query.get("offset", 0)
     rows = _of(board, asked, lambda reader, id: reader.states(id))
@@ -208,7 +208,7 @@ def _state(board: Dashboard, found: Any) -> dict[str, Any]:
     return board.payloads.cover(object_of("state", found.to_dict()), "state", "output", "notes")
 
 
-def diff(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def diff(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Differences between two records."""
     first, second = asked.query.get("first"), asked.query.get("second")
     if first is None or second is None:
@@ -220,7 +220,7 @@ def diff(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return object_of("diff", {"procedure": asked.path["id"], "first": first, "second": second, "changes": changes})
 
 
-def output(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def output(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Its output; null while it has none."""
 
     def ask(reader: StoreReader, id: str) -> tuple[Any, str]:
@@ -231,7 +231,7 @@ def output(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return object_of("output", {"id": asked.path["id"]}) | {"output": value}
 
 
-def children(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def children(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """A page of its children, from any place."""
     limit, offset = asked.query["limit"], asked.query["offset"]
     chosen = [text.upper() for text in asked.query.get("state", [])]
@@ -245,13 +245,13 @@ def children(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return listed("procedure", rows, next=after, total=page["total"], offset=offset, by_state=page["by_state"])
 
 
-def tree(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def tree(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """It and what it started."""
     found = _of(board, asked, lambda reader, id: reader.tree(id, limit=asked.query["limit"]))
     return object_of("tree", found)
 
 
-def logs(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def logs(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Its prints and log records, after a place that an answer before has told."""
     id, limit = asked.path["id"], asked.query["limit"]
     _of(board, asked, lambda reader, name: reader.info(name))
@@ -260,20 +260,20 @@ def logs(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return listed("log", shaped_all("log", items), next=after)
 
 
-def stack(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def stack(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """The Python stack of its running step; "" when none runs."""
     id = asked.path["id"]
     _of(board, asked, lambda reader, name: reader.info(name))
     return object_of("stack", {"id": id, "stack": board.source.live(lambda engine: engine.stack(id))})
 
 
-def locks(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def locks(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Locks that it holds or waits for."""
     found = _of(board, asked, lambda reader, id: (reader.info(id), locks_of(id, reader.locks())))[1]
     return listed("lock", shaped_all("lock", found[: asked.query["limit"]]), total=len(found))
 
 
-def timeline(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def timeline(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Its steps and attempts as bars."""
 
     def ask(reader: StoreReader, id: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from actorproc.web.answers import ApiError, listed, object_of, shaped_all
 from actorproc.web.api.filters import cheap_total, counted, page_of
 
 if TYPE_CHECKING:
-    from actorproc.web.api.operations import Asked
+    from actorproc.web.api.operations import CheckedRequest
     from actorproc.web.dashboard import Dashboard
 
 __all__ = [
@@ -46,8 +46,8 @@ _SOME = 20
 _LIVE = tuple(state for state in ProcedureState if state not in TERMINAL)
 
 
-def status(board: Dashboard, asked: Asked) -> dict[str, Any]:
-    """How the store and its manager do."""
+def status(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
+    """State of the store and of its manager."""
     del asked
     unfinished = board.kept("status", lambda: board.source.read(_with_store(unfinished_status), slow=True))
     found = board.source.read(_with_store(lambda store: stored_status(store, unfinished)))
@@ -67,7 +67,7 @@ def _with_store(ask: Callable[[Any], Any]) -> Callable[[StoreReader], Any]:
 
 
 def live_part(board: Dashboard) -> dict[str, Any]:
-    """What the manager says of itself, as plain data."""
+    """Facts that the manager tells of itself, as plain data."""
     look = board.source.look()
     metrics = look.metrics
     return {
@@ -85,7 +85,7 @@ def live_part(board: Dashboard) -> dict[str, Any]:
     }
 
 
-def failures(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def failures(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Failed procedures in groups."""
     del asked
     groups = board.kept(
@@ -104,7 +104,7 @@ def _group(group: Any) -> dict[str, Any]:
     return found
 
 
-def procedures(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def procedures(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """One page of the list."""
 
     def ask(reader: StoreReader) -> dict[str, Any]:
@@ -115,13 +115,13 @@ def procedures(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return board.source.read(ask)
 
 
-def count(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def count(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Number of procedures that match."""
     number, is_exact = board.source.read(lambda reader: counted(reader, asked.query), slow=True)
     return object_of("count", {"count": number, "is_exact": is_exact})
 
 
-def locks(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def locks(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """The lock table."""
     found = board.source.read(lambda reader: reader.locks())
     key = asked.query.get("key")
@@ -136,26 +136,26 @@ def locks(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return listed("lock", shaped_all("lock", found[: asked.query["limit"]]), total=len(found))
 
 
-def graph(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def graph(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """The wait-for graph of the locks."""
     del asked
     found = wait_graph_of(board.source.read(lambda reader: reader.locks()))
     return object_of("wait-graph", {**plain_dict(found), "roots": list(found.roots)})
 
 
-def poisons(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def poisons(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Keys that are poisoned."""
     found = board.source.read(lambda reader: reader.poisons())
     return listed("poison", shaped_all("poison", found[: asked.query["limit"]]), total=len(found))
 
 
-def signals(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def signals(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Signals and events that no procedure has taken."""
     found = board.source.read(lambda reader: reader.signals())
     return listed("signal", shaped_all("signal", found[: asked.query["limit"]]), total=len(found))
 
 
-def workers(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def workers(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Workers, with the part of a core that each one used; none when no manager answers."""
     del asked
     if not board.source.look().is_up:
@@ -164,7 +164,7 @@ def workers(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return listed("worker", rows, total=len(rows), live=True)
 
 
-def activity(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def activity(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Requests of operators, the newest first."""
     given, limit = asked.query, asked.query["limit"]
     start = _offset(given.get("after"))
@@ -189,7 +189,7 @@ def _offset(cursor: str | None) -> int:
     return int(cursor)
 
 
-def types(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def types(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Types of stored procedures, with the number of those that have not ended."""
     del asked
     unfinished = board.kept("status", lambda: board.source.read(_with_store(unfinished_status), slow=True))
@@ -209,7 +209,7 @@ def types(board: Dashboard, asked: Asked) -> dict[str, Any]:
     return listed("type", shaped_all("type", rows), total=len(rows))
 
 
-def type_detail(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def type_detail(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """One type: durations of its steps, its failures, and what runs."""
     look = board.source.look()
 
@@ -258,7 +258,7 @@ def _finite(value: float) -> float | None:
     return value if value == value and abs(value) != float("inf") else None  # noqa: PLR0124 - NaN is unlike itself
 
 
-def metrics(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def metrics(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Counters and histograms of the manager."""
     del asked
     return object_of("metrics", board.source.live(lambda engine: engine.metrics(whole=True)))
@@ -276,7 +276,7 @@ def prometheus(board: Dashboard, streams: int) -> str:
     return text + f"actorproc_web_streams {streams}\n"
 
 
-def schema(board: Dashboard, asked: Asked) -> dict[str, Any]:
+def schema(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """The JSON Schema of all objects."""
     del board, asked
     return document()

@@ -76,7 +76,7 @@ class EventHub:
         return self._watch is not None
 
     def join(self, stream: EventStream, look: ManagerLook, last: str | None) -> Iterator[bytes]:
-        """Add a stream; what it is sent at once.
+        """Add a stream; the events that it is sent at once.
 
         Args:
             stream: Of one browser.
@@ -98,7 +98,7 @@ class EventHub:
             yield event_bytes("status", self._status)
 
     async def look(self) -> ManagerLook:
-        """How the manager does."""
+        """State of the manager."""
         return await self._in_thread(self._board.source.look)
 
     def leave(self, stream: EventStream) -> None:

@@ -29,7 +29,7 @@ _OF_ONE = ("procedure", "log")
 
 
 class Topics:
-    """What a stream is about.
+    """Subjects of a stream.
 
     Args:
         text: Names, separated by commas.
@@ -61,7 +61,7 @@ class EventStream:
     """Events that wait for one browser. All methods but `run` return at once.
 
     Args:
-        topics: What it is about.
+        topics: Its subjects.
     """
 
     def __init__(self, topics: Topics) -> None:
@@ -133,7 +133,7 @@ class EventStream:
         Args:
             receive: Of the request; told of the browser's end.
             send: Of the request.
-            first: What is sent at once.
+            first: Events that are sent at once.
         """
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
