@@ -1,0 +1,67 @@
+// Workers: each with its step, for how long, its share of a core and its memory; the step can be killed from here.
+import { get } from "../api.js";
+import { bytes, count, duration, progress, procedureLink, badge } from "../format.js";
+import { html, nothing, svg, repeat } from "../html.js";
+import { empty } from "../trouble.js";
+import { askVerb, may } from "../verbs.js";
+
+const KEPT = 60;
+export const title = () => "Workers";
+export const topics = () => ["workers"];
+
+/** @param {any} app @param {AbortSignal} signal */
+export async function load(app, signal) {
+  const answer = await get("workers", signal);
+  remember(app, answer.items);
+  return answer;
+}
+
+/** @param {any} app @param {any[]} items */
+function remember(app, items) {
+  const before = app.own.seen || new Map();
+  app.own.seen = new Map(items.map((worker) => {
+    const key = `${worker.host || ""} ${worker.slot}.${worker.incarnation}`;
+    const { cpu, rss } = before.get(key) || { cpu: [], rss: [] };
+    return [key, { cpu: [...cpu, worker.cpu_percent ?? 0].slice(-KEPT), rss: [...rss, worker.rss ?? 0].slice(-KEPT) }];
+  }));
+}
+
+export function heard(/** @type {any} */ app, /** @type {string} */ name, /** @type {any} */ data) {
+  if (name !== "workers" || !app.data) return false;
+  app.data = { ...app.data, items: data.items };
+  app.at = Date.now();
+  remember(app, data.items);
+  return false;
+}
+
+/** A line of the last values; the number stands beside it. @param {number[]} series */
+function spark(series) {
+  const top = Math.max(...series, 1e-9);
+  const points = series.map((value, at) => `${((at / (KEPT - 1)) * 60).toFixed(1)},${(15 - (value / top) * 14).toFixed(1)}`).join(" ");
+  return html`<svg class="spark" viewBox="0 0 60 16" aria-hidden="true">${svg`<polyline points=${points}></polyline>`}</svg>`;
+}
+
+/** @param {any} app */
+export function view(app) {
+  const items = app.data.items;
+  const hosts = new Set(items.map((/** @type {any} */ worker) => worker.host).filter(Boolean));
+  const age = (Date.now() - app.at) / 1000;
+  return html`<h1 tabindex="-1">Workers</h1>
+    ${items.length === 0 ? empty("No worker runs: either no manager is up, or it has started none yet.") : html`<p class="muted">${count(items.filter((/** @type {any} */ w) => w.procedure).length)} of ${count(items.length)} at a step</p>
+    <div class="scroll" tabindex="0" role="region" aria-label="Workers"><table>
+      <thead><tr>${hosts.size > 1 ? html`<th>Host</th>` : nothing}<th>Slot</th><th>Pid</th><th>State</th><th>Procedure</th><th>Step</th><th class="number">For</th><th class="number">CPU</th><th class="number">Memory</th><th class="number">Restarts</th><th>Says</th><th>Act</th></tr></thead>
+      <tbody>${repeat(items, (/** @type {any} */ w) => `${w.host || ""} ${w.slot}.${w.incarnation}`, (/** @type {any} */ worker) => {
+        const seen = app.own.seen?.get(`${worker.host || ""} ${worker.slot}.${worker.incarnation}`) || { cpu: [], rss: [] };
+        return html`<tr data-row data-id=${worker.procedure ?? nothing}>
+          ${hosts.size > 1 ? html`<td>${worker.host}</td>` : nothing}
+          <td>${worker.slot}</td><td>${worker.pid}</td><td>${badge(worker.state)}</td>
+          <td>${worker.procedure ? procedureLink(worker.procedure) : nothing}</td>
+          <td>${worker.step === null ? "" : `${worker.step} ${worker.step_name || ""}`}${worker.attempt > 1 ? `, attempt ${worker.attempt}` : ""}</td>
+          <td class="number">${worker.step_age === null ? "" : duration(worker.step_age + age)}</td>
+          <td class="number">${spark(seen.cpu)} ${worker.cpu_percent === null || worker.cpu_percent === undefined ? "–" : `${Math.round(worker.cpu_percent)} %`}</td>
+          <td class="number">${spark(seen.rss)} ${bytes(worker.rss)}</td>
+          <td class="number">${worker.restarts}</td>
+          <td>${progress(worker.progress)} ${worker.message || ""}</td>
+          <td>${worker.procedure ? html`<a class="button" href=${`procedures/${encodeURIComponent(worker.procedure)}/stack`}>Stack</a> ${may(app, "kill") ? html`<button class="bad" @click=${() => askVerb(app, "kill", worker.procedure)} aria-label=${`Kill the step of ${worker.procedure}`}>Kill</button>` : nothing}` : nothing}</td></tr>`;
+      })}</tbody></table></div>`}`;
+}

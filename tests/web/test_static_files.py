@@ -1,0 +1,84 @@
+"""Scripts and styles of the pages: nothing that a strict policy refuses, nothing that was changed, nothing too long."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.browser.vendored import VENDOR, packages
+
+ROOT = Path(__file__).parents[2]
+STATIC = VENDOR.parent
+SCRIPTS = sorted((STATIC / "app").rglob("*.js"))
+REFUSED = (
+    (r"(?<![.\w])style=", "an attribute `style`, which the policy refuses: use `css({…})`"),
+    (r"styleMap|unsafe-?html|unsafeHTML|unsafeSVG", "a directive that is refused, or that makes HTML of data"),
+    (r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", "HTML or code out of text"),
+    (r"""["'`]https?:|["'`]//""", "an address outside of the page"),
+    (r"""(?:href|src)=["']?/""", "an address from the root, which breaks below a prefix"),
+)
+
+
+def wrong_with(text: str) -> list[str]:
+    """Reasons for which a script of the pages is refused."""
+    code = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
+    return [words for form, words in REFUSED if re.search(form, code)]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(STATIC)))
+def test_scripts_hold_nothing_that_the_policy_refuses(path):
+    text = path.read_text(encoding="utf-8")
+
+    assert wrong_with(text) == []
+    assert text.startswith("// ")
+    assert len(text.splitlines()) <= 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'html`<div style="top: 1px">`', "html`<p style=${x}>`", "styleMap({})", "unsafeHTML(text)", "element.innerHTML = x",
+        'fetch("https://cdn.example/x.js")', 'import("//cdn.example/x.js")', 'html`<a href="/procedures">`', "eval(text)",
+    ],
+)  # fmt: skip
+def test_the_check_finds_what_it_is_for(text):
+    assert wrong_with(text) != []
+
+
+def test_the_shell_has_no_script_or_style_of_its_own():
+    text = (STATIC / "index.html").read_text(encoding="utf-8")
+
+    assert re.findall(r"<script(?![^>]* src=)[^>]*>|<style|\son\w+=|\sstyle=|https?:", text) == []
+    assert text.count("{{base}}") == 1
+
+
+def test_libraries_are_those_of_the_lock_file_and_bring_their_licences():
+    listed = {f"{package['folder']}/{name}" for package in packages() for name in package["files"]}
+    there = {str(path.relative_to(VENDOR)) for path in VENDOR.rglob("*") if path.is_file()} - {"vendor.lock"}
+
+    assert there == listed
+    for package in packages():
+        assert "LICENSE" in package["files"]
+        for name, entry in package["files"].items():
+            assert hashlib.sha256((VENDOR / package["folder"] / name).read_bytes()).hexdigest() == entry["sha256"]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node checks the syntax of scripts")
+def test_scripts_are_modules_that_can_be_read(tmp_path):
+    for path in SCRIPTS:
+        # As a module, whatever package.json is above it.
+        copy = tmp_path / f"{path.stem}.mjs"
+        copy.write_bytes(path.read_bytes())
+        checked = subprocess.run(["node", "--check", copy], capture_output=True, text=True, timeout=30, check=False)
+        assert checked.returncode == 0, f"{path}: {checked.stderr}"
+
+
+def test_browser_tests_wait_for_conditions_alone():
+    for path in (ROOT / "tests" / "browser").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"networkidle|wait_for_timeout|time\.sleep\((?!0\.0)", text), path
