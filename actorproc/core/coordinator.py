@@ -81,9 +81,10 @@ class Coordinator:
         empty at a start, the living after a failed commit. `types` are known already: their procedures are queued,
         in their old order; `TypeRegistered` follows all the same, for those that are parked. `unattended`: it only
         writes down what operators want, for the next one to do. `before`, whose commit failed, knows which of the
-        workers have old code.
+        workers have old code, and which hosts there are.
         """
-        state, busy = recovery.rebuild(snapshot, now, workers, scheduling, types)
+        hosts = None if before is None else before._state.workers.table.hosts
+        state, busy = recovery.rebuild(snapshot, now, workers, scheduling, types, hosts)
         if before is not None:
             reload.take_over(state.workers, before._state)
         recovery.resume(state, busy)
@@ -316,6 +317,11 @@ class Coordinator:
     def queue_age(self, now: float) -> float:
         """Seconds that the procedure has waited for a worker which waits longest; 0 when none waits."""
         return self._state.queues.run_queue.oldest(now)
+
+    @property
+    def unoffered(self) -> Mapping[str, tuple[str, str]]:
+        """By key of a demand that no host offers: the demand in words, and the procedure that asked first."""
+        return self._state.workers.table.hosts.unoffered
 
     def wants_worker_for(self, id: str) -> bool:
         """True if a worker was asked for that is this procedure's own, and it has not ended since."""

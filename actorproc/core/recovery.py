@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 from actorproc.core.lifecycle.finish import end
 from actorproc.core.lifecycle.renewal import drop_stale
 from actorproc.core.lock_manager import acquire
+from actorproc.core.queues.host_table import HostTable
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.results.abort import may_abort, press_abort
 from actorproc.core.scheduler.cancellation import resume_cancelling
@@ -18,9 +19,10 @@ from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.parts.settings import DEFAULT_SCHEDULING
 from actorproc.core.state.quarantine import exclude, exclude_damaged
 from actorproc.core.state.signal_ids import recall
+from actorproc.core.state.step_limits import known_limits_of
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
-from actorproc.model.ids import StepToken
+from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.events import WorkerReady
 from actorproc.model.policies import LockMode, Scheduling, TypeMeta
 from actorproc.model.rows.cold_trees import COLD_STATES, is_alone
@@ -40,6 +42,7 @@ def rebuild(
     workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]],
     scheduling: Scheduling = DEFAULT_SCHEDULING,
     types: Iterable[TypeMeta] = (),
+    hosts: HostTable | None = None,
 ) -> tuple[EngineState, list[Tree]]:
     """An engine state equal to the one that wrote this snapshot, before anything new is decided.
 
@@ -70,8 +73,8 @@ def rebuild(
     exclude_damaged(state, snapshot.damage, busy)
     for lock in snapshot.locks:
         _take_lock(state, lock)
-    if workers:
-        _rehire_all(state, workers, now)
+    if workers or hosts is not None:
+        _rehire_all(state, workers, now, hosts)
     others = [record for record in others if record.id in state.residents.procs]
     _note_waiting(state, snapshot, others)
     trees = [state.residents.trees[root] for root in busy if root in state.residents.trees]
@@ -117,7 +120,7 @@ def _ordinary_types(state: EngineState, snapshot: RecoverySnapshot) -> set[str]:
     """Classes whose procedures may wait in the cold run queue: nothing is counted or hired before their turn."""
     if snapshot.damage or not state.leaves_outside:
         return set()
-    return {name for name, meta in state.types.metas.items() if not meta.dedicated}
+    return state.types.metas.keys() - state.types.choosy
 
 
 def _needs_only_a_worker(record: ProcedureRecord) -> bool:
@@ -180,7 +183,14 @@ def load_tree(state: EngineState, members: Sequence[ProcedureRecord], units: Seq
     exclude(state, tree)
 
 
-def _rehire_all(state: EngineState, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]], now: float) -> None:
+def _rehire_all(
+    state: EngineState,
+    workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]],
+    now: float,
+    hosts: HostTable | None,
+) -> None:
+    if hosts is not None:
+        state.workers.table.hosts.adopt(hosts)
     state.workers.slot_plan.take_over(
         ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving
     )
@@ -190,13 +200,18 @@ def _rehire_all(state: EngineState, workers: Sequence[tuple[WorkerReady, tuple[S
 
 def _rehire(state: EngineState, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
     """A worker that lived on while memory was lost, with the steps it still has in hand."""
-    worker = state.workers.table.add(ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving)
+    worker = state.workers.table.add(
+        ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving, host=ready.host
+    )
     if ready.reserved is not None:
         state.workers.hired[ready.reserved] = ready.worker
     for token in tokens:
         record = state.residents.procs.get(token.procedure)
         if record is not None:
-            state.workers.table.give(worker, InHand(token, record.type_name, threads=ready.threads), now)
+            item = InHand(token, record.type_name, threads=ready.threads)
+            if token.mode is not Mode.ASK_ABORT and (record.limits or record.type_name in state.types.metas):
+                item.demand = known_limits_of(state.types, record).demand
+            state.workers.table.give(worker, item, now)
             state.residents.trees[record.root].running.add(record.id)
 
 

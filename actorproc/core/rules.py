@@ -15,6 +15,9 @@ from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
     Event,
+    HostDraining,
+    HostJoined,
+    HostLeft,
     NoteMade,
     ReloadBegan,
     RemovalContinued,
@@ -33,6 +36,7 @@ from actorproc.model.messages.events import (
     WorkerLost,
     WorkerReady,
 )
+from actorproc.model.policies import TypeMeta
 
 __all__ = ["HANDLERS", "follow_up", "settle"]
 
@@ -103,7 +107,7 @@ def _fills_workers(state: EngineState) -> bool:
 def _register(state: EngineState, event: TypeRegistered) -> None:
     known = state.types.metas.get(event.meta.type_name)
     state.types.know(event.meta)
-    if known is not None and (known.work_class, known.dedicated) != (event.meta.work_class, event.meta.dedicated):
+    if known is not None and _way_of(known) != _way_of(event.meta):
         schedule.queue_again(state, event.meta.type_name)
     if state.follow_ups.asking and not event.meta.asks_abort:
         abort.need_not_ask(state, event.meta.type_name)
@@ -117,6 +121,11 @@ def _register(state: EngineState, event: TypeRegistered) -> None:
         if record.aborting and abort.may_abort(state.residents, record):
             abort.begin_abort(state, record)
         schedule.wake(state, record)
+
+
+def _way_of(meta: TypeMeta) -> tuple[object, ...]:
+    """What decides where procedures of a class wait for a worker."""
+    return meta.work_class, meta.dedicated, meta.on, meta.resources
 
 
 def _tick(state: EngineState, _event: Tick) -> None:
@@ -135,6 +144,9 @@ HANDLERS: dict[type[Event], Callable[[EngineState, Any], None]] = {
     StepReturned: on_result.on_returned,
     StepDelayed: on_result.on_delayed,
     WorkerReady: worker_loss.on_ready,
+    HostJoined: dedicated.on_joined,
+    HostDraining: dedicated.on_draining,
+    HostLeft: dedicated.on_left,
     WorkerLeaving: dedicated.on_leaving,
     WorkerLost: worker_loss.on_lost,
     TypeRegistered: _register,

@@ -244,6 +244,15 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     """With `retry`: as `TypeMeta.retries_overtime`."""
     heartbeat: float | None = None
     """Seconds between two heartbeats of a step, and from its begin to the first, after which its worker is killed."""
+    on: tuple[str, ...] = ()
+    """Labels that the host must have, sorted."""
+    resources: dict[str, float] = {}
+    """Amounts that the step takes of its host's resources while it runs."""
+
+    @property
+    def is_placed(self) -> bool:
+        """Not every host will do."""
+        return bool(self.on or self.resources)
 
     @property
     def is_watched(self) -> bool:
@@ -363,6 +372,8 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     `Quotas.steps` says."""
     heartbeat: float | None = None
     """As `StepLimits.heartbeat`."""
+    on: tuple[str, ...] = ()
+    resources: dict[str, float] = {}
 
     @property
     def limits(self) -> StepLimits:
@@ -381,4 +392,6 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             processes=self.processes,
             abort_grace=self.abort_grace,
             heartbeat=self.heartbeat,
+            on=self.on,
+            resources=self.resources,
         )

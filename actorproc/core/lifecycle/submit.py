@@ -112,7 +112,7 @@ def _needs_only_a_worker(types: KnownTypes, new: NewProcedure) -> bool:
         and new.deadline is None
         and new.limits is None
         and len(new.state) < BULKY
-        and not types.metas[new.type_name].dedicated
+        and new.type_name not in types.choosy
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from actorproc.core.queues.host_table import Demand, HostTable
 from actorproc.model.ids import Mode, StepToken, WorkerId
 
 __all__ = ["BULKY", "PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "SlotPlan", "Worker", "WorkerTable"]
@@ -50,6 +51,8 @@ class InHand(msgspec.Struct):
     """The process of the worker that has it; 0: not known."""
     size: int = 0
     """Bytes of its first state if they are many: should it come back unanswered, they will be sent again."""
+    demand: Demand | None = None
+    """Labels and resources of the host that it asked for."""
 
 
 class Worker(msgspec.Struct):
@@ -72,6 +75,8 @@ class Worker(msgspec.Struct):
     """Class of work of the steps in hand, when classes have shares."""
     threaded: int = 0
     """Steps in hand that run beside each other; then there are no others."""
+    host: str = ""
+    """Name of the host that it is on."""
 
 
 class SlotPlan:
@@ -125,6 +130,7 @@ class WorkerTable:
 
     def __init__(self) -> None:
         self.workers: dict[int, Worker] = {}
+        self.hosts = HostTable()
         self.in_hand: dict[str, Worker] = {}
         """Worker by procedure, for every step handed out."""
         self._expected: dict[str, float] = {}
@@ -141,10 +147,17 @@ class WorkerTable:
             self._bulky.pop(procedure, None)
 
     def add(
-        self, worker: WorkerId, now: float, pid: int = 0, *, reserved: str | None = None, leaving: bool = False
+        self,
+        worker: WorkerId,
+        now: float,
+        pid: int = 0,
+        *,
+        reserved: str | None = None,
+        leaving: bool = False,
+        host: str = "",
     ) -> Worker:
         """A worker is ready."""
-        added = Worker(worker, {}, 0.0, now, pid, reserved, leaving)
+        added = Worker(worker, {}, 0.0, now, pid, reserved, leaving, host=host)
         self.workers[worker.slot] = added
         return added
 
@@ -184,6 +197,8 @@ class WorkerTable:
         del queue[procedure]
         if item.threads > 1:
             worker.threaded -= 1
+        if item.demand is not None:
+            self.hosts.give_back(worker.host, item.demand)
         worker.active_at = now
         expected = self._expected.get(type_name, PREFETCH_WINDOW)
         self._expected[type_name] = expected + _SMOOTHING * (elapsed - expected)
@@ -204,6 +219,8 @@ class WorkerTable:
         worker.load += item.weight
         if item.threads > 1:
             worker.threaded += 1
+        if item.demand is not None:
+            self.hosts.take(worker.host, item.demand)
         self.in_hand[procedure] = worker
 
     def keep(self, worker: Worker, item: InHand, now: float, elapsed: float) -> bool:
@@ -211,7 +228,7 @@ class WorkerTable:
 
         False, and nothing is done, when the worker has no room for it or has another step that must not go on.
         """
-        if worker.threaded or worker.leaving or worker.reserved is not None or item.threads > 1:
+        if worker.threaded or worker.leaving or worker.reserved is not None or item.threads > 1 or item.demand:
             return False
         queue = worker.queue
         procedure, type_name = item.token.procedure, item.type_name
@@ -243,6 +260,8 @@ class WorkerTable:
         worker = self.in_hand.pop(procedure)
         item = worker.queue.pop(procedure)
         worker.threaded -= item.threads > 1
+        if item.demand is not None:
+            self.hosts.give_back(worker.host, item.demand)
         worker.active_at = now
         worker.load = worker.load - item.weight if worker.queue else 0.0
         if item.size:
@@ -264,6 +283,8 @@ class WorkerTable:
         del self.workers[worker.id.slot]
         for procedure, item in worker.queue.items():
             del self.in_hand[procedure]
+            if item.demand is not None:
+                self.hosts.give_back(worker.host, item.demand)
             if item.size:
                 self.note_size(procedure, item.size)
         return list(worker.queue.values())

@@ -8,17 +8,31 @@ came. None of this is stored: after a restart the workers are asked for again.
 
 from __future__ import annotations
 
+from actorproc.core.queues.host_table import Demand
 from actorproc.core.queues.worker_table import Worker
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.core.state.parts.residents import ResidentSet
+from actorproc.core.state.step_limits import known_limits_of
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.commands import StartWorker, StopWorker, TakeBack
-from actorproc.model.messages.events import WorkerLeaving, WorkerReady
+from actorproc.model.messages.events import HostDraining, HostJoined, HostLeft, WorkerLeaving, WorkerReady
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL
 
-__all__ = ["hire_for", "join", "let_finished_go", "on_leaving", "own_worker", "say_goodbye", "was_lost"]
+__all__ = [
+    "can_go_on",
+    "hire_for",
+    "join",
+    "let_finished_go",
+    "on_draining",
+    "on_joined",
+    "on_leaving",
+    "on_left",
+    "own_worker",
+    "say_goodbye",
+    "was_lost",
+]
 
 
 def join(state: EngineState, event: WorkerReady) -> ProcedureRecord | None:
@@ -27,11 +41,14 @@ def join(state: EngineState, event: WorkerReady) -> ProcedureRecord | None:
     A worker for a procedure that has ended meanwhile is stopped again.
     """
     worker = state.workers.table.add(
-        event.worker, state.decision.now, event.pid, reserved=event.reserved, leaving=event.leaving
+        event.worker, state.decision.now, event.pid, reserved=event.reserved, leaving=event.leaving, host=event.host
     )
+    if state.workers.table.hosts.is_draining(event.host):
+        _dismiss(state.decision, worker)
     procedure = event.reserved
     if procedure is None:
         return None
+    state.workers.asked_of.pop(procedure, None)
     record = state.residents.procs.get(procedure)
     if procedure not in state.workers.hired or record is None:
         state.workers.hired.pop(procedure, None)
@@ -44,27 +61,68 @@ def join(state: EngineState, event: WorkerReady) -> ProcedureRecord | None:
     return record
 
 
-def own_worker(state: EngineState, record: ProcedureRecord) -> Worker | None:
+def own_worker(state: EngineState, record: ProcedureRecord, demand: Demand | None = None) -> Worker | None:
     """The dedicated worker of a procedure, if it is there and may get a step; else one is asked for."""
     hired = state.workers.hired.get(record.id)
     worker = state.workers.table.find(hired) if hired is not None else None
-    if worker is not None:
-        return worker if not worker.leaving and not worker.queue else None
-    hire_for(state, record.id)
+    if worker is None:
+        hire_for(state, record.id)
+        return None
+    if worker.leaving or worker.queue:
+        return None
+    if demand is None or state.workers.table.hosts.has_room(worker.host, demand):
+        return worker
+    if not state.workers.table.hosts.offers(worker.host, demand):
+        _dismiss(state.decision, worker)  # its host offered that once; another one is asked when it is gone
     return None
 
 
+def can_go_on(state: EngineState, record: ProcedureRecord) -> bool:
+    """True if one that waits for a worker of its own can have it now that hosts have changed; else one is asked for."""
+    demand = _demand_of(state, record.id)
+    if demand is None:
+        return False
+    hired = state.workers.hired.get(record.id)
+    worker = state.workers.table.find(hired) if hired is not None else None
+    if worker is None:
+        hire_for(state, record.id)
+        return False
+    return not worker.queue and not worker.leaving and state.workers.table.hosts.has_room(worker.host, demand)
+
+
 def hire_for(state: EngineState, procedure: str) -> None:
-    """Ask for a worker for this procedure, unless there is one, one is coming, or there are too many."""
+    """Ask for a worker for this procedure, unless there is one, one is coming, or there are too many.
+
+    Nor while no host offers what it asks for.
+    """
     if procedure not in state.workers.hired and len(state.workers.hired) < state.settings.quotas.dedicated:
         state.workers.hired[procedure] = None
-        state.decision.command(StartWorker(procedure))
+        _start(state, procedure)
+
+
+def _start(state: EngineState, procedure: str) -> None:
+    demand = _demand_of(state, procedure)
+    host = "" if demand is None else state.workers.table.hosts.best_for(demand)
+    if host is None:
+        del state.workers.hired[procedure]
+        return
+    if demand is not None:
+        state.workers.asked_of[procedure] = host
+    state.decision.command(StartWorker(procedure, host))
+
+
+def _demand_of(state: EngineState, procedure: str) -> Demand | None:
+    record = state.residents.procs.get(procedure)
+    if record is None or (record.limits is None and record.type_name not in state.types.metas):
+        return None
+    return known_limits_of(state.types, record).demand
 
 
 def let_finished_go(state: EngineState) -> None:
     """A procedure that has ended needs its worker no more."""
     for procedure in [name for name in state.workers.hired if _has_ended(state.residents, name)]:
         hired = state.workers.hired.pop(procedure)
+        state.workers.asked_of.pop(procedure, None)
         worker = state.workers.table.find(hired) if hired is not None else None
         if worker is not None:
             _dismiss(state.decision, worker)
@@ -81,7 +139,7 @@ def was_lost(state: EngineState, worker: Worker) -> None:
     """A dedicated worker died: its procedure gets another one when it has something to do."""
     if worker.reserved in state.workers.hired and state.workers.hired[worker.reserved] is None:
         # It was told to stop when its procedure asked for one, and while it lived nothing came of asking.
-        state.decision.command(StartWorker(worker.reserved))
+        _start(state, worker.reserved)
     if worker.reserved is None or state.workers.hired.get(worker.reserved) != worker.id:
         return
     del state.workers.hired[worker.reserved]
@@ -93,8 +151,33 @@ def was_lost(state: EngineState, worker: Worker) -> None:
 def on_leaving(state: EngineState, event: WorkerLeaving) -> None:
     """A worker asked to be replaced: it ends what it has begun, gives back the rest, and is stopped."""
     worker = state.workers.table.find(event.worker)
-    if worker is None or worker.leaving:
-        return
+    if worker is not None and not worker.leaving:
+        _leave(state, worker)
+
+
+def on_draining(state: EngineState, event: HostDraining) -> None:
+    """A host's workers take no further step; each ends what it has begun, gives back the rest, and is stopped."""
+    state.workers.table.hosts.drain(event.host)
+    for worker in list(state.workers.table.workers.values()):
+        if worker.host == event.host and not worker.leaving:
+            _leave(state, worker)
+
+
+def on_joined(state: EngineState, event: HostJoined) -> None:
+    """A host is there: what waits for its labels or resources can be handed out."""
+    state.workers.table.hosts.join(event.host, event.labels, event.resources)
+
+
+def on_left(state: EngineState, event: HostLeft) -> None:
+    """A host is gone; those that it was asked for a worker for ask another."""
+    state.workers.table.hosts.leave(event.host)
+    for procedure in [name for name, host in state.workers.asked_of.items() if host == event.host]:
+        del state.workers.asked_of[procedure]
+        if state.workers.hired.get(procedure, event) is None:
+            del state.workers.hired[procedure]
+
+
+def _leave(state: EngineState, worker: Worker) -> None:
     worker.leaving = True
     behind = state.workers.table.waiting_behind(worker)
     for item in behind:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from actorproc.core.queues.run_queue import DEFAULT_CLASS, OWN_CLASS
+from actorproc.core.queues.run_queue import DEFAULT_CLASS, OWN_CLASS, is_new_root
 from actorproc.core.queues.worker_shares import WorkerShares
 from actorproc.core.queues.worker_table import STEAL_AFTER, InHand, Worker
+from actorproc.core.scheduler.placing import could_go_to, demand_in, is_passed_over, lane_of, note_demand, share_of
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.queues import WorkQueues
 from actorproc.core.state.step_limits import known_limits_of
@@ -20,10 +21,12 @@ __all__ = [
     "leave_queue",
     "lend_slots",
     "may_steal",
+    "needs_slots",
     "next_up",
     "on_suspended",
     "open_workers",
     "steal_at",
+    "step_aside",
     "stuck_behind",
     "take_turn",
     "wants_another_worker",
@@ -33,15 +36,25 @@ __all__ = [
 
 
 def work_class_of(state: EngineState, record: ProcedureRecord) -> str:
-    """The class of work of a procedure's steps; without shares all are one, but for workers of one's own."""
-    if state.types.knows_dedicated and known_limits_of(state.types, record).limits.dedicated:
-        return OWN_CLASS
-    return DEFAULT_CLASS if state.workers.shares is None else state.types.metas[record.type_name].work_class
+    """The lane of a procedure's steps: their class of work, with what they ask of a host; or workers of one's own.
+
+    Without shares all are of one class.
+    """
+    work_class = DEFAULT_CLASS if state.workers.shares is None else state.types.metas[record.type_name].work_class
+    if state.types.sorts_work:
+        known = known_limits_of(state.types, record)
+        if known.demand is not None:
+            note_demand(state, known.demand, record)
+        if known.limits.dedicated:
+            return OWN_CLASS
+        if known.demand is not None:
+            return lane_of(work_class, known.demand)
+    return work_class
 
 
 def next_up(state: EngineState, barred: set[str]) -> str | None:
-    """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits."""
-    if state.workers.shares is None and not state.types.knows_dedicated:
+    """The procedure whose turn it is, of the lanes that are not barred; it stays where it waits."""
+    if state.workers.shares is None and not state.types.sorts_work:
         if barred:
             return None
         best = state.queues.run_queue.peek()
@@ -49,7 +62,9 @@ def next_up(state: EngineState, barred: set[str]) -> str | None:
             best = _earlier(best, state.queues.key_limits.peek(DEFAULT_CLASS, state.decision.now))
     else:
         best = None
-        for work_class in {*_wanting(state.queues), OWN_CLASS} - barred:
+        for work_class in {*_lanes(state.queues), OWN_CLASS} - barred:
+            if is_passed_over(state, work_class):
+                continue
             best = _earlier(best, state.queues.run_queue.peek(work_class))
             best = _earlier(best, state.queues.key_limits.peek(work_class, state.decision.now))
     if best is None:
@@ -65,29 +80,74 @@ def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> 
     return min(one, other)
 
 
-def _wanting(queues: WorkQueues) -> set[str]:
-    """Classes of work that may want a worker of those that are for all."""
+def _lanes(queues: WorkQueues) -> set[str]:
+    """Lanes whose steps may want a worker of those that are for all."""
     return {*queues.run_queue.classes(), *queues.key_limits.classes()} - {OWN_CLASS}
+
+
+def _wanting(state: EngineState) -> set[str]:
+    """Classes of work that may want a worker of those that are for all."""
+    lanes = _lanes(state.queues)
+    if not state.types.sorts_work:
+        return lanes
+    return {share_of(lane) for lane in lanes if not is_passed_over(state, lane)}
 
 
 def open_workers(state: EngineState, shares: WorkerShares, record: ProcedureRecord) -> list[Worker]:
     """Workers that may get a step of this procedure's class of work."""
-    return shares.open_to(state.workers.table, work_class_of(state, record), _wanting(state.queues))
+    return shares.open_to(state.workers.table, share_of(work_class_of(state, record)), _wanting(state))
+
+
+def step_aside(state: EngineState) -> bool:
+    """Have procedures that no host has room for wait in the run queue, and not for slots; True if one did.
+
+    Others that wait for the same slots must not wait for the host as well.
+    """
+    moved = False
+    for lane in state.queues.key_limits.classes():
+        if demand_in(lane) and is_passed_over(state, lane):
+            while (first := state.queues.key_limits.peek(lane, state.decision.now)) is not None:
+                record = state.residents.procs[first[1]]
+                state.queues.key_limits.discard(record.id)
+                state.queues.run_queue.put_back(
+                    record.id,
+                    root=record.root,
+                    priority=record.priority,
+                    is_new_root=is_new_root(record),
+                    now=state.decision.now,
+                    work_class=lane,
+                )
+                moved = True
+    return moved
+
+
+def needs_slots(state: EngineState, record: ProcedureRecord) -> bool:
+    """It stepped aside, and asks for its slots again now that a host has room; it stays first."""
+    if not record.limit_keys or record.id not in state.queues.run_queue.live:
+        return False
+    if not state.queues.key_limits.concerns(record):
+        return False
+    lane = work_class_of(state, record)
+    order = state.queues.run_queue.peek(lane)
+    state.queues.run_queue.discard(record.id)
+    state.queues.key_limits.wait(record, order[0] if order is not None else 0.0, lane)
+    lend_slots(state, record)
+    return True
 
 
 def wants_another_worker(state: EngineState) -> bool:
     """True if a step waits that one worker more than there are might get."""
     shares = state.workers.shares
-    wanting: set[str] = set() if shares is None else _wanting(state.queues)
+    wanting: set[str] = set() if shares is None else _wanting(state)
     for worker in state.workers.table.workers.values():
         if len(worker.queue) < 2 or worker.threaded:  # they run beside each other, so none waits
             continue
         if shares is None or shares.would_use_another(state.workers.table, worker.work_class, wanting):
             return True
     kept_out = {
-        work_class
-        for work_class in wanting
-        if shares is not None and not shares.would_use_another(state.workers.table, work_class, wanting)
+        lane
+        for lane in (set() if shares is None else _lanes(state.queues))
+        if shares is not None and not shares.would_use_another(state.workers.table, share_of(lane), wanting)
     }
     # Who waits for slots that are free waits for a worker only.
     return next_up(state, kept_out) is not None
@@ -173,28 +233,34 @@ def _give_back(state: EngineState, record: ProcedureRecord) -> None:
 
 def may_steal(state: EngineState) -> bool:
     """True if prefetched steps may be asked back: not while others are queued, unless shares keep those waiting."""
-    return state.switches.hands_out and (state.workers.shares is not None or not state.queues.run_queue)
+    return state.switches.hands_out and (
+        state.workers.shares is not None or state.types.sorts_work or not state.queues.run_queue
+    )
 
 
 def stuck_behind(state: EngineState, now: float) -> list[tuple[Worker, list[InHand]]]:
     """Prefetched steps behind silent workers' running ones that an idle worker may have."""
     found = state.workers.table.stuck_behind(now)
-    if state.workers.shares is None:
+    if not found or (state.workers.shares is None and not state.types.sorts_work):
         return found
-    wanting = _wanting(state.queues)
-    return [
-        (worker, behind)
-        for worker, behind in found
-        if any(
-            not other.queue for other in state.workers.shares.open_to(state.workers.table, worker.work_class, wanting)
-        )
-    ]
+    wanting = _wanting(state)
+    idle = [worker for worker in state.workers.table.for_all() if not worker.queue]
+    stuck = []
+    for worker, behind in found:
+        others = idle
+        if state.workers.shares is not None:
+            open_to = state.workers.shares.open_to(state.workers.table, worker.work_class, wanting)
+            others = [other for other in open_to if not other.queue]
+        may_go = [item for item in behind if any(could_go_to(state.workers, item, worker, other) for other in others)]
+        if may_go:
+            stuck.append((worker, may_go))
+    return stuck
 
 
 def steal_at(state: EngineState) -> float | None:
     """Time at which prefetched steps should be asked back, None when there is no worker that may have them."""
     at = state.workers.table.steal_at()
-    if at is None or state.workers.shares is None:
+    if at is None or (state.workers.shares is None and not state.types.sorts_work):
         return at
     times = [worker.active_at for worker, _ in stuck_behind(state, math.inf)]
     return min(times) + STEAL_AFTER if times else None
@@ -204,4 +270,8 @@ def why_queued(state: EngineState, record: ProcedureRecord) -> str | None:
     """The limit that keeps a procedure waiting; None when it only waits for a worker."""
     if record.id in state.queues.admission:
         return f"for one of the {state.queues.admission.holders} that run to end (Config.max_running)"
-    return state.queues.key_limits.why(record.id, state.decision.now)
+    why = state.queues.key_limits.why(record.id, state.decision.now)
+    if not state.types.sorts_work or record.type_name not in state.types.metas:
+        return why
+    demand = known_limits_of(state.types, record).demand
+    return why if demand is None else state.workers.table.hosts.why(demand) or why

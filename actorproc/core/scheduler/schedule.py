@@ -8,20 +8,24 @@ import msgspec
 
 from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import declare
+from actorproc.core.queues.host_table import Demand
 from actorproc.core.queues.run_queue import DEFAULT_CLASS, is_new_root
 from actorproc.core.queues.worker_table import InHand, Worker
-from actorproc.core.scheduler.dedicated import own_worker
+from actorproc.core.scheduler.dedicated import can_go_on, own_worker
 from actorproc.core.scheduler.pick import (
     keep_nothing,
     leave_queue,
     lend_slots,
     may_steal,
+    needs_slots,
     next_up,
     open_workers,
+    step_aside,
     stuck_behind,
     take_turn,
     work_class_of,
 )
+from actorproc.core.scheduler.placing import keep_worker_for, labels_alone, leave_to_others, on_hosts, share_of
 from actorproc.core.scheduler.reload import open_to
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
@@ -86,7 +90,7 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
         is_new_root=is_new,
         now=state.decision.now,
         work_class=DEFAULT_CLASS
-        if state.workers.shares is None and not state.types.knows_dedicated
+        if state.workers.shares is None and not state.types.sorts_work
         else work_class_of(state, record),
     )
 
@@ -170,35 +174,62 @@ def fill(state: EngineState) -> None:
     """Hand out steps while workers have room."""
     if not state.switches.hands_out:
         return
-    if state.follow_ups.asking:
-        for asked in list(state.follow_ups.asking):
-            _ask_abort(state, asked)
+    if state.follow_ups.asking or state.types.sorts_work:
+        _ask_and_wake(state)
     barred: set[str] = set()
-    while (procedure := next_up(state, barred)) is not None:
+    kept: dict[str, int] = {}
+    while (procedure := next_up(state, barred)) is not None or (state.types.sorts_work and step_aside(state)):
+        if procedure is None:
+            continue
         record = state.residents.procs[procedure]
         if record.deadline is not None and state.is_late(record):
             state.queues.run_queue.discard(procedure)
             state.follow_ups.overdue[procedure] = None
             continue
         known = known_limits_of(state.types, record)
-        worker = _worker_for(state, record, known)
+        if known.demand is not None and needs_slots(state, record):
+            continue
+        worker = _worker_for(state, record, known, known.demand, kept)
         if worker is not None:
             take_turn(state, record)
             _hand_out(state, worker, record, known)
             if barred:
-                barred.clear()
-            elif state.workers.table.is_full and not state.types.knows_dedicated:
+                barred = set(kept)
+            elif state.workers.table.is_full and not state.types.sorts_work:
                 return
-        elif known.limits.dedicated:
-            state.queues.awaiting_worker.put(procedure)
-            leave_queue(state, record)
-            if procedure not in state.workers.hired:
-                # Others have all the workers there may be of that kind, and keep them while they wait for slots.
-                keep_nothing(state, record)
-        elif state.workers.shares is None and not state.types.knows_dedicated:
+        elif state.workers.shares is None and not state.types.sorts_work:
             return
         else:
-            barred.add(work_class_of(state, record))
+            _set_aside(state, record, known, barred, kept)
+
+
+def _set_aside(
+    state: EngineState, record: ProcedureRecord, known: KnownLimits, barred: set[str], kept: dict[str, int]
+) -> None:
+    """No worker may get the next step: it waits for its own, or those of its lane wait for another time."""
+    if known.limits.dedicated:
+        state.queues.awaiting_worker.put(record.id)
+        leave_queue(state, record)
+        if record.id not in state.workers.hired:
+            # Others have all the workers there may be of that kind, and keep them while they wait for slots.
+            keep_nothing(state, record)
+        return
+    lane = work_class_of(state, record)
+    barred.add(lane)
+    if known.demand is not None:
+        keep_worker_for(state.workers, lane, known.demand, kept)
+
+
+def _ask_and_wake(state: EngineState) -> None:
+    """Ask about aborts, and look whether hosts have room now for those that wait for workers of their own."""
+    for asked in list(state.follow_ups.asking):
+        _ask_abort(state, asked)
+    if state.queues.awaiting_worker.names() and state.workers.hosts_changed():
+        for name in state.queues.awaiting_worker.names():
+            record = state.residents.procs[name]
+            if can_go_on(state, record):
+                state.queues.awaiting_worker.discard(name)
+                wake(state, record, to_the_front=True)
 
 
 def _ask_abort(state: EngineState, procedure: str) -> None:
@@ -216,24 +247,33 @@ def _ask_abort(state: EngineState, procedure: str) -> None:
     if state.residents.tree_of(record).is_still(procedure):
         return
     known = known_limits_of(state.types, record)
-    worker = _worker_for(state, record, known)
+    worker = _worker_for(state, record, known, labels_alone(state.workers, known.demand), {})
     if worker is not None:
         del state.follow_ups.asking[procedure]
         state.queues.run_queue.discard(procedure)
         _send(state, worker, record, known, Mode.ASK_ABORT, record.step, None)
 
 
-def _worker_for(state: EngineState, record: ProcedureRecord, known: KnownLimits) -> Worker | None:
-    """The worker that gets the next step; None when there is none, and the procedure waits."""
-    if known.is_plain and state.workers.shares is None and not state.workers.outdated:
+def _worker_for(
+    state: EngineState, record: ProcedureRecord, known: KnownLimits, demand: Demand | None, kept: dict[str, int]
+) -> Worker | None:
+    """The worker that gets the next step; None when there is none, and the procedure waits.
+
+    `kept`: by lane, slots of workers that are kept for other steps.
+    """
+    if known.is_plain and state.workers.shares is None and not state.workers.outdated and not state.types.sorts_work:
         return state.workers.table.choose(record.type_name, state.workers.warm.get(record.id))
     limits = known.limits
     if limits.dedicated:
-        return own_worker(state, record)
+        return own_worker(state, record, demand)
     threads = 1 if record.id in state.workers.suspects else limits.threads
     among = None if state.workers.shares is None else open_workers(state, state.workers.shares, record)
     if state.workers.outdated:
         among = open_to(state.workers, record.id, among)
+    if demand is not None:
+        among = on_hosts(state.workers, demand, among)
+    elif state.types.sorts_work:
+        among = leave_to_others(state.workers, record, kept, among)
     return state.workers.table.choose(record.type_name, state.workers.warm.get(record.id), threads, among)
 
 
@@ -298,8 +338,11 @@ def _send(
     limits = known.limits
     threads = 1 if known.is_plain or procedure in state.workers.suspects else limits.threads
     if not worker.queue and state.workers.shares is not None:
-        worker.work_class = work_class_of(state, record)
-    state.workers.table.give(worker, InHand(token, type_name, threads=threads), state.decision.now)
+        worker.work_class = share_of(work_class_of(state, record))
+    item = InHand(token, type_name, threads=threads)
+    if known.demand is not None and mode is not Mode.ASK_ABORT:
+        item.demand = known.demand
+    state.workers.table.give(worker, item, state.decision.now)
     state.residents.trees[record.root].running.add(procedure)
     state.decision.commands.append(
         RunStep(

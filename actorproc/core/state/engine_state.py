@@ -74,8 +74,8 @@ class EngineState:
     def admit(self, record: ProcedureRecord, *, stored: bool) -> Tree:
         """Make a head resident; `stored` says that the store has it as it is."""
         tree = self.residents.add(record, stored=stored)
-        if record.limits is not None and record.limits.dedicated:
-            self.types.note_dedicated()
+        if record.limits is not None and (record.limits.dedicated or record.limits.is_placed):
+            self.types.note_choosy()
         if stored and record.id in self.locks.table.holders():
             tree.hold(record.id)
         return tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actorproc.core.queues.host_table import demand_of
 from actorproc.core.state.parts.types import KnownLimits, KnownTypes
 from actorproc.model.policies import Backoff, StepLimits, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord
@@ -39,5 +40,8 @@ def retries_overtime(types: KnownTypes, record: ProcedureRecord) -> bool:
 
 
 def _known(limits: StepLimits, meta: TypeMeta | None) -> KnownLimits:
-    is_plain = not (limits.dedicated or limits.threads > 1 or limits.is_watched or limits.concerns_worker)
-    return KnownLimits(limits, is_plain, meta)
+    demand = demand_of(limits.on, limits.resources)
+    is_plain = demand is None and not (
+        limits.dedicated or limits.threads > 1 or limits.is_watched or limits.concerns_worker
+    )
+    return KnownLimits(limits, is_plain, meta, demand)

@@ -75,6 +75,8 @@ class StartWorker(msgspec.Struct, frozen=True, gc=False):
     """Start a worker for this procedure alone; asking again while there is one changes nothing."""
 
     procedure: str
+    host: str = ""
+    """Name of the host that is to have it; empty: any, or the only one."""
 
 
 class StopWorker(msgspec.Struct, frozen=True, gc=False):

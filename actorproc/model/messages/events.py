@@ -20,6 +20,9 @@ __all__ = [
     "CrashReport",
     "DeleteRequested",
     "Event",
+    "HostDraining",
+    "HostJoined",
+    "HostLeft",
     "KillRequested",
     "NoteMade",
     "OperatorRequest",
@@ -89,6 +92,26 @@ class StepReturned(msgspec.Struct, frozen=True, gc=False):
     token: StepToken
 
 
+class HostJoined(msgspec.Struct, frozen=True, gc=False):
+    """A host is there, before its first worker; or what it offers has changed. The local pool is the host ``""``."""
+
+    host: str
+    labels: tuple[str, ...] = ()
+    resources: dict[str, float] = {}
+
+
+class HostDraining(msgspec.Struct, frozen=True, gc=False):
+    """A host's workers get no further step: they end what they have begun, and are stopped."""
+
+    host: str
+
+
+class HostLeft(msgspec.Struct, frozen=True, gc=False):
+    """A host is gone, after its workers."""
+
+    host: str
+
+
 class WorkerReady(msgspec.Struct, frozen=True, gc=False):
     """A worker in this slot takes steps now."""
 
@@ -101,6 +124,8 @@ class WorkerReady(msgspec.Struct, frozen=True, gc=False):
     """It takes no further step (a worker that lived on while memory was rebuilt)."""
     pid: int = 0
     """Its process, for the step log; 0: it has none."""
+    host: str = ""
+    """Name of the host that it is on."""
 
 
 class WorkerLeaving(msgspec.Struct, frozen=True, gc=False):
@@ -355,6 +380,9 @@ Event = (
     | Submitted
     | StepEnded
     | StepReturned
+    | HostJoined
+    | HostDraining
+    | HostLeft
     | WorkerReady
     | WorkerLeaving
     | WorkerLost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from actorproc.errors import (
     UsageError,
     WaitTimeout,
 )
+from actorproc.model.placement import Amounts, checked_labels, checked_resources
 from actorproc.model.policies import Backoff, StepLimits
 from actorproc.procedure.values.error_text import OF_USERS
 from actorproc.support.durations import Least, in_seconds, seconds_or_none
@@ -166,6 +167,10 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
             `Config.abort_grace` says.
         heartbeat: Longest duration from the begin of a step to its first `Context.heartbeat`, and from each to the
             next; then it ends as by ``wall_time``. Default: None, so that silence ends no step.
+        on: Labels that a host must have to get the step, ``("gpu",)``; while none has them the procedure waits.
+            Default: none.
+        resources: Amounts by name that the step takes of its host's resources while it runs, ``{"gpu": 1}``; three
+            decimals count. Default: none.
 
     Raises:
         UsageError: A value makes no sense, or ``threads`` is given with a limit of the whole process.
@@ -185,6 +190,8 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
     processes: int | None = None
     abort_grace: float | timedelta | None = None
     heartbeat: float | timedelta | None = None
+    on: tuple[str, ...] = ()
+    resources: Mapping[str, float] = Amounts()
 
     def __post_init__(self) -> None:
         for name in ("wall_time", "cpu_time", "heartbeat", "grace"):
@@ -209,9 +216,19 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
             _refuse("Limits", "nice", self.nice, "a whole number from -20 to 19, or None")
         if self.cpus is not None:
             _set(self, "cpus", _checked_cpus(self.cpus))
+        self._check_placement()
         if self.threads > 1 and (limits := [name for name in _OF_THE_PROCESS if getattr(self, name)]):
             msg = f"Limits(threads={self.threads}) cannot go with {limits[0]}, which concerns the whole worker process"
             raise UsageError(msg)
+
+    def _check_placement(self) -> None:
+        if self.on == () and type(self.resources) is Amounts:
+            return
+        try:
+            _set(self, "on", checked_labels(self.on, "Limits(on=…)"))
+            _set(self, "resources", checked_resources(self.resources, "Limits(resources=…)"))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
     @property
     def of_step(self) -> StepLimits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from actorproc.core.queues.host_table import Demand
 from actorproc.model.policies import StepLimits, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord
 
@@ -18,6 +19,8 @@ class KnownLimits(msgspec.Struct, frozen=True, gc=False):
     """Any worker will do, the step runs alone in it, and nothing but its time is limited."""
     meta: TypeMeta | None = None
     """The class that says so; None: the submit does."""
+    demand: Demand | None = None
+    """Labels and resources of the host that it asks for."""
 
 
 class KnownTypes:
@@ -34,18 +37,24 @@ class KnownTypes:
         """Resident procedures by type that cannot run until the type is registered."""
         self.parkings = 0
         """Number of times that a procedure was parked: a change of it says that there is something new."""
-        self.knows_dedicated = False
-        """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""
+        self.choosy: set[str] = set()
+        """Classes whose steps do not go to any worker: to one of their own, or on hosts with labels or resources."""
+        self.sorts_work = False
+        """Such a class, or such a procedure in memory, has been met: procedures wait in classes of work."""
 
     def know(self, meta: TypeMeta) -> None:
         """Note that this type is registered: its procedures need not be parked."""
         self.metas[meta.type_name] = meta
         self.blanks.pop(meta.type_name, None)
-        self.knows_dedicated = self.knows_dedicated or meta.dedicated
+        if meta.dedicated or meta.on or meta.resources:
+            self.choosy.add(meta.type_name)
+            self.sorts_work = True
+        else:
+            self.choosy.discard(meta.type_name)
 
-    def note_dedicated(self) -> None:
-        """Note that a procedure has been met whose steps run in a worker of its own."""
-        self.knows_dedicated = True
+    def note_choosy(self) -> None:
+        """Note that a procedure has been met whose steps do not go to any worker."""
+        self.sorts_work = True
 
     def of(self, record: ProcedureRecord) -> TypeMeta | None:
         """Traits of the procedure's class, None while it is not registered."""

@@ -23,6 +23,10 @@ class WorkerState:
             self.shares = WorkerShares(scheduling.shares, scheduling.reserved)
         self.hired: dict[str, WorkerId | None] = {}
         """Procedures with a worker of their own; None: it was asked for."""
+        self.asked_of: dict[str, str] = {}
+        """Hosts that were asked for such a worker because of what they offer, by procedure."""
+        self._looked_at = 0
+        """Number of changes of hosts after which those that wait for a worker of their own were looked at."""
         self.suspects: set[str] = set()
         """Procedures one of which killed a worker that ran several: each runs alone until it was answered."""
         self.outdated: set[WorkerId] = set()
@@ -31,6 +35,11 @@ class WorkerState:
         """Procedures that a worker with new code was handed meanwhile."""
         self.warm: dict[str, WorkerId] = {}
         """Worker that holds the live object of a procedure, by procedure."""
+
+    def hosts_changed(self) -> bool:
+        """True once after each change of hosts."""
+        changes, self._looked_at = self._looked_at, self.table.hosts.changes
+        return changes != self._looked_at
 
     def begin_reload(self, outdated: Iterable[WorkerId], renewed: Iterable[str] = ()) -> None:
         """Note the workers that have old code, and the procedures that were handed to one with new code."""
