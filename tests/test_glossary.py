@@ -62,7 +62,7 @@ _PLAIN = """
     metric move moving need offspring on order os output outside part pass patched patience pending pipe place plan
     poison postgres postponed prepare prepared process processor program promise protocol put quarantine query quick
     read reader reading ready receiver recipe recovered reference register remain removal reopen reopened replace
-    report resource result retire returned rolling rule runtime sampled sampler scaling schedule schema sender service set
+    report result retire returned rolling rule runtime sampled sampler scaling schedule schema sender service set
     setting settled shared shutdown signing skipped stack stand standard start started statement status stop
     stopwatch storage stream subscribe subscriber subscription succeeded sweep switches system take target to tool
     tracker transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting wake wanted

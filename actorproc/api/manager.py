@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -36,6 +36,8 @@ from actorproc.engine.arguments import (
 )
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse, UsageError
+from actorproc.model.messages.events import HostJoined
+from actorproc.model.placement import checked_labels, checked_resources
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.runtime.class_shipping import pickled_by_value
 from actorproc.procedure.shipping.importing import shut_here
@@ -91,6 +93,8 @@ class ProcedureManager(
             affinity and its control group.
         max_workers: Greatest number of worker processes while all are stuck in long steps and work waits
             (`Config.stuck_after`). Default: twice ``workers``.
+        labels: Labels that this machine offers to steps with ``Limits(on=…)``. Default: none.
+        resources: Amounts by name that this machine offers to steps with ``Limits(resources=…)``. Default: none.
         store: A store in place of the one on disk; then ``path`` and ``durability`` are not used. Default: None.
         config: All other settings. Default: ``Config()``.
         environment: A factory called once in each worker; its result is ``ctx.env``. Default: None.
@@ -105,7 +109,8 @@ class ProcedureManager(
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: A number is too small, the path is empty, or ``durability`` is no such word.
+        ValueError: A number is too small, the path is empty, a label or a resource makes no sense, or ``durability``
+            is no such word.
         UsageError: A class cannot be run, or the path is a URL.
         DuplicateType: Two classes have one type name.
     """
@@ -117,6 +122,8 @@ class ProcedureManager(
         procedures: Iterable[type | ProcedureFunction[..., Any]] = (),
         workers: int | None = None,
         max_workers: int | None = None,
+        labels: Sequence[str] = (),
+        resources: Mapping[str, float] | None = None,
         store: ProcedureStore | None = None,
         config: Config | None = None,
         environment: Callable[[], Any] | None = None,
@@ -136,6 +143,7 @@ class ProcedureManager(
         self._check_longest(store)
         self._slots = workers if workers is not None else usable_processors()
         self._max_slots = checked_max_workers(max_workers, self._slots)
+        self._offer = _offer(labels, resources)
         self._given_store = store
         check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
         permit_size(self._config.max_state)
@@ -278,6 +286,7 @@ class ProcedureManager(
             clock=self._clock,
             on_fatal=self._tell_failure,
             on_event=self._on_event,
+            offer=self._offer,
             gated=gated,
         )
 
@@ -458,3 +467,10 @@ class ProcedureManager(
         if tree.closed and isinstance(tree.failure, StoreInUse | StoreFormat | StoreDamaged):
             return Health.stopped(str(tree.failure))
         return Queries(cast("EngineTree", tree)).health(tree.failure)
+
+
+def _offer(labels: Sequence[str], resources: Mapping[str, float] | None) -> HostJoined | None:
+    """The offer of this machine to steps that ask for labels or resources; None: nothing."""
+    named = checked_labels(labels, "labels=…")
+    amounts = checked_resources({} if resources is None else resources, "resources=…")
+    return HostJoined("", named, amounts) if named or amounts else None

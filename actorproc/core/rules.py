@@ -124,7 +124,7 @@ def _register(state: EngineState, event: TypeRegistered) -> None:
 
 
 def _way_of(meta: TypeMeta) -> tuple[object, ...]:
-    """What decides where procedures of a class wait for a worker."""
+    """Traits that decide where procedures of a class wait for a worker."""
     return meta.work_class, meta.dedicated, meta.on, meta.resources
 
 

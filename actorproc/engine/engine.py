@@ -59,7 +59,7 @@ from actorproc.errors import (
     WorkerBootFailed,
 )
 from actorproc.model.messages.definitions import Definition
-from actorproc.model.messages.events import ReloadBegan
+from actorproc.model.messages.events import HostJoined, ReloadBegan
 from actorproc.model.reports import CompactionReport
 from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
@@ -100,6 +100,7 @@ class EngineTree(Gateway):
         clock: Clock,
         on_fatal: Callable[[ActorprocError], None],
         on_event: Callable[[LifecycleEvent], object] | None = None,
+        offer: HostJoined | None = None,
         gated: bool = False,
     ) -> None:
         super().__init__()
@@ -117,6 +118,7 @@ class EngineTree(Gateway):
         self._on_event = on_event
         self._bereaved: WorkerDied | None = None
         """A worker that died in a step, and whose place was given to a spare. For the pool's thread."""
+        self._offer = offer
         self._gated = gated
         self._callback_thread = CallbackThread()
         self._alarm = Alarm(clock)
@@ -191,6 +193,7 @@ class EngineTree(Gateway):
                     on_store_lost=self._store_lost,
                     on_stopped=self._stopped_by_host,
                     on_event=self._on_event,
+                    offer=self._offer,
                     gated=self._gated,
                 )
             )

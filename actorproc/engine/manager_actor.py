@@ -103,6 +103,8 @@ class ManagerActor(QuickActor):
         self._replies.answered_by.add(threading.get_ident())
 
     def _begin(self, _: Begin) -> None:
+        if self._parts.offer is not None:
+            self._pipeline.handle(self._parts.offer)
         self._pipeline.close()
         self._sweeper.start()
 

@@ -289,7 +289,8 @@ class _Inquiry:
         if holds is not None:
             return self._cause(info, "manager", f"is ready for {info.step_in_words}", causes=(holds,))
         if info.reason:
-            return self._cause(info, "worker", f"is ready for {info.step_in_words}: {info.reason}")
+            waits = f" and waits {info.reason}" if info.reason.startswith("for ") else f": {info.reason}"
+            return self._cause(info, "worker", f"is ready for {info.step_in_words}{waits}")
         busy = [name for name in (self._facts.steps or {}) if name not in chain]
         says = f"is ready for {info.step_in_words} and waits for a free worker"
         return self._cause(info, "worker", says, causes=self._branches(busy, chain))

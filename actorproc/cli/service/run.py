@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.select.common import whole_number
 from actorproc.cli.select.filters import seconds
+from actorproc.cli.select.offers import add_offer
 from actorproc.errors import ActorprocError, EngineError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         default=None,
         help="worker processes (default: one per processor it may use)",
     )
+    add_offer(parser)
     parser.add_argument(
         "--wait",
         type=seconds,
@@ -86,7 +88,13 @@ def _run(options: argparse.Namespace) -> int:
     # A service of its own has a log, unless the module arranges that itself.
     notifier = Notifier.from_environment(os.environ)
     try:
-        manager = find_manager(options.target, path=options.path, workers=options.workers)
+        manager = find_manager(
+            options.target,
+            path=options.path,
+            workers=options.workers,
+            labels=tuple(options.label),
+            resources=dict(options.resource),
+        )
     except CannotRun as error:
         print(error, file=sys.stderr)
         return 2
@@ -99,7 +107,14 @@ def _run(options: argparse.Namespace) -> int:
     return serve(manager, notifier=notifier, stop_timeout=patience, wait=options.wait)
 
 
-def find_manager(target: str, *, path: str | None = None, workers: int | None = None) -> ProcedureManager:
+def find_manager(
+    target: str,
+    *,
+    path: str | None = None,
+    workers: int | None = None,
+    labels: tuple[str, ...] = (),
+    resources: dict[str, float] | None = None,
+) -> ProcedureManager:
     """The manager of ``module:attribute``, not started unless the module did. Raises `CannotRun`.
 
     Exceptions of the module pass.
@@ -113,8 +128,11 @@ def find_manager(target: str, *, path: str | None = None, workers: int | None = 
     if callable(found) and not isinstance(found, type) and not _procedure_classes([found]):
         found = found()
     if isinstance(found, ProcedureManager):
-        if path is not None or workers is not None:
-            msg = f"{name} is a manager with a directory and workers of its own; leave --path and --workers out"
+        if path is not None or workers is not None or labels or resources:
+            msg = (
+                f"{name} is a manager with a directory and workers of its own; leave --path, --workers, --label and "
+                "--resource out"
+            )
             raise CannotRun(msg)
         return found
     listed = list(found) if isinstance(found, list | tuple | set | frozenset) else [found]
@@ -126,7 +144,7 @@ def find_manager(target: str, *, path: str | None = None, workers: int | None = 
     try:
         refuse_password(path)
         home_of(directory)
-        return ProcedureManager(directory, procedures=classes, workers=workers)
+        return ProcedureManager(directory, procedures=classes, workers=workers, labels=labels, resources=resources)
     except UsageError as error:
         raise CannotRun(str(error)) from None
 

@@ -21,7 +21,7 @@ _MANY_DEMANDS = 64
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
-    """What a step asks of the host that runs it."""
+    """Labels and resources that a step asks of the host that runs it."""
 
     key: str
     """Names it; equal for equal demands."""

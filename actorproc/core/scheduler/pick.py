@@ -7,7 +7,7 @@ import math
 from actorproc.core.queues.run_queue import DEFAULT_CLASS, OWN_CLASS, is_new_root
 from actorproc.core.queues.worker_shares import WorkerShares
 from actorproc.core.queues.worker_table import STEAL_AFTER, InHand, Worker
-from actorproc.core.scheduler.placing import could_go_to, demand_in, is_passed_over, lane_of, note_demand, share_of
+from actorproc.core.scheduler.placement import could_go_to, demand_in, is_passed_over, lane_of, note_demand, share_of
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.queues import WorkQueues
 from actorproc.core.state.step_limits import known_limits_of

@@ -25,7 +25,7 @@ from actorproc.core.scheduler.pick import (
     take_turn,
     work_class_of,
 )
-from actorproc.core.scheduler.placing import keep_worker_for, labels_alone, leave_to_others, on_hosts, share_of
+from actorproc.core.scheduler.placement import keep_worker_for, labels_alone, leave_to_others, on_hosts, share_of
 from actorproc.core.scheduler.reload import open_to
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState

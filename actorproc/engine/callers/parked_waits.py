@@ -81,6 +81,10 @@ class ParkedWaits:
         """Procedures whose patient callers were told of in the log."""
         self._moving: dict[str, int] = {}
         """Roots of trees that are waited for and can go on although a member is parked, with their last batch."""
+        self._hostless: set[str] = set()
+        """Demands of which was told that no host offers them."""
+        self._hosts_by: float | None = None
+        """Monotonic time from which on hosts that an earlier life of the manager had should have joined again."""
         self._looked = -math.inf
         self.due_at: float | None = None
         """Monotonic time of the next look; None: there is nothing to look at."""
@@ -93,6 +97,7 @@ class ParkedWaits:
             self._core, self._parkings = core, core.parkings
             now = self._clock.monotonic()
             self._note(now)
+            self._warn_of_hosts(now)
             self._look_by(self._plan(now))
         if self._moving and any(core.batch_of(root) != batch for root, batch in self._moving.items()):
             self._moving.clear()
@@ -136,6 +141,7 @@ class ParkedWaits:
         self._moving.clear()
         self._note(now)
         self._warn_of(now)
+        self._warn_of_hosts(now)
         names = self._waiters.names()
         self._logged &= names
         next_look = math.inf
@@ -206,6 +212,25 @@ class ParkedWaits:
             self.due_at = at
 
     # ------------------------------------------------------------ warning
+    def _warn_of_hosts(self, now: float) -> None:
+        """Say once of each demand that no host offers it. After a start hosts have the grace to join again."""
+        unoffered = self._pipeline.core.unoffered
+        self._hostless &= unoffered.keys()
+        if self._hosts_by is None:
+            self._hosts_by = now + self._grace if unoffered else now
+        if now < self._hosts_by:
+            self._look_by(self._hosts_by)
+            return
+        for key in unoffered.keys() - self._hostless:
+            words, procedure = unoffered[key]
+            self._hostless.add(key)
+            logger.warning(
+                "%s waits for a host with %s, and none that is connected has that; it runs when such a host joins: "
+                "actorproc worker --label … --resource …, or ProcedureManager(…, labels=…, resources=…)",
+                procedure,
+                words,
+            )
+
     def _warn_of(self, now: float) -> None:
         unknown: dict[tuple[str, str], list[str]] = defaultdict(list)
         for record, reason, is_unknown in self._pipeline.core.parked():

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from actorproc.engine.messages import StorageTrouble, WatchEnds
 from actorproc.errors import EngineError, StorageUnavailable
-from actorproc.model.messages.events import ReloadBegan, Resized, StepReported, WorkerLost, WorkerReady
+from actorproc.model.messages.events import (
+    HostDraining,
+    HostJoined,
+    HostLeft,
+    ReloadBegan,
+    Resized,
+    StepReported,
+    WorkerLost,
+    WorkerReady,
+)
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerMessages
@@ -16,7 +25,18 @@ logger = engine_logger("actorproc")
 _TOLD_EACH = 10.0
 """Seconds after which an outage that goes on is told again, unless its reason changes."""
 
-Late = WatchEnds | WorkerMessages | StepReported | WorkerLost | WorkerReady | Resized | ReloadBegan
+Late = (
+    WatchEnds
+    | WorkerMessages
+    | StepReported
+    | WorkerLost
+    | WorkerReady
+    | Resized
+    | ReloadBegan
+    | HostJoined
+    | HostDraining
+    | HostLeft
+)
 """Messages that read the store, or that say of workers what must stay in order with their answers."""
 
 

@@ -29,6 +29,9 @@ from actorproc.errors import InternalError, StorageUnavailable
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
+    HostDraining,
+    HostJoined,
+    HostLeft,
     NoteMade,
     ReloadBegan,
     Resized,
@@ -129,7 +132,10 @@ class WorkerMessageHandler:
         self.died(message.died)
         self.booted(message.booted)
 
-    def changed(self, event: StepReported | WorkerLost | WorkerReady | Resized | ReloadBegan) -> None:
+    def changed(
+        self,
+        event: StepReported | WorkerLost | WorkerReady | HostJoined | HostDraining | HostLeft | Resized | ReloadBegan,
+    ) -> None:
         """Handle who came, who went, and how many there are to be, in that order also when it has to be deferred.
 
         A death comes after everything its worker answered, and before the next worker of its slot. Otherwise the core

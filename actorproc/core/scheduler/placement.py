@@ -68,7 +68,7 @@ def on_hosts(workers: WorkerState, demand: Demand, among: list[Worker] | None) -
 
 
 def labels_alone(workers: WorkerState, demand: Demand | None) -> Demand | None:
-    """What a question about an abort asks of a host: the labels, if any host has them."""
+    """The demand of a question about an abort: the labels of its step, if any host has them."""
     if demand is None or not demand.labels:
         return None
     asked = demand_of(sorted(demand.labels), {})

@@ -1,0 +1,52 @@
+"""Options by which a machine says what it offers to steps: labels and resources."""
+
+from __future__ import annotations
+
+import argparse
+
+from actorproc.model.placement import checked_labels, checked_resources
+
+__all__ = ["add_offer"]
+
+
+def add_offer(parser: argparse.ArgumentParser) -> None:
+    """Add ``--label`` and ``--resource``: a list of labels in ``options.label``, of pairs in ``options.resource``."""
+    parser.add_argument(
+        "--label",
+        action="append",
+        type=_label,
+        default=[],
+        metavar="LABEL",
+        help="label that this machine offers to steps with Limits(on=…), such as gpu; may be given again",
+    )
+    parser.add_argument(
+        "--resource",
+        action="append",
+        type=_resource,
+        default=[],
+        metavar="NAME=N",
+        help="amount that this machine offers to steps with Limits(resources=…), such as gpu=2; may be given again",
+    )
+
+
+def _label(text: str) -> str:
+    try:
+        return checked_labels((text,), "--label")[0]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _resource(text: str) -> tuple[str, float]:
+    name, found, amount = text.rpartition("=")
+    try:
+        number = float(amount)
+        whole = int(number) if number == int(number) else number
+    except (ValueError, OverflowError):
+        found = ""
+    if not found:
+        msg = f"--resource is NAME=N, such as gpu=2, not {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    try:
+        return name, checked_resources({name: whole}, "--resource")[name]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
