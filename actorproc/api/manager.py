@@ -36,7 +36,7 @@ from actorproc.engine.arguments import (
 )
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse, UsageError
-from actorproc.model.messages.events import HostJoined
+from actorproc.model.messages.events import HostAdded
 from actorproc.model.placement import checked_labels, checked_resources
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.runtime.class_shipping import pickled_by_value
@@ -469,8 +469,8 @@ class ProcedureManager(
         return Queries(cast("EngineTree", tree)).health(tree.failure)
 
 
-def _offer(labels: Sequence[str], resources: Mapping[str, float] | None) -> HostJoined | None:
+def _offer(labels: Sequence[str], resources: Mapping[str, float] | None) -> HostAdded | None:
     """The offer of this machine to steps that ask for labels or resources; None: nothing."""
     named = checked_labels(labels, "labels=…")
     amounts = checked_resources({} if resources is None else resources, "resources=…")
-    return HostJoined("", named, amounts) if named or amounts else None
+    return HostAdded("", named, amounts) if named or amounts else None

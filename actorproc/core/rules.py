@@ -15,9 +15,9 @@ from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
     Event,
+    HostAdded,
     HostDraining,
-    HostJoined,
-    HostLeft,
+    HostRemoved,
     NoteMade,
     ReloadBegan,
     RemovalContinued,
@@ -144,9 +144,9 @@ HANDLERS: dict[type[Event], Callable[[EngineState, Any], None]] = {
     StepReturned: on_result.on_returned,
     StepDelayed: on_result.on_delayed,
     WorkerReady: worker_loss.on_ready,
-    HostJoined: dedicated.on_joined,
+    HostAdded: dedicated.on_joined,
     HostDraining: dedicated.on_draining,
-    HostLeft: dedicated.on_left,
+    HostRemoved: dedicated.on_left,
     WorkerLeaving: dedicated.on_leaving,
     WorkerLost: worker_loss.on_lost,
     TypeRegistered: _register,

@@ -59,7 +59,7 @@ from actorproc.errors import (
     WorkerBootFailed,
 )
 from actorproc.model.messages.definitions import Definition
-from actorproc.model.messages.events import HostJoined, ReloadBegan
+from actorproc.model.messages.events import HostAdded, ReloadBegan
 from actorproc.model.reports import CompactionReport
 from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
@@ -100,7 +100,7 @@ class EngineTree(Gateway):
         clock: Clock,
         on_fatal: Callable[[ActorprocError], None],
         on_event: Callable[[LifecycleEvent], object] | None = None,
-        offer: HostJoined | None = None,
+        offer: HostAdded | None = None,
         gated: bool = False,
     ) -> None:
         super().__init__()

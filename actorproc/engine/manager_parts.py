@@ -18,7 +18,7 @@ from actorproc.errors import (
     InternalError,
 )
 from actorproc.model.messages.definitions import Definition
-from actorproc.model.messages.events import HostJoined
+from actorproc.model.messages.events import HostAdded
 from actorproc.model.policies import Scheduling
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.report.changes import LifecycleEvent
@@ -58,7 +58,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Called when the host stopped this actor (`ActorRegistry.stop_all`)."""
     on_event: Callable[[LifecycleEvent], object] | None = None
     """The host's hook for lifecycle events; called on the callback thread."""
-    offer: HostJoined | None = None
+    offer: HostAdded | None = None
     """Labels and resources that this machine offers; None: none."""
     gated: bool = False
     """Nothing is handed out until `OpenGate`."""

@@ -10,9 +10,9 @@ from actorproc.model.messages.commands import RunStep, StartWorker, StopWorker, 
 from actorproc.model.messages.events import (
     AbortRequested,
     CrashReport,
+    HostAdded,
     HostDraining,
-    HostJoined,
-    HostLeft,
+    HostRemoved,
     StepReturned,
     Tick,
     WorkerLost,
@@ -40,7 +40,7 @@ def harness_of(scheduling: Scheduling | None = None, **traits: object) -> CoreHa
 
 
 def join(harness: CoreHarness, host: str, *slots: int, on: tuple[str, ...] = (), **resources: float) -> None:
-    harness.handle(HostJoined(host, on, resources))
+    harness.handle(HostAdded(host, on, resources))
     for slot in slots:
         harness.handle(WorkerReady(WorkerId(slot, 1), host=host))
 
@@ -173,7 +173,7 @@ def test_it_can_be_aborted_while_it_waits_for_a_host():
     join(harness, "h", 0, on=("gpu",), gpu=1)
     harness.submit(harness.new("p"))
     harness.handle(WorkerLost(WorkerId(0, 1), KILLED, crashed=False))
-    harness.handle(HostLeft("h"))
+    harness.handle(HostRemoved("h"))
     join(harness, "plain", 1)
     harness.handle(AbortRequested("p", reply=1))
     assert place(harness, "p") == 1
@@ -265,7 +265,7 @@ def test_the_steps_of_a_host_that_left_run_on_another():
     join(harness, "h1", 0, on=("gpu",), gpu=1)
     harness.submit(harness.new("p"))
     harness.handle(WorkerLost(WorkerId(0, 1), KILLED, crashed=False))
-    harness.handle(HostLeft("h1"))
+    harness.handle(HostRemoved("h1"))
     assert "none that is connected" in (why(harness, "p") or "")
     join(harness, "h2", 5, on=("gpu",), gpu=1)
     assert place(harness, "p") == 5
@@ -311,7 +311,7 @@ def test_a_worker_of_ones_own_is_asked_of_another_host_when_the_first_leaves_bef
     join(harness, "h1", on=("gpu",), gpu=1)
     harness.submit(harness.new("p"))
     join(harness, "h2", on=("gpu",), gpu=1)
-    harness.handle(HostLeft("h1"))
+    harness.handle(HostRemoved("h1"))
     asked = [command for command in harness.commands if isinstance(command, StartWorker)]
     assert asked == [StartWorker("p", "h1"), StartWorker("p", "h2")]
 

@@ -16,7 +16,7 @@ from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.step_limits import known_limits_of
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.commands import StartWorker, StopWorker, TakeBack
-from actorproc.model.messages.events import HostDraining, HostJoined, HostLeft, WorkerLeaving, WorkerReady
+from actorproc.model.messages.events import HostAdded, HostDraining, HostRemoved, WorkerLeaving, WorkerReady
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL
 
@@ -163,12 +163,12 @@ def on_draining(state: EngineState, event: HostDraining) -> None:
             _leave(state, worker)
 
 
-def on_joined(state: EngineState, event: HostJoined) -> None:
+def on_joined(state: EngineState, event: HostAdded) -> None:
     """A host is there: what waits for its labels or resources can be handed out."""
     state.workers.table.hosts.join(event.host, event.labels, event.resources)
 
 
-def on_left(state: EngineState, event: HostLeft) -> None:
+def on_left(state: EngineState, event: HostRemoved) -> None:
     """A host is gone; those that it was asked for a worker for ask another."""
     state.workers.table.hosts.leave(event.host)
     for procedure in [name for name, host in state.workers.asked_of.items() if host == event.host]:

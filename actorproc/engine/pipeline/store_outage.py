@@ -5,9 +5,9 @@ from __future__ import annotations
 from actorproc.engine.messages import StorageTrouble, WatchEnds
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.messages.events import (
+    HostAdded,
     HostDraining,
-    HostJoined,
-    HostLeft,
+    HostRemoved,
     ReloadBegan,
     Resized,
     StepReported,
@@ -33,9 +33,9 @@ Late = (
     | WorkerReady
     | Resized
     | ReloadBegan
-    | HostJoined
+    | HostAdded
     | HostDraining
-    | HostLeft
+    | HostRemoved
 )
 """Messages that read the store, or that say of workers what must stay in order with their answers."""
 

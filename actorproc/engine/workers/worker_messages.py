@@ -29,9 +29,9 @@ from actorproc.errors import InternalError, StorageUnavailable
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
+    HostAdded,
     HostDraining,
-    HostJoined,
-    HostLeft,
+    HostRemoved,
     NoteMade,
     ReloadBegan,
     Resized,
@@ -134,7 +134,7 @@ class WorkerMessageHandler:
 
     def changed(
         self,
-        event: StepReported | WorkerLost | WorkerReady | HostJoined | HostDraining | HostLeft | Resized | ReloadBegan,
+        event: StepReported | WorkerLost | WorkerReady | HostAdded | HostDraining | HostRemoved | Resized | ReloadBegan,
     ) -> None:
         """Handle who came, who went, and how many there are to be, in that order also when it has to be deferred.
 

@@ -20,9 +20,9 @@ __all__ = [
     "CrashReport",
     "DeleteRequested",
     "Event",
+    "HostAdded",
     "HostDraining",
-    "HostJoined",
-    "HostLeft",
+    "HostRemoved",
     "KillRequested",
     "NoteMade",
     "OperatorRequest",
@@ -92,7 +92,7 @@ class StepReturned(msgspec.Struct, frozen=True, gc=False):
     token: StepToken
 
 
-class HostJoined(msgspec.Struct, frozen=True, gc=False):
+class HostAdded(msgspec.Struct, frozen=True, gc=False):
     """A host is there, before its first worker; or what it offers has changed. The local pool is the host ``""``."""
 
     host: str
@@ -106,7 +106,7 @@ class HostDraining(msgspec.Struct, frozen=True, gc=False):
     host: str
 
 
-class HostLeft(msgspec.Struct, frozen=True, gc=False):
+class HostRemoved(msgspec.Struct, frozen=True, gc=False):
     """A host is gone, after its workers."""
 
     host: str
@@ -380,9 +380,9 @@ Event = (
     | Submitted
     | StepEnded
     | StepReturned
-    | HostJoined
+    | HostAdded
     | HostDraining
-    | HostLeft
+    | HostRemoved
     | WorkerReady
     | WorkerLeaving
     | WorkerLost
