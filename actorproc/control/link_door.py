@@ -47,7 +47,7 @@ class LinkEntrance:
         self._newer = newer
 
     def open(self) -> None:
-        """Nothing: it listens already. Those that came meanwhile wait in the backlog."""
+        """Nothing: it listens already. Connections that came meanwhile wait in the backlog."""
 
     def check_types(self, names: set[str], knows: Callable[[str], bool]) -> None:
         """Refuse a type that no module of this machine is known to have."""

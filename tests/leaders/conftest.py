@@ -16,7 +16,7 @@ ROLE = "actorproc_user"
 
 @pytest.fixture(autouse=True)
 def state_home(tmp_path, monkeypatch) -> None:
-    """What managers keep on their machine is kept with the test."""
+    """Files that managers keep on their machine are kept with the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
 
 

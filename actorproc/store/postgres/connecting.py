@@ -163,7 +163,7 @@ def _attempts(place: DatabasePlace, kind: SessionKind, title: str) -> Iterator[t
     given.setdefault("tcp_user_timeout", "15000")
     if kind != "look":
         given["target_session_attrs"] = "primary"
-    # Those of a role or a service would hold from the first statement on.
+    # Settings of a role or a service would hold from the first statement on.
     given["options"] = f"{given.get('options', '')} {_AT_ONCE}".strip()
     wanted = given.pop("connect_timeout", os.environ.get("PGCONNECT_TIMEOUT", ""))
     patience = float(wanted) if wanted.isdecimal() and int(wanted) > 0 else _CONNECT_WITHIN

@@ -155,7 +155,7 @@ class DatabaseStore(OpenDatabase):
     def _connected(self) -> Session:
         settings = {} if self._is_power else {"synchronous_commit": "off"}
         self._transaction_timeout = 0.0
-        # What holds a lock for longer is no commit of ours: see `Leadership.clear_the_way`.
+        # A session that holds a lock for longer is no commit of ours: see `Leadership.clear_the_way`.
         settings["lock_timeout"] = f"{int(self.leadership.lease * 1000 / 3)}ms"
         return connect(self.place, "commit", self._title, settings=settings)
 
