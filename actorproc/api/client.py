@@ -42,10 +42,11 @@ class ProcedureClient(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Main
 
     It has the methods of `ProcedureManager`, with their results and errors, save those of its life (``start``,
     ``stop``, ``resize`` …) and ``register_loader``. Reading what is stored needs no manager: `info`, `list` and `steps`
-    of what has ended, `audit`, `get(id).result()`. Everything else waits for one to run, up to ``patience``: a restart
-    of the manager is a pause, after which handles and watches go on. Then it raises `ManagerStopped`. If the manager is
-    lost in the middle of a verb that must not be repeated unasked (`retry`, `bypass`, …), the verb raises
-    `OutcomeUnknown`. `submit` and `signal` are repeated, and count once.
+    of what has ended, `audit`, `get(id).result()`. Everything else waits for one to run, up to ``patience``. A restart
+    of the manager, a store that is away, and a change of leaders are pauses, after which handles and watches go on.
+    When the patience is over it raises `ManagerStopped` or `StorageUnavailable`. If the manager is lost in the middle
+    of a verb that must not be repeated unasked (`retry`, `bypass`, …), the verb raises `OutcomeUnknown`. `submit` and
+    `signal` are repeated, and count once.
 
     Classes travel with the first submit, as they do to workers. Nothing is touched before the first call. May be used
     from any thread; use it in a ``with``, or `close` it.
@@ -86,6 +87,7 @@ class ProcedureClient(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Main
             max_frame=self._config.max_frame,
             allow_any_filesystem=self._config.allow_any_filesystem,
         )
+        self._types.reach = self._engine.wait_out
         self._pid = os.getpid()
         self._attached = False
         self._warned: set[str] = set()

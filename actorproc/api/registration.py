@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from actorproc.api.deploys.code_files import CodeFiles
@@ -55,6 +56,8 @@ class Registration:
         """Types that are registered and cannot be sent to a worker, and why."""
         self._listener: TypeListener | None = None
         self._max_frame = max_frame
+        self.reach: Callable[[Callable[[], SigningKey]], SigningKey] = _at_once
+        """Asks the home; that of a client waits out a database that is away."""
         self.code = CodeFiles()
         """The files of what is registered."""
 
@@ -126,15 +129,16 @@ class Registration:
         with self._lock:
             if self._home is not None:
                 known = self._key
+                first = known if isinstance(known, bytes) else known[0]
+                self._use(self.reach(partial(self._home.keep_key, first)))
                 self._is_late = False
-                self._use(self._home.keep_key(known if isinstance(known, bytes) else known[0]))
             self._take_in()  # what cannot be sent was told to the caller that registered it
             return tuple(self._definitions.values())
 
     def _learn_keys(self) -> None:
         if self._is_late and self._home is not None:
             with self._lock:
-                self._use(self._home.keys() or self._key)
+                self._use(self.reach(self._home.keys) or self._key)
                 self._is_late = False
 
     def _use(self, key: SigningKey) -> None:
@@ -208,6 +212,10 @@ class Registration:
                 "manager's environment="
             )
             raise UsageError(msg)
+
+
+def _at_once(ask: Callable[[], SigningKey]) -> SigningKey:
+    return ask()
 
 
 def _with_used(runtime: TypeRuntime) -> list[str]:

@@ -1,13 +1,15 @@
 """Client's end of the control socket: calls go out, answers come back, and a lost connection is made again.
 
 A call that may be repeated without harm is sent again to the next manager. Any other ends in `OutcomeUnknown`, because
-it is not known whether the lost manager has taken it.
+it is not known whether the lost manager has taken it. A request that a manager cannot take at the moment is sent again
+within the patience.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -40,7 +42,8 @@ __all__ = ["ControlChannel"]
 logger = logging.getLogger("actorproc")
 
 _FIRST_PAUSE = 0.02
-_LONGEST_PAUSE = 0.5
+_LONGEST_REFUSAL = 1.0
+"""Seconds at most until a request is sent again that the manager could not take."""
 _LEAST_PATIENCE = 1.0
 """Also the seconds that a connection must have stood to be good for anything; calls may wait longer for answers."""
 _LONGEST_GREETING = 10.0
@@ -61,6 +64,9 @@ class ControlChannel:
         self._lock = threading.Condition()
         self._sending = threading.RLock()
         self._pending: dict[int, Pending] = {}
+        self._refused: list[Pending] = []
+        """Pending calls that are to be sent again when the timer ends."""
+        self._timer: threading.Timer | None = None
         self._greetings: list[tuple[str, str, bytes]] = []
         self._numbers = itertools.count(1)
         self._stream: Stream | None = None
@@ -139,7 +145,10 @@ class ControlChannel:
             self._closed = True
             stream, self._stream = self._stream, None
             waiting, self._pending = list(self._pending.values()), {}
+            timer, self._timer = self._timer, None
             self._lock.notify_all()
+        if timer is not None:
+            timer.cancel()
         if stream is not None:
             stream.hang_up()
         for pending in waiting:
@@ -152,6 +161,7 @@ class ControlChannel:
         """
         self._lock, self._sending = threading.Condition(), threading.RLock()
         self._connecting, self._reader, self._pending = False, None, {}
+        self._refused, self._timer = [], None
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
@@ -201,7 +211,7 @@ class ControlChannel:
                 self._use(stream)
                 is_good = time.monotonic() - begun > _LEAST_PATIENCE
                 self._lose(was_good=is_good)
-                pause = 0.0 if is_good else _longer(pause)
+                pause = 0.0 if is_good else _longer(pause, self._way.longest_pause)
                 # A manager that takes calls and always hangs up must not keep them for ever.
                 self._give_up_late_ones(ConnectionError("the connection is always closed again"))
         except ActorprocError as error:
@@ -220,9 +230,12 @@ class ControlChannel:
             stream.close()
 
     def _rest(self, pause: float) -> bool:
-        """Wait before the next try; False when no caller waits any more: then this thread is at its end."""
+        """Wait before the next try; False when no caller waits any more: then this thread is at its end.
+
+        With full jitter: all clients of a manager lose it at the same moment.
+        """
         with self._lock:
-            self._lock.wait_for(lambda: self._closed, pause)
+            self._lock.wait_for(lambda: self._closed, random.uniform(0.0, pause))  # noqa: S311
             if self._pending and not self._closed:
                 return True
             self._connecting, self._reader = False, None
@@ -236,6 +249,7 @@ class ControlChannel:
                     return False
                 self._stream = stream
                 again = list(self._pending.values())
+                self._refused.clear()
                 greetings = list(self._greetings)
             for kind, name, body in greetings:
                 frame = framed(RemoteCall(0, kind, name, msgspec.Raw(body)))
@@ -263,7 +277,7 @@ class ControlChannel:
             for one in lost:
                 del self._pending[one.call.number]
             for one in waiting:
-                if was_good or not one.lost_one:
+                if not one.refusals and (was_good or not one.lost_one):
                     one.deadline = deadline
                 one.lost_one = one.sent and not was_good
         for one in lost:
@@ -277,7 +291,7 @@ class ControlChannel:
                 return self._try_to_connect(self._time_left())
             except (OSError, Torn) as error:
                 self._give_up_late_ones(error)
-                pause = min(_longer(pause), max(self._time_left(), 0.0))
+                pause = min(_longer(pause, self._way.longest_pause), max(self._time_left(), 0.0))
         return None
 
     def _time_left(self) -> float:
@@ -329,8 +343,11 @@ class ControlChannel:
             logger.debug("the connection to the manager at %s ended: %s", self._way.words, error)
 
     def _hear(self, answer: CallAnswer) -> None:
+        error = _error_in(answer) if answer.kind == "error" else None
         with self._lock:
             pending = self._pending.get(answer.number)
+            if pending is not None and error is not None and pending.waits_out(error) and self._ask_again(pending):
+                return
             if pending is not None and answer.kind != "change":
                 del self._pending[answer.number]
         if pending is None:
@@ -339,17 +356,55 @@ class ControlChannel:
             if answer.kind == "change":
                 if pending.on_change is not None:
                     pending.on_change(answer.body)
-            elif answer.kind == "error":
-                pending.fail(error_from(answer.body))
+            elif error is not None:
+                pending.fail(error)
             else:
                 settle_future(pending.future, decode_as(answer.body, pending.gives))
         except Exception as error:  # noqa: BLE001 - whatever an odd answer leads to, its call has an end
             self.drop(pending)
             pending.fail(EngineError(f"the manager's answer cannot be read: {error}"))
 
+    def _ask_again(self, pending: Pending) -> bool:
+        """Send it again in a moment: its manager, or the next one, may take it then. Called with the lock held.
 
-def _longer(pause: float) -> float:
-    return min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE
+        Returns False when no thread can be had for that.
+        """
+        pending.refusals += 1
+        pending.sent = False  # it was not taken, or may be taken twice
+        if self._timer is None:
+            # Full jitter: the manager refuses all its clients at the same moment.
+            most = min(_FIRST_PAUSE * 2**pending.refusals, _LONGEST_REFUSAL)
+            timer = threading.Timer(random.uniform(0.0, most), self._send_refused)  # noqa: S311
+            timer.daemon = True
+            try:
+                timer.start()
+            except RuntimeError:
+                return False
+            self._timer = timer
+        self._refused.append(pending)
+        return True
+
+    def _send_refused(self) -> None:
+        with self._sending:
+            with self._lock:
+                self._timer = None
+                refused, self._refused = self._refused, []
+                again = [one for one in refused if one.call.number in self._pending]
+                stream = self._stream
+            if stream is not None:  # else the next connection sends them
+                for pending in again:
+                    self._send(stream, pending)
+
+
+def _error_in(answer: CallAnswer) -> Exception:
+    try:
+        return error_from(answer.body)
+    except Exception as error:  # noqa: BLE001 - whatever an odd answer leads to, its call has an end
+        return EngineError(f"the manager's answer cannot be read: {error}")
+
+
+def _longer(pause: float, longest: float) -> float:
+    return min(2 * pause, longest) or _FIRST_PAUSE
 
 
 def _send_all(stream: Stream, data: bytes) -> None:

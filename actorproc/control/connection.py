@@ -201,6 +201,8 @@ class Connection:
             kinds.get(call.kind, _unknown)(call)
         except msgspec.DecodeError as error:
             self._fail(call.number, UsageError(f"{call.name[:40]!r} does not take these arguments: {error}"))
+        except ManagerStopped:
+            self.close()  # as in `_settle`
         except Exception as error:  # noqa: BLE001 - it is the caller's
             self._fail(call.number, error)
 

@@ -103,6 +103,8 @@ class Way(Protocol):
 
     words: str
     """The place, for messages."""
+    longest_pause: float
+    """Seconds at most between two tries to connect."""
 
     def connect(self, patience: float) -> Stream:
         """A connection to the manager that is there now.

@@ -7,12 +7,13 @@ through the control socket.
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -25,7 +26,7 @@ from actorproc.control.unix_door import UnixWay
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.state.phases import seen_in_store
-from actorproc.engine.end_waiters import EndWaiters, pass_on
+from actorproc.engine.end_waiters import EndWaiters, fail_future, pass_on
 from actorproc.engine.messages import (
     Described,
     Ending,
@@ -38,7 +39,14 @@ from actorproc.engine.messages import (
 )
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.subscription import DigestSubscription, FeedMark, Subscription
-from actorproc.errors import ActorprocError, EngineError, ManagerStopped, ProcedureParked, UsageError
+from actorproc.errors import (
+    ActorprocError,
+    EngineError,
+    ManagerStopped,
+    ProcedureParked,
+    StorageUnavailable,
+    UsageError,
+)
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event, Submitted
@@ -58,7 +66,10 @@ __all__ = ["RemoteEngine", "way_to"]
 
 logger = engine_logger("actorproc")
 
+_T = TypeVar("_T")
+
 _PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
 _GLANCE = 1.0
 """Seconds for the question that an error message is waiting for."""
 _BUFFER = 10_000
@@ -168,13 +179,14 @@ class RemoteEngine:
     def store(self) -> ProcedureStore:
         """The store, opened for reading when it is first needed. Raises `EngineError` when there is none."""
         store = self._store
-        if store is not None:
-            return cast("ProcedureStore", store)
+        return cast("ProcedureStore", store) if store is not None else self.wait_out(self._opened)
+
+    def _opened(self) -> ProcedureStore:
         refuse_whom_it_interrupts(self._opening)
         with self._opening:
             self._refuse_when_closed()
             if self._store is None:
-                reader = self._home.reader(allow_any_filesystem=self._allow_any_filesystem)
+                reader = self._home.reader(allow_any_filesystem=self._allow_any_filesystem, patience=self._patience)
                 self._store = RemoteStore(reader, self._channel, is_near=self._home.is_near)
                 try:
                     self._refuse_when_closed()  # by a signal handler, in the middle of the above
@@ -203,6 +215,28 @@ class RemoteEngine:
             else:
                 return
 
+    def wait_out(self, call: Callable[[], _T]) -> _T:
+        """Make a call to the store; again, within the patience, while the store cannot be reached.
+
+        Args:
+            call: The call, which changes nothing by a repetition.
+
+        Returns:
+            Its result.
+
+        Raises:
+            StorageUnavailable: The store could not be reached within the patience.
+        """
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return call()
+            except StorageUnavailable:
+                if self._home.is_near or self.closed or time.monotonic() > until:
+                    raise
+            # Full jitter: all clients of a database lose it at the same moment.
+            time.sleep(random.uniform(0.0, _LONGEST_PAUSE))  # noqa: S311
+
     def close(self) -> None:
         """Leave the manager and the store alone. Idempotent."""
         with self._opening:
@@ -229,21 +263,34 @@ class RemoteEngine:
             event = msgspec.structs.replace(event, procedures=news)
         name = type(event).__name__
         gives = tuple[str, ...] if isinstance(event, Submitted) else Any
-        reply = self._channel.call("request", name, encode(event), gives, repeatable=name in REPEATABLE).future
+        request = self._channel.call("request", name, encode(event), gives, repeatable=name in REPEATABLE)
 
         if isinstance(event, Submitted):
             for new, end in zip(event.procedures, ends, strict=False):
                 # In the manager's inbox right behind the submit: so it has begun when this is asked.
                 watch = self._channel.call("end_of", new.id, encode((new.id, patience)), Ending)
-                reply.add_done_callback(partial(self._pass_on, watch, new.id, end, patience))
-        return reply
+                tell = partial(self._pass_on, request, watch, new.id, end, patience)
+                request.future.add_done_callback(tell)
+        return request.future
 
-    def _pass_on(self, watch: Pending, id: str, end: EndWaiter, patience: Patience, reply: Future[Any]) -> None:
-        if reply.exception() is None:
+    def _pass_on(
+        self, request: Pending, watch: Pending, id: str, end: EndWaiter, patience: Patience, reply: Future[Any]
+    ) -> None:
+        is_taken = reply.exception() is None
+        if is_taken:
             self._ends.keep(((id, end),), patience)
+        if is_taken and not request.refusals:
             watch.future.add_done_callback(partial(pass_on, end))
-        else:
-            self._channel.drop(watch)
+            return
+        self._channel.drop(watch)
+        if is_taken:  # it was taken at a later try only, and this was asked behind the first one
+            self._callback_thread.post(lambda: self._watch_for(end, id, patience))
+
+    def _watch_for(self, end: EndWaiter, id: str, patience: Patience) -> None:
+        try:
+            self._end_of(id, patience).add_done_callback(partial(pass_on, end))
+        except ActorprocError as error:
+            fail_future(end, error)
 
     def register(self, definition: Definition) -> None:
         """Make a class known to the manager, and to every later one."""

@@ -104,6 +104,9 @@ class LinkWay:
         role: The role to connect in.
     """
 
+    longest_pause = 2.0
+    """As each try asks the database, which other clients ask too."""
+
     def __init__(self, home: Home, role: LinkRole = LinkRole.CLIENT) -> None:
         self.words = home.words
         self._home = home

@@ -148,6 +148,8 @@ class UnixWay:
         directory: That directory.
     """
 
+    longest_pause = 0.5
+
     def __init__(self, home: Home, directory: Path) -> None:
         self.words = home.words
         self._home = home

@@ -45,7 +45,10 @@ class DirectoryHome(Home):
 
         return LmdbStore(self._directory, role=role, durability=durability, allow_any_filesystem=allow_any_filesystem)
 
-    def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadingStore:
+    def reader(
+        self, *, allow_any_filesystem: bool = False, even_damaged: bool = False, patience: float = 0.0
+    ) -> ReadingStore:
+        del patience  # a directory is there, or it is not
         from actorproc.store.lmdb.reader import LmdbReader  # noqa: PLC0415 - as above
 
         return LmdbReader(self._directory, allow_any_filesystem=allow_any_filesystem, even_damaged=even_damaged)

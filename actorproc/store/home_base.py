@@ -59,12 +59,15 @@ class Home(ABC):
         """
 
     @abstractmethod
-    def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadingStore:
+    def reader(
+        self, *, allow_any_filesystem: bool = False, even_damaged: bool = False, patience: float = 0.0
+    ) -> ReadingStore:
         """The store for reading only; its owner may run meanwhile.
 
         Args:
             allow_any_filesystem: As `Config.allow_any_filesystem`. Default: False.
             even_damaged: Open it also when rows contradict each other. Default: False.
+            patience: Seconds for which a read waits for a store that cannot be reached at the moment. Default: 0.
 
         Returns:
             The store, open.
@@ -111,7 +114,11 @@ class Home(ABC):
 
     @abstractmethod
     def keys(self) -> tuple[bytes, ...]:
-        """Keys that sign pickled states, the newest first; none when there are none yet."""
+        """Keys that sign pickled states, the newest first; none when there are none yet.
+
+        Raises:
+            StorageUnavailable: They cannot be read at the moment.
+        """
 
     @abstractmethod
     def keep_key(self, key: bytes) -> tuple[bytes, ...]:

@@ -34,6 +34,8 @@ class Proxy:
         """Greatest number of bytes that are passed on at once."""
         self.refuses = False
         """New connections are closed at once."""
+        self.says: bytes | None = None
+        """New connections are told this in answer to their first words, and closed."""
         self.watch: Callable[[str, bytes], bytes] | None = None
         """Sees each piece with its direction, and gives what is passed on in its place."""
         self.connections = 0
@@ -85,6 +87,9 @@ class Proxy:
             if self.refuses:
                 near.close()
                 continue
+            if self.says is not None:
+                threading.Thread(target=_turn_away, args=(near, self.says), daemon=True).start()
+                continue
             try:
                 far = socket.create_connection(self._target, timeout=10)
             except OSError:
@@ -128,3 +133,10 @@ class Proxy:
     def _wait(self, direction: str) -> None:
         with self._lock:
             self._lock.wait_for(lambda: not self._held[direction] or self._closed)
+
+
+def _turn_away(near: socket.socket, words: bytes) -> None:
+    with near, contextlib.suppress(OSError):
+        near.settimeout(10)
+        near.recv(1 << 16)
+        near.sendall(words)

@@ -22,7 +22,7 @@ from typing import Any
 from actorproc.errors import EngineError
 from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
-from actorproc.store.postgres.sessions import Connection, Session, SessionKind, Statement, numbered
+from actorproc.store.postgres.sessions import IDLE_LOOK, Connection, Session, SessionKind, Statement, numbered
 
 __all__ = ["connect", "new_title", "title_of_owners"]
 
@@ -46,7 +46,12 @@ _SETTINGS: dict[SessionKind, dict[str, str]] = {
         "synchronous_commit": "local",
     },
     "load": {"lock_timeout": "10s", "statement_timeout": "0", "idle_in_transaction_session_timeout": "60s"},
-    "look": {"lock_timeout": "10s", "statement_timeout": "60s", "idle_in_transaction_session_timeout": "60s"},
+    "look": {
+        "lock_timeout": "10s",
+        "statement_timeout": "60s",
+        "idle_in_transaction_session_timeout": "60s",
+        "idle_session_timeout": f"{IDLE_LOOK:g}s",
+    },
 }
 """Set in every session, as a role or a service may have other defaults. The owner may load for minutes."""
 

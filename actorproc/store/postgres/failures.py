@@ -10,7 +10,7 @@ import re
 
 from actorproc.errors import EngineError, StorageUnavailable
 
-__all__ = ["DatabaseFailure", "explained", "unavailable"]
+__all__ = ["DatabaseFailure", "explained", "is_temporary", "unavailable"]
 
 _NOTHING_LOST = "nothing acknowledged is lost"
 
@@ -73,6 +73,11 @@ class DatabaseFailure(Exception):
         return next((_HINTS[code] for code in known if code in _HINTS), "")
 
 
+def is_temporary(failure: DatabaseFailure) -> bool:
+    """True for a failure that may pass by itself; False for a login, a name or a permission that is wrong."""
+    return failure.state[:2] not in {"28", "3D", "3F", "42"}
+
+
 def unavailable(failure: DatabaseFailure, doing: str) -> StorageUnavailable:
     """The outage that a failure is."""
     hint = f"; {failure.hint}" if failure.hint else ""
@@ -82,6 +87,6 @@ def unavailable(failure: DatabaseFailure, doing: str) -> StorageUnavailable:
 
 def explained(failure: DatabaseFailure, doing: str) -> EngineError:
     """The error of a first connection, where waiting may be of no use."""
-    if failure.state[:2] in {"28", "3D", "3F", "42"}:
-        return EngineError(f"{doing}: {failure.text}; {failure.hint}")
-    return unavailable(failure, doing)
+    if is_temporary(failure):
+        return unavailable(failure, doing)
+    return EngineError(f"{doing}: {failure.text}; {failure.hint}")

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actorproc.errors import EngineError
+from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.store.directory import make_directory
 from actorproc.store.home_base import Home
 from actorproc.store.leader import Leader
@@ -89,14 +89,16 @@ class DatabaseHome(Home):
             lease=LEASE if lease is None else lease,
         )
 
-    def reader(self, *, allow_any_filesystem: bool = False, even_damaged: bool = False) -> ReadingStore:
+    def reader(
+        self, *, allow_any_filesystem: bool = False, even_damaged: bool = False, patience: float = 0.0
+    ) -> ReadingStore:
         del allow_any_filesystem, even_damaged
-        return self._reader()
+        return self._reader(patience)
 
-    def _reader(self) -> DatabaseReader:
+    def _reader(self, patience: float = 0.0) -> DatabaseReader:
         from actorproc.store.postgres.reader import DatabaseReader  # noqa: PLC0415 - as above
 
-        return DatabaseReader(self.place)
+        return DatabaseReader(self.place, patience)
 
     def exists(self) -> bool:
         with contextlib.suppress(EngineError), self._reader():
@@ -122,9 +124,13 @@ class DatabaseHome(Home):
         return owner.host == socket.gethostname() and is_suspended(owner)
 
     def keys(self) -> tuple[bytes, ...]:
-        with contextlib.suppress(EngineError), self._reader() as reader:
-            return keys_in(reader.signing_keys())
-        return ()
+        try:
+            with self._reader() as reader:
+                return keys_in(reader.signing_keys())
+        except StorageUnavailable:
+            raise  # there may be keys
+        except EngineError:
+            return ()
 
     def keep_key(self, key: bytes) -> tuple[bytes, ...]:
         with self._reader() as reader:

@@ -28,7 +28,8 @@ __all__ = ["OpenDatabase"]
 
 _MOST = 4
 """Sessions for reading at once; others wait."""
-_KEPT = 2
+_KEPT = 1
+"""So that a leader has three sessions: for commits, for its lock, and this one."""
 _ALL = 1 << 40
 """More than a tree has."""
 

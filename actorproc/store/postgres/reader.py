@@ -46,13 +46,14 @@ class DatabaseReader(OpenDatabase):
 
     Args:
         place: The store.
+        patience: Seconds for which a read waits for a database that takes no connection at the moment. Default: 0.
 
     Raises:
         EngineError: There is no store, or the database cannot be reached.
         StoreFormat: The store is of another format.
     """
 
-    def __init__(self, place: DatabasePlace) -> None:
+    def __init__(self, place: DatabasePlace, patience: float = 0.0) -> None:
         title = new_title(place, "reader")
         super().__init__(place, lambda: connect(place, "look", title), _WITHIN)
         try:
@@ -67,6 +68,7 @@ class DatabaseReader(OpenDatabase):
             raise explained(failure, f"reading the store {place.words}") from failure
         finally:
             self._pool.give_back(session)
+        self._pool.patience = patience  # what opens it has a patience of its own, and may be closed meanwhile
 
     @property
     def path(self) -> str:

@@ -6,13 +6,15 @@ for an answer. So a view with one question costs one round trip, and one without
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from actorproc.errors import StorageUnavailable
-from actorproc.store.postgres.failures import DatabaseFailure, unavailable
+from actorproc.store.postgres.failures import DatabaseFailure, is_temporary, unavailable
 from actorproc.store.postgres.schema import Statements
 from actorproc.store.postgres.sessions import Answer, Question, Session, Statement, array_of, number, numbered
 from actorproc.store.rows import codec
@@ -30,6 +32,7 @@ _META = Table.META
 _OWN_META = (BATCH, EPOCH)
 """Rows that are shown in `meta`, and stand elsewhere."""
 _PATIENCE = 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Seconds to wait for a session while all are in use."""
 _LOOKED_UP = frozenset({Table.PROCEDURES, Table.MEMBERS, Table.FINISHED, Table.REMOVALS})
 """Tables with whose rows it is asked next whether their tree is half removed."""
@@ -42,10 +45,18 @@ def bound_of(prefix: bytes) -> bytes:
 
 
 class SessionPool:
-    """Sessions for reading, lent to one view at a time; from any thread."""
+    """Sessions for reading, lent to one view at a time; from any thread.
+
+    Args:
+        connect: Opens a session.
+        most: Sessions at once.
+        kept: Sessions that are kept while no view uses them.
+    """
 
     def __init__(self, connect: Callable[[], Session], most: int, kept: int) -> None:
         self._connect = connect
+        self.patience = 0.0
+        """Seconds for which a view waits for a database that takes no session at the moment."""
         self._free: list[Session] = []
         self._kept = kept
         self._room = threading.BoundedSemaphore(most)
@@ -57,16 +68,36 @@ class SessionPool:
         if not self._room.acquire(timeout=_PATIENCE):
             raise StorageUnavailable(f"all sessions for reading were in use for {_PATIENCE:g} s; try again later")
         try:
-            with self._lock:
-                if self._free:
-                    return self._free.pop()
-            return self._connect()
+            return self._kept_one() or self._new()
         except BaseException:
             self._room.release()
             raise
 
+    def _kept_one(self) -> Session | None:
+        """The session given back last. One that the server may end at any moment, or has ended, is of no use."""
+        with self._lock:
+            while self._free:
+                session = self._free.pop()
+                if not session.may_be_ended:
+                    return session
+                session.close()
+        return None
+
+    def _new(self) -> Session:
+        until, pause = time.monotonic() + self.patience, _FIRST_PAUSE
+        while True:
+            try:
+                return self._connect()
+            except DatabaseFailure as failure:
+                if self._closed or not is_temporary(failure) or time.monotonic() >= until:
+                    raise
+            # Full jitter: all that read a database lose it at the same moment.
+            time.sleep(random.uniform(0.0, pause))  # noqa: S311
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
     def give_back(self, session: Session) -> None:
         """Let others use it, unless it has failed."""
+        session.idle_since = time.monotonic()
         with self._lock:
             keep = not session.is_broken and not self._closed and len(self._free) < self._kept
             if keep:
@@ -122,18 +153,22 @@ class DatabaseView:
         """Answers from this snapshot. Raises `DatabaseFailure`, which leaving the view turns into an outage."""
         if self._session is not None:
             return self._asked(self._session, questions)
-        session = self._session = self._pool.borrow()
-        try:
-            return self._asked(session, [(_BEGIN, ()), *questions])[1:]
-        except DatabaseFailure as failure:
-            if not failure.state.startswith(("08", "57P0")) and failure.state not in {"0A000", "26000"}:
-                raise
+        until = time.monotonic() + self._pool.patience
+        is_first = True
+        while True:
+            session = self._session = self._pool.borrow()
+            try:
+                return self._asked(session, [(_BEGIN, ()), *questions])[1:]
+            except DatabaseFailure as failure:
+                if not failure.state.startswith(("08", "57P0")) and failure.state not in {"0A000", "26000"}:
+                    raise
+                if not is_first and time.monotonic() >= until:
+                    raise
             # The session broke since it was used last, or its statements are of other tables than before.
+            is_first = False
             self._session = None
             self._pool.give_back(session)
             self._pool.close(for_good=False)
-        session = self._session = self._pool.borrow()
-        return self._asked(session, [(_BEGIN, ()), *questions])[1:]
 
     def _asked(self, session: Session, questions: Sequence[Question]) -> list[Answer]:
         try:

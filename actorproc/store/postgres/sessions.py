@@ -24,6 +24,7 @@ from actorproc.store.postgres.failures import DatabaseFailure
 __all__ = [
     "ARRAY",
     "BYTES",
+    "IDLE_LOOK",
     "NUMBER",
     "Answer",
     "Question",
@@ -41,6 +42,8 @@ BYTES, NUMBER, ARRAY = 17, 20, 1001
 SessionKind = Literal["commit", "lock", "load", "look"]
 """commit: writes of the owner. lock: the advisory lock and the lease. load: reads of the owner. look: other reads."""
 
+IDLE_LOOK = 2.0
+"""Seconds after which the server ends an idle session that only looks: many clients must not use its connections up."""
 _MOST_UNSENT = 4 << 20
 """Bytes of parameters after which is sent what there is."""
 _pack_length = struct.Struct(">i").pack
@@ -118,6 +121,8 @@ class Session:
         """Process of the server, by its own word."""
         self.version = version
         self.is_broken = False
+        self.idle_since = 0.0
+        """Monotonic seconds since when no view uses it; of no meaning while one does."""
         self._process = os.getpid()
         self._names: dict[Statement, bytes] = {}
         self._last_name = 0
@@ -250,6 +255,11 @@ class Session:
         self._connection.consume_input()
         while (found := self._connection.notifies()) is not None:
             yield found.relname.decode(), found.be_pid
+
+    @property
+    def may_be_ended(self) -> bool:
+        """The server ends it soon, or has, as it was idle."""
+        return self.kind == "look" and time.monotonic() - self.idle_since > IDLE_LOOK / 2
 
     @property
     def is_encrypted(self) -> bool:
