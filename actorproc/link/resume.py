@@ -12,6 +12,7 @@ turns, so that a short message does not wait behind a long one of another lane.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import deque
 
@@ -53,6 +54,8 @@ class LinkEnd:
         """Messages that were dropped because too much waited."""
         self.round_trip: float | None = None
         """Seconds from the last sign of life to its answer; None: there was none yet."""
+        self.answered_beat = -math.inf
+        """Monotonic seconds of the last sign of life that was answered: since then the other end has heard this one."""
         self._cap = cap
         self._largest = largest
         self._lanes: dict[int, deque[memoryview]] = {}
@@ -235,7 +238,9 @@ class LinkEnd:
         if kind == _BEAT:
             self._control.append(bytes((_ECHO,)) + payload)
         elif len(payload) == _TIME.size:
-            self.round_trip = max(0.0, now - _TIME.unpack(payload)[0])
+            (sent,) = _TIME.unpack(payload)
+            self.answered_beat = max(self.answered_beat, min(sent, now))
+            self.round_trip = max(0.0, now - sent)
 
     def _acknowledge(self, count: int) -> None:
         kept = self._kept

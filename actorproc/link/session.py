@@ -1,7 +1,7 @@
 """Link between two programs that outlives its connections: a `LinkEnd` with threads.
 
 A thread reads. The thread that has something to send sends it, as long as the socket has room; a second thread sends
-the rest, and a sign of life each second. No method but `detach` and `close` waits for anything.
+the rest, and a sign of life each second. No method but `detach` waits for anything.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class LinkSession:
         self._connection: _Connection | None = None
         self._work = threading.Condition(self._lock)
         self._closed = False
-        self._heard = time.monotonic()
+        self._heard = self._begun = time.monotonic()
         self.sent_bytes = 0
         self.received_bytes = 0
         self.resumes = 0
@@ -128,6 +128,14 @@ class LinkSession:
     def silent_for(self) -> float:
         """Seconds since the last byte from the other end."""
         return time.monotonic() - self._heard
+
+    @property
+    def unheard_for(self) -> float:
+        """Seconds for which this end does not know that the other one has heard it.
+
+        A connection may carry bytes in one direction only. So this counts from the last sign of life that was answered.
+        """
+        return time.monotonic() - max(self._begun, self._end.answered_beat)
 
     @property
     def is_connected(self) -> bool:
@@ -155,12 +163,13 @@ class LinkSession:
         return self._end.round_trip
 
     # ------------------------------------------------------------ connections
-    def attach(self, stream: LinkStream, received: int) -> None:
+    def attach(self, stream: LinkStream, received: int, since: float | None = None) -> None:
         """Go on over this connection: the first one, or one after `detach`.
 
         Args:
             stream: The connection, from now on the session's.
             received: Number of frames that the other end has received, as it says; 0 at first.
+            since: Monotonic seconds of a message that the other end has answered already. Default: None, now.
 
         Raises:
             LinkFault: That cannot be. The session cannot go on.
@@ -172,6 +181,7 @@ class LinkSession:
                 raise LinkFault("the session has ended, or has a connection")
             self._end.resume(received)
             self._heard = time.monotonic()
+            self._begun = self._heard if since is None else since
             self._connection = connection
             connection.is_sending = connection.is_handed_over = True
             is_first = self._second.ident is None
@@ -197,11 +207,13 @@ class LinkSession:
             return received
 
     def close(self) -> None:
-        """End the session. Idempotent."""
+        """End the session; a message may be heard that was received before. Waits for nothing. Idempotent."""
         with self._lock:
             self._closed = True
+            connection, self._connection = self._connection, None
             self._work.notify_all()
-        self.detach()
+        if connection is not None:
+            connection.stream.hang_up()
 
     # ------------------------------------------------------------ sending
     def put(self, lane: int, message: bytes, *, may_drop: bool = False) -> bool:

@@ -1,0 +1,413 @@
+"""Agent of a host: runs a pool of workers for the manager that leads, wherever that is.
+
+::
+
+    looking ──leader found, hello, welcome──▶ joined ──connection broke──▶ looking      (its session is resumed)
+    joined ──drained, closed out──▶ left
+
+The agent owns its workers over changes of leaders. It tells a new leader what it has in hand, and the leader says what
+of that counts. An agent that does not know for a part of the patience that its leader hears it kills its busy workers:
+so they are dead before their steps are handed out elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from actorproc.link.resume import LinkFault
+from actorproc.link.session import LinkSession, hear_first, say_first
+from actorproc.link.stream import LinkStream
+from actorproc.support.engine_log import engine_logger
+from actorproc.workers.base import WorkerPool
+from actorproc.workers.hosts.host_workers import HostWorkers
+from actorproc.workers.hosts.messages import (
+    HOST_PROTOCOL,
+    LARGEST_HELLO,
+    CloseOut,
+    Drain,
+    Draining,
+    Farewell,
+    FromHost,
+    HostHello,
+    HostRefused,
+    HostWelcome,
+    Left,
+    PoolSettings,
+    decode_reply,
+    decode_to_host,
+    encode_message,
+    lane_of,
+    may_be_dropped,
+)
+
+__all__ = ["HostAgent", "HostOffer", "HostRejected"]
+
+logger = engine_logger("actorproc.host")
+
+_ANSWER = 5.0
+"""Seconds for the leader's answer to the hello."""
+_SILENT = 0.3
+"""Part of the patience after which a connection without a byte counts as broken."""
+_ALONE = 0.6
+"""Part of the patience after which an agent kills its busy workers."""
+_FIRST_PATIENCE = 10.0
+"""Seconds of patience before a leader has said its own."""
+_PAUSES = (0.05, 2.0)
+"""Seconds of the first pause between two looks for a leader at most, and of the longest."""
+_LOOK = 0.1
+"""Seconds between two looks of the guard."""
+_FLUSH = 2.0
+"""Seconds for the last message to arrive."""
+_GIVE_UP = 5.0
+"""Seconds beyond the timeout of a close for workers that were killed."""
+
+
+class HostRejected(Exception):
+    """A leader does not let this host in, and never will: the message says why.
+
+    Args:
+        why: The reason.
+        kind: Its short name.
+    """
+
+    def __init__(self, why: str, kind: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+class HostOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """Offer of a host to the manager that leads."""
+
+    name: str
+    """Name of the machine, for people."""
+    version: str
+    workers: int
+    labels: tuple[str, ...] = ()
+    resources: dict[str, float] = {}
+    code: str = ""
+    digests: dict[str, str] = {}
+    notes: dict[str, str] = {}
+
+
+class HostAgent:
+    """Runs workers for whichever manager leads.
+
+    Args:
+        offer: The offer of this host.
+        connect: Connects to the manager that leads, as a host; raises `OSError` when that cannot be done now.
+        seen_epoch: Highest epoch of a leader that this machine has seen.
+        make_pool: Makes the pool, not open yet, from the leader's settings and epoch.
+        stop_timeout: Seconds for running steps when the host drains.
+    """
+
+    def __init__(
+        self,
+        offer: HostOffer,
+        *,
+        connect: Callable[[], LinkStream],
+        seen_epoch: Callable[[], int],
+        make_pool: Callable[[PoolSettings, int], WorkerPool],
+        stop_timeout: float = 30.0,
+    ) -> None:
+        self.offer = offer
+        self.instance = secrets.token_hex(16)
+        """Identity of this start of the agent."""
+        self.number = 0
+        self.name = ""
+        """Name that the leader gave to this host; "": none yet."""
+        self.epoch = 0
+        """Epoch of the leader that it joined last."""
+        self._connect = connect
+        self._seen_epoch = seen_epoch
+        self._stop_timeout = stop_timeout
+        self._lock = threading.RLock()
+        """Guards all of this, and keeps what is noted and what is sent in one order."""
+        self._news = threading.Condition(self._lock)
+        self._workers = HostWorkers(make_pool, self._lock, self._tell, self._break_off)
+        self._session: LinkSession | None = None
+        self._session_id = b""
+        self._patience = _FIRST_PATIENCE
+        self._heard_until = time.monotonic()
+        """Monotonic seconds at which a leader has heard this end for certain, over all sessions before this one."""
+        self._is_broken = True
+        self._is_over = False
+        self._ends_at: float | None = None
+        """Monotonic seconds at which a drain is given up."""
+        self._drain_reason: str | None = None
+        self._failure: BaseException | None = None
+        self.late_looks = 0
+        """Looks of the guard that came more than a second late: this machine, or this program, is overloaded."""
+
+    # ------------------------------------------------------------ life
+    def run(self) -> None:
+        """Serve until the host was drained. Blocks.
+
+        Raises:
+            HostRejected: A leader does not let this host in, and never will.
+        """
+        guard = threading.Thread(target=self._guard, name="actorproc-host-guard", daemon=True)
+        guard.start()
+        try:
+            self._serve()
+        finally:
+            self._finish()
+            guard.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def drain(self, reason: str) -> None:
+        """Leave in order: running steps end, no further ones begin. Returns at once; `run` returns when that is done.
+
+        Args:
+            reason: The reason, in words.
+        """
+        with self._lock:
+            if self._drain_reason is not None:
+                return
+            self._drain_reason = reason
+            self._ends_at = time.monotonic() + self._stop_timeout + _GIVE_UP
+            self._tell(Draining(reason))
+            self._news.notify_all()
+
+    def stop(self) -> None:
+        """Leave at once: running steps are lost, and run again elsewhere."""
+        with self._lock:
+            self._drain_reason = self._drain_reason or "stopped"
+            self._is_over = True
+            self._news.notify_all()
+
+    @property
+    def is_joined(self) -> bool:
+        """A leader knows this host, and the connection to it has not broken."""
+        session = self._session
+        return session is not None and session.is_connected
+
+    @property
+    def busy(self) -> int:
+        """Number of workers with a step in hand."""
+        with self._lock:
+            return len(self._workers.held.busy())
+
+    # ------------------------------------------------------------ the way to the leader
+    def _serve(self) -> None:
+        pause = 0.0
+        while True:
+            with self._lock:
+                self._news.wait_for(lambda: self._is_broken or self._is_over, self._until_given_up())
+                if self._must_end():
+                    return
+                if not self._is_broken:
+                    continue
+                if self._news.wait_for(self._must_end, random.uniform(0, pause)):  # noqa: S311 - full jitter
+                    return
+            if self._joined():
+                pause = 0.0
+            else:
+                pause = min(_PAUSES[1], max(_PAUSES[0], 2 * pause))
+
+    def _until_given_up(self) -> float | None:
+        return None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
+
+    def _must_end(self) -> bool:
+        if self._is_over or (self._ends_at is not None and time.monotonic() >= self._ends_at):
+            return True
+        # Without a leader nothing that is done here counts before it is told to one: it ends with the last step.
+        return self._drain_reason is not None and self._is_broken and not self._workers.held.busy()
+
+    def _joined(self) -> bool:
+        """Try to join the leader of this moment."""
+        try:
+            stream = self._connect()
+        except OSError as error:
+            logger.info("no leader to join: %s", error)
+            return False
+        try:
+            began, hello = time.monotonic(), self._hello()
+            say_first(stream, encode_message(hello))
+            reply = decode_reply(hear_first(stream, began + _ANSWER, LARGEST_HELLO))
+            if isinstance(reply, HostRefused):
+                self._refused(reply)
+                return False
+            self._welcomed(stream, reply, began)
+        except OSError as error:
+            logger.warning("the leader did not take this host in: %s", error)
+            return False
+        else:
+            stream = None  # type: ignore[assignment] # the session's
+            return True
+        finally:
+            if stream is not None:
+                stream.hang_up()
+                stream.close()
+
+    def _hello(self) -> HostHello:
+        offer, session = self.offer, self._session
+        received = session.detach() if session is not None else 0  # without the lock: it waits for what is being heard
+        with self._lock:
+            if session is not self._session:
+                session = None
+            self._workers.begin_hello()
+            return HostHello(
+                HOST_PROTOCOL,
+                offer.version,
+                f"{sys.version_info[0]}.{sys.version_info[1]}",
+                self.instance,
+                offer.name,
+                os.getpid(),
+                max(self.epoch, self._seen_epoch()),
+                offer.workers,
+                offer.labels,
+                offer.resources,
+                offer.code,
+                offer.digests,
+                offer.notes,
+                self._drain_reason is not None,
+                self._session_id if session is not None else b"",
+                received,
+                self.number,
+                self._workers.held.listed(),
+            )
+
+    def _refused(self, reply: HostRefused) -> None:
+        level = logging.ERROR if reply.final else logging.WARNING
+        logger.log(level, "the leader does not take this host in: %s", reply.why)
+        with self._lock:
+            self._leave_session()  # it knows nothing of it
+            if reply.final:
+                self._failure, self._is_over = HostRejected(reply.why, reply.kind), True
+
+    def _welcomed(self, stream: LinkStream, welcome: HostWelcome, began: float) -> None:
+        with self._lock:
+            self._patience, self.epoch = welcome.patience, max(self.epoch, welcome.epoch)
+            self.number, self.name = welcome.number, welcome.name
+            session = self._session
+            if not welcome.resumed or session is None or welcome.session != self._session_id:
+                self._leave_session()
+                session = self._new_session(welcome)
+                self._workers.take_over(welcome)
+            session.attach(stream, welcome.received, began)
+            self._is_broken = False
+            if self._drain_reason is not None and not welcome.resumed:
+                self._tell(Draining(self._drain_reason))
+        logger.info(
+            "%s %s, epoch %d, as host %s with %d workers",
+            "resumed the link with the leader of" if welcome.resumed else "joined the leader of",
+            self.offer.name if self.name == "" else "its store",
+            welcome.epoch,
+            welcome.name,
+            self.offer.workers,
+        )
+
+    def _new_session(self, welcome: HostWelcome) -> LinkSession:
+        holder: list[LinkSession] = []
+        session = LinkSession(
+            lambda data: self._hear(holder[0], data),
+            lambda error: self._broke(holder[0], error),
+            silence=max(0.5, _SILENT * welcome.patience),
+            name=welcome.name or "leader",
+        )
+        holder.append(session)
+        self._session, self._session_id = session, welcome.session
+        return session
+
+    def _leave_session(self) -> None:
+        session, self._session, self._session_id = self._session, None, b""
+        if session is not None:
+            self._heard_until = max(self._heard_until, time.monotonic() - session.unheard_for)
+            session.close()
+
+    def _broke(self, session: LinkSession, error: OSError) -> None:
+        with self._lock:
+            if session is not self._session:
+                return
+            logger.warning("the link with the leader broke: %s", error)
+            if isinstance(error, LinkFault):
+                self._leave_session()
+            self._is_broken = True
+            self._news.notify_all()
+
+    # ------------------------------------------------------------ what the leader says
+    def _hear(self, session: LinkSession, data: bytes) -> None:
+        message = decode_to_host(data)
+        with self._lock:
+            if session is not self._session:
+                return
+            if isinstance(message, Drain):
+                self.drain(message.reason or "the leader asked for it")
+            elif isinstance(message, Farewell):
+                logger.info("the leader leads no more: %s", message.reason or "it has stopped")
+                self._break_off()
+            elif isinstance(message, CloseOut):
+                args = self._workers.pool, message.timeout
+                threading.Thread(target=self._close_out, args=args, name="actorproc-host-close", daemon=True).start()
+            else:
+                self._workers.hear(message)
+
+    def _close_out(self, pool: WorkerPool | None, timeout: float) -> None:
+        if pool is not None:
+            pool.close(timeout)
+        with self._lock:
+            self._tell(Left(self._drain_reason or ""))
+            session = self._session
+        until = time.monotonic() + _FLUSH
+        while session is not None and session.outstanding and session.is_connected and time.monotonic() < until:
+            time.sleep(0.01)
+        with self._lock:
+            if pool is not None:
+                self._workers.forget(pool)
+            self._is_over = self._is_over or self._drain_reason is not None
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """Know this leader no more, and look for the next one."""
+        self._leave_session()
+        self._is_broken = True
+        self._news.notify_all()
+
+    def _tell(self, message: FromHost) -> None:
+        session = self._session
+        if session is not None:
+            session.put(lane_of(message), encode_message(message), may_drop=may_be_dropped(message))
+
+    # ------------------------------------------------------------ the guard
+    def _guard(self) -> None:
+        """Kill busy workers when no leader hears this host. This thread runs no user code, and waits for nothing."""
+        before = time.monotonic()
+        while True:
+            with self._lock:
+                if self._news.wait_for(lambda: self._is_over, _LOOK):
+                    return
+                now = time.monotonic()
+                was_frozen = now - before > _ALONE * self._patience
+                self.late_looks += now - before > 1.0 + _LOOK
+                before = now
+                limit = _ALONE * self._patience
+                if was_frozen or self._unheard_for(now) > limit:
+                    count = self._workers.kill_busy(f"no leader had heard its host for {limit:.1f} s")
+                    if count:
+                        logger.warning("no leader has heard this host for %.1f s: busy workers killed: %d", limit, count)
+
+    def _unheard_for(self, now: float) -> float:
+        session = self._session
+        since = now - self._heard_until
+        return since if session is None else min(since, session.unheard_for)
+
+    def _finish(self) -> None:
+        with self._lock:
+            self._is_over = True
+            pool = self._workers.pool
+            if pool is not None:
+                self._workers.forget(pool)
+            self._leave_session()
+            self._news.notify_all()
+        if pool is not None:
+            pool.close(0.0)

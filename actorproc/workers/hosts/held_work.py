@@ -1,0 +1,168 @@
+"""Work that a host has in hand: its workers, the steps that they were given, and what the leader may not have stored.
+
+A new leader takes over the running steps of live hosts. What was said to the leader before may be lost with it: so the
+host keeps answers for a while, and of running steps what they ask, show and note.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.workers.hosts.messages import HeldWorker, Said
+from actorproc.workers.protocol.frames import (
+    Ask,
+    Began,
+    Ended,
+    Exposed,
+    FromWorker,
+    Heartbeat,
+    NeedState,
+    Returned,
+    Run,
+    StepAnswer,
+    ToWorker,
+)
+
+__all__ = ["HeldWork"]
+
+_KEPT_SECONDS = 30.0
+"""Seconds for which an answer is kept: a leader that could not store it in that time has lost its lease long since."""
+_KEPT_ANSWERS = 10_000
+_KEPT_BYTES = 64 * 1024 * 1024
+
+
+class _Worker:
+    """One live worker."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.booted = False
+        self.running: dict[StepToken, dict[tuple[str, object], FromWorker]] = {}
+        """Steps that it was given and has not answered, with what it said of them that must not be lost."""
+        self.answered: dict[StepToken, Ended] = {}
+
+
+class HeldWork:
+    """Workers of a host by their ids. Not safe for several threads at once."""
+
+    def __init__(self) -> None:
+        self._workers: dict[WorkerId, _Worker] = {}
+        self._kept: deque[tuple[float, WorkerId, StepToken, int]] = deque()
+        """Answers by age: when each came, whose it is, and its bytes."""
+        self._kept_bytes = 0
+
+    def __contains__(self, worker: WorkerId) -> bool:
+        return worker in self._workers
+
+    def __iter__(self) -> Iterator[WorkerId]:
+        return iter(tuple(self._workers))
+
+    # ------------------------------------------------------------ what happens
+    def launched(self, worker: WorkerId) -> None:
+        """A worker is being started."""
+        self._workers[worker] = _Worker()
+
+    def booted(self, worker: WorkerId, pid: int) -> None:
+        """A worker is ready."""
+        held = self._workers.setdefault(worker, _Worker())
+        held.booted, held.pid = True, pid
+
+    def died(self, worker: WorkerId) -> None:
+        """A worker is gone, and its steps with it."""
+        self._workers.pop(worker, None)
+
+    def given(self, worker: WorkerId, messages: Iterable[ToWorker]) -> None:
+        """Messages go to a worker."""
+        held = self._workers.get(worker)
+        if held is None:
+            return
+        for message in messages:
+            kind = type(message)
+            if kind is Run:
+                held.running[message.token] = {}  # type: ignore[union-attr]
+            elif kind is StepAnswer:
+                for said in held.running.values():
+                    said.pop(("ask", message.request), None)  # type: ignore[union-attr]
+
+    def heard(self, worker: WorkerId, messages: Sequence[FromWorker], now: float) -> None:
+        """A worker said this.
+
+        Args:
+            worker: The worker.
+            messages: The messages.
+            now: Monotonic seconds.
+        """
+        held = self._workers.get(worker)
+        if held is None:
+            return
+        for message in messages:
+            kind = type(message)
+            if kind is Ended:
+                if held.running.pop(message.token, None) is not None:  # type: ignore[union-attr]
+                    self._keep(held, worker, message, now)  # type: ignore[arg-type]
+            elif kind is Returned or kind is NeedState:
+                held.running.pop(message.token, None)  # type: ignore[union-attr]
+            elif (key := _key_of(message)) is not None and (said := held.running.get(message.token)) is not None:  # type: ignore[union-attr, arg-type]
+                said[key] = message
+
+    def _keep(self, held: _Worker, worker: WorkerId, answer: Ended, now: float) -> None:
+        outcome = answer.outcome
+        size = 200 + len(getattr(outcome, "state", None) or b"") + len(getattr(outcome, "output", None) or b"")
+        held.answered[answer.token] = answer
+        self._kept.append((now, worker, answer.token, size))
+        self._kept_bytes += size
+        while self._kept and (
+            self._kept[0][0] < now - _KEPT_SECONDS
+            or len(self._kept) > _KEPT_ANSWERS
+            or self._kept_bytes > _KEPT_BYTES
+        ):
+            _, worker, token, size = self._kept.popleft()
+            self._kept_bytes -= size
+            if worker in self._workers:
+                self._workers[worker].answered.pop(token, None)
+
+    # ------------------------------------------------------------ questions
+    def busy(self) -> list[WorkerId]:
+        """Workers with steps that are not answered."""
+        return [worker for worker, held in self._workers.items() if held.running]
+
+    def listed(self) -> tuple[HeldWorker, ...]:
+        """All live workers and their steps, as a leader is told of them."""
+        return tuple(
+            HeldWorker(worker, held.pid, held.booted, tuple(held.running), tuple(held.answered))
+            for worker, held in self._workers.items()
+        )
+
+    def taken_over(self, worker: WorkerId, adopted: frozenset[StepToken]) -> list[FromWorker] | None:
+        """Settle the work of a kept worker with a new leader, and forget answers that do not count any more.
+
+        Args:
+            worker: The worker.
+            adopted: Steps that count.
+
+        Returns:
+            What is to be said again; None: the worker has a step that does not count, and is to be killed.
+        """
+        held = self._workers[worker]
+        held.answered = {token: answer for token, answer in held.answered.items() if token in adopted}
+        if not adopted.issuperset(held.running):
+            return None
+        again: list[FromWorker] = list(held.answered.values())
+        for said in held.running.values():
+            again += said.values()
+        return again
+
+
+def _key_of(message: FromWorker) -> tuple[str, object] | None:
+    """Key of what a running step said and must not be lost with its leader; a later one takes its place."""
+    if isinstance(message, Ask):
+        return "ask", message.request
+    if isinstance(message, Exposed):
+        return "exposed", message.key
+    if isinstance(message, Heartbeat):
+        return ("note", message.key) if message.details is not None else ("beat", "")
+    if isinstance(message, Began):
+        return "began", message.in_code
+    return None
