@@ -21,6 +21,8 @@ BEAT = 1.0
 _READ = 1 << 18
 _ROUNDS = 16
 """Bursts that a thread sends, with those of others, before the second thread takes over."""
+_FLUSH_LOOK = 0.01
+"""Seconds between two looks of `flush`."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -236,6 +238,29 @@ class LinkSession:
             connection.is_sending = True
         self._send(connection)
         return True
+
+    def flush(self, within: float) -> bool:
+        """Wait until the other end has received everything. Not for a thread of the session.
+
+        Args:
+            within: Seconds to wait at most.
+
+        Returns:
+            True if it has; False if it has not, or there is no connection.
+        """
+        until = time.monotonic() + within
+        while self.outstanding and time.monotonic() < until:
+            with self._lock:
+                connection = self._connection
+                if connection is None:
+                    return False
+                self._end.beat(time.monotonic())  # its answer acknowledges
+                is_mine = not connection.is_sending
+                connection.is_sending = True
+            if is_mine:
+                self._send(connection)
+            time.sleep(_FLUSH_LOOK)
+        return not self.outstanding
 
     def _send(self, connection: _Connection, *, may_wait: bool = False) -> None:
         """Send all there is. For the thread that has set `is_sending`."""

@@ -202,17 +202,11 @@ class HostAgent:
         pause = 0.0
         while True:
             with self._lock:
-                self._news.wait_for(lambda: self._is_broken or self._is_over, self._until_given_up())
-                if self._must_end():
-                    return
-                if not self._is_broken:
-                    continue
+                while not self._must_end() and not self._is_broken:
+                    self._news.wait(self._until_given_up())
                 if self._news.wait_for(self._must_end, random.uniform(0, pause)):  # noqa: S311 - full jitter
                     return
-            if self._joined():
-                pause = 0.0
-            else:
-                pause = min(_PAUSES[1], max(_PAUSES[0], 2 * pause))
+            pause = 0.0 if self._joined() else min(_PAUSES[1], max(_PAUSES[0], 2 * pause))
 
     def _until_given_up(self) -> float | None:
         return None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
@@ -358,9 +352,8 @@ class HostAgent:
         with self._lock:
             self._tell(Left(self._drain_reason or ""))
             session = self._session
-        until = time.monotonic() + _FLUSH
-        while session is not None and session.outstanding and session.is_connected and time.monotonic() < until:
-            time.sleep(0.01)
+        if session is not None:
+            session.flush(_FLUSH)
         with self._lock:
             if pool is not None:
                 self._workers.forget(pool)
@@ -394,7 +387,9 @@ class HostAgent:
                 if was_frozen or self._unheard_for(now) > limit:
                     count = self._workers.kill_busy(f"no leader had heard its host for {limit:.1f} s")
                     if count:
-                        logger.warning("no leader has heard this host for %.1f s: busy workers killed: %d", limit, count)
+                        logger.warning(
+                            "no leader has heard this host for %.1f s: busy workers killed: %d", limit, count
+                        )
 
     def _unheard_for(self, now: float) -> float:
         session = self._session

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.hosts.messages import HeldWorker, Said
+from actorproc.workers.hosts.messages import HeldWorker
 from actorproc.workers.protocol.frames import (
     Ask,
     Began,
@@ -79,12 +79,11 @@ class HeldWork:
         if held is None:
             return
         for message in messages:
-            kind = type(message)
-            if kind is Run:
-                held.running[message.token] = {}  # type: ignore[union-attr]
-            elif kind is StepAnswer:
+            if isinstance(message, Run):
+                held.running[message.token] = {}
+            elif isinstance(message, StepAnswer):
                 for said in held.running.values():
-                    said.pop(("ask", message.request), None)  # type: ignore[union-attr]
+                    said.pop(("ask", message.request), None)
 
     def heard(self, worker: WorkerId, messages: Sequence[FromWorker], now: float) -> None:
         """A worker said this.
@@ -98,14 +97,15 @@ class HeldWork:
         if held is None:
             return
         for message in messages:
-            kind = type(message)
-            if kind is Ended:
-                if held.running.pop(message.token, None) is not None:  # type: ignore[union-attr]
-                    self._keep(held, worker, message, now)  # type: ignore[arg-type]
-            elif kind is Returned or kind is NeedState:
-                held.running.pop(message.token, None)  # type: ignore[union-attr]
-            elif (key := _key_of(message)) is not None and (said := held.running.get(message.token)) is not None:  # type: ignore[union-attr, arg-type]
-                said[key] = message
+            if isinstance(message, Ended):
+                if held.running.pop(message.token, None) is not None:
+                    self._keep(held, worker, message, now)
+            elif isinstance(message, Returned | NeedState):
+                held.running.pop(message.token, None)
+            elif isinstance(message, Ask | Exposed | Heartbeat | Began):
+                said = held.running.get(message.token)
+                if said is not None:
+                    said[_key_of(message)] = message
 
     def _keep(self, held: _Worker, worker: WorkerId, answer: Ended, now: float) -> None:
         outcome = answer.outcome
@@ -114,9 +114,7 @@ class HeldWork:
         self._kept.append((now, worker, answer.token, size))
         self._kept_bytes += size
         while self._kept and (
-            self._kept[0][0] < now - _KEPT_SECONDS
-            or len(self._kept) > _KEPT_ANSWERS
-            or self._kept_bytes > _KEPT_BYTES
+            self._kept[0][0] < now - _KEPT_SECONDS or len(self._kept) > _KEPT_ANSWERS or self._kept_bytes > _KEPT_BYTES
         ):
             _, worker, token, size = self._kept.popleft()
             self._kept_bytes -= size
@@ -155,7 +153,7 @@ class HeldWork:
         return again
 
 
-def _key_of(message: FromWorker) -> tuple[str, object] | None:
+def _key_of(message: Ask | Exposed | Heartbeat | Began) -> tuple[str, object]:
     """Key of what a running step said and must not be lost with its leader; a later one takes its place."""
     if isinstance(message, Ask):
         return "ask", message.request
@@ -163,6 +161,4 @@ def _key_of(message: FromWorker) -> tuple[str, object] | None:
         return "exposed", message.key
     if isinstance(message, Heartbeat):
         return ("note", message.key) if message.details is not None else ("beat", "")
-    if isinstance(message, Began):
-        return "began", message.in_code
-    return None
+    return "began", message.in_code

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
 
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
@@ -63,12 +64,12 @@ class HostWorkers:
     def __init__(
         self,
         make_pool: Callable[[PoolSettings, int], WorkerPool],
-        lock: threading.RLock,  # type: ignore[valid-type]
+        lock: AbstractContextManager[Any],
         tell: Callable[[FromHost], None],
         on_failed: Callable[[], None],
     ) -> None:
         self._make_pool = make_pool
-        self._lock: Any = lock
+        self._lock = lock
         self._tell = tell
         self._on_failed = on_failed
         self._pool: WorkerPool | None = None
@@ -220,7 +221,7 @@ class HostWorkers:
         with self._lock:
             self._tell(answer)
 
-    _routes: dict[type, Callable[[Any, Any, Any], None]] = {
+    _routes: ClassVar[dict[type, Callable[[Any, Any, Any], None]]] = {
         Launch: _launch,
         Send: _send,
         StopWorker: _stop,

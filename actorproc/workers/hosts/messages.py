@@ -349,7 +349,8 @@ def decode_to_host(data: bytes) -> ToHost:
     Raises:
         LinkFault: They are none.
     """
-    return _decoded(_to_host.decode, data)
+    found: ToHost = _decoded(_to_host.decode, data)
+    return found
 
 
 def decode_from_host(data: bytes) -> FromHost:
@@ -364,7 +365,8 @@ def decode_from_host(data: bytes) -> FromHost:
     Raises:
         LinkFault: They are none.
     """
-    return _decoded(_from_host.decode, data)
+    found: FromHost = _decoded(_from_host.decode, data)
+    return found
 
 
 def decode_hello(data: bytes) -> HostHello:
@@ -394,7 +396,8 @@ def decode_reply(data: bytes) -> HostWelcome | HostRefused:
     Raises:
         LinkFault: They are none.
     """
-    return _decoded(_reply.decode, data)
+    found: HostWelcome | HostRefused = _decoded(_reply.decode, data)
+    return found
 
 
 def _decoded(decode: Callable[[bytes], _T], data: bytes) -> _T:

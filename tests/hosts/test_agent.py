@@ -1,0 +1,294 @@
+"""The agent of a host: a pool over a link, over breaks of the link, and over changes of leaders."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
+
+from actorproc.testing.fake_pool import FakePool
+from actorproc.testing.pool_suite import PoolSuite
+from actorproc.testing.pool_suite.listener import PoolListener
+from actorproc.testing.pool_suite.steps import Count, Hold
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied
+from actorproc.workers.hosts.agent import HostRejected
+from actorproc.workers.hosts.messages import Died, Drain, Draining, HostRefused, Left, Said
+from actorproc.workers.pool.local_pool import LocalPool
+from actorproc.workers.protocol.frames import Ask, Ended, LogLine, StepAnswer
+from tests.hosts.plain_leader import Host, PlainLeader
+from tests.kit.waiting import wait_until
+
+
+@pytest.fixture
+def started():
+    """A function that makes a leader and a host that has joined it."""
+    made = []
+
+    def start(make_pool=FakePool, *, stop_timeout=10.0, offer=None, **leader):
+        made.append(PlainLeader(**leader))
+        made.append(Host(made[-1], make_pool, stop_timeout=stop_timeout, **(offer or {})))
+        return made[-2], made[-1]
+
+    start.made = made
+    yield start
+    for part in reversed(made):
+        part.vanish() if isinstance(part, PlainLeader) else part.close()
+
+
+class TestHostedFakePool(PoolSuite):
+    """The conformance suite of pools, with the pool on a host and no processes."""
+
+    @pytest.fixture
+    def make_pool(self, started):
+        return lambda: started()[0]
+
+
+class TestHostedLocalPool(PoolSuite):
+    """The same with processes."""
+
+    @pytest.fixture
+    def make_pool(self, started):
+        return lambda: started(lambda: LocalPool(spares=0))[0]
+
+
+def test_a_cut_link_goes_on_where_it_was(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    pool.start(worker, Hold())
+    ask = pool.next_message(Ask, worker)
+    host.proxy.cut()
+    leader.send(worker, [StepAnswer(ask.request, value=ask.value)])
+    pool.next_message(Ended, worker)
+    for number in range(5):
+        host.proxy.cut()
+        wait_until(lambda number=number: len(leader.hellos) > number + 1 and host.agent.is_joined)
+    assert pool.finish(pool.boot(slot=1), Count(1), name="another") == 1
+    assert len(leader.hellos) > 5
+    assert not leader.hellos[0].session
+    assert all(hello.session for hello in leader.hellos[1:])
+    assert not any(isinstance(message, Died) for message in leader.told)
+
+
+def keep_all(welcome, hello):
+    return msgspec.structs.replace(
+        welcome,
+        keep=tuple(held.worker for held in hello.held),
+        adopted=tuple(token for held in hello.held for token in (*held.running, *held.answered)),
+    )
+
+
+@pytest.mark.parametrize("end", ["farewell", "vanish"])
+def test_a_running_step_goes_on_under_the_next_leader(started, end):
+    leader, host = started(lambda: LocalPool(spares=0))
+    pool = PoolListener(leader)
+    worker, idle = pool.boot(), pool.boot(slot=1)
+    run = pool.start(worker, Hold("kept"))
+    ask = pool.next_message(Ask, worker)
+    pid = pool.pool.facts()[worker].pid
+    getattr(leader, end)()
+    second = PlainLeader(epoch=2, answer=keep_all)
+    started.made.append(second)
+    host.follow(second)
+    after = PoolListener(second)
+    hello = second.hellos[0]
+    assert hello.epoch == 1
+    assert {held.worker: held.running for held in hello.held} == {worker: (run.token,), idle: ()}
+    assert hello.instance == leader.hellos[0].instance
+    assert hello.number == 1
+    # What the step had asked of the first leader is asked again.
+    again = after.next_message(Ask, worker)
+    assert again == ask
+    second.send(worker, [StepAnswer(again.request, value=again.value)])
+    assert after.next_message(Ended, worker).token == run.token
+    assert after.pool.facts()[worker].pid == pid
+
+
+def test_an_answer_that_the_dead_leader_had_is_given_to_the_next_one(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    run = pool.start(worker, Count(1))
+    pool.next_message(Ended, worker)
+    leader.vanish()
+    second = PlainLeader(epoch=2, answer=keep_all)
+    started.made.append(second)
+    host.follow(second)
+    after = PoolListener(second)
+    assert after.next_message(Ended, worker).token == run.token
+    assert second.hellos[0].held[0].answered == (run.token,)
+
+
+def test_what_the_next_leader_does_not_count_is_dead_before_it_starts_the_same_worker(started):
+    leader, host = started(lambda: LocalPool(spares=0))
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    pool.start(worker, Hold())
+    pool.next_message(Ask, worker)
+    pid = pool.pool.facts()[worker].pid
+    leader.vanish()
+    second = PlainLeader(epoch=2)
+    started.made.append(second)
+    host.follow(second)
+    after = PoolListener(second)
+    second.launch(worker)  # an id that the former leader gave as well
+    after.next_event(WorkerBooted, worker)
+    assert not Path(f"/proc/{pid}").exists()
+    assert after.finish(worker, Count(1)) == 1
+    assert not any(isinstance(message, Died) for message in second.told)
+
+
+def test_a_kept_worker_with_a_step_that_does_not_count_is_killed_and_told(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    pool.start(worker, Hold())
+    pool.next_message(Ask, worker)
+    leader.vanish()
+    second = PlainLeader(
+        epoch=2, answer=lambda welcome, hello: msgspec.structs.replace(welcome, keep=(worker,), adopted=())
+    )
+    started.made.append(second)
+    host.follow(second)
+    assert PoolListener(second).died(worker).report.kind == "host-lost"
+
+
+def test_a_worker_that_died_while_no_leader_was_there_is_told_to_the_one_that_kept_it(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    worker = pool.boot()
+
+    def answer(welcome, hello):
+        host.pools[0].kill(worker, reason="while the hello was on its way", kind="signal")
+        wait_until(lambda: worker not in host.agent._workers.held)
+        return keep_all(welcome, hello)
+
+    leader.vanish()
+    second = PlainLeader(epoch=2, answer=answer)
+    started.made.append(second)
+    host.follow(second)
+    assert PoolListener(second).died(worker).report.kind == "signal"
+
+
+def test_busy_workers_are_killed_before_the_patience_of_the_leader_ends(started):
+    leader, host = started(patience=2.0)
+    pool = PoolListener(leader)
+    worker, idle = pool.boot(), pool.boot(slot=1)
+    pool.start(worker, Hold())
+    pool.next_message(Ask, worker)
+    host.proxy.hold()
+    began = time.monotonic()
+    wait_until(lambda: worker not in host.agent._workers.held)
+    assert time.monotonic() - began < 2.0
+    assert idle in host.agent._workers.held
+    host.proxy.release()  # the leader has waited longer than it says: it goes on with the session
+    assert "no leader had heard its host" in pool.died(worker).report.message
+
+
+def test_a_link_that_carries_one_direction_only_counts_as_silence(started):
+    leader, host = started(patience=2.0)
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    pool.start(worker, Hold())
+    pool.next_message(Ask, worker)
+    host.proxy.hold("up")  # the signs of life of the leader still arrive
+    wait_until(lambda: worker not in host.agent._workers.held)
+
+
+def test_a_host_drains_when_it_is_told_to_end(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    host.agent.drain("SIGTERM")
+    host.joined()
+    assert leader.left.is_set()
+    assert host.error is None
+    assert [type(message) for message in leader.told if isinstance(message, Draining | Left)] == [Draining, Left]
+    assert pool.died(worker).report.kind == "stopped"
+
+
+def test_a_host_drains_when_its_leader_wants_it_to(started):
+    leader, host = started()
+    wait_until(leader.has_host)
+    leader.put(Drain("the node goes"))
+    host.joined()
+    assert leader.left.is_set()
+    assert [message.reason for message in leader.told if isinstance(message, Draining)] == ["the node goes"]
+
+
+def test_a_host_without_a_leader_ends_when_it_is_told_to(started):
+    leader, host = started()
+    wait_until(leader.has_host)
+    host.follow(None)
+    leader.vanish()
+    host.agent.drain("SIGTERM")
+    host.joined()
+    assert not host.thread.is_alive()
+
+
+def test_a_leader_that_does_not_close_the_host_out_is_not_waited_for_for_ever(started):
+    leader, host = started(stop_timeout=-4.5, close_out=False)
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    pool.start(worker, Hold())
+    pool.next_message(Ask, worker)
+    host.agent.drain("SIGTERM")
+    host.joined()
+    assert not host.thread.is_alive()
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_refusal_is_told_in_words(started, final, caplog):
+    refused = HostRefused("Python 3.10 runs here, and 3.11 at the leader", "python", final=final)
+    with caplog.at_level(logging.WARNING, logger="actorproc.host"):
+        leader, host = started(answer=lambda welcome, hello: refused)
+        wait_until(lambda: len(leader.hellos) >= (1 if final else 3))
+    if final:
+        host.joined()
+        assert isinstance(host.error, HostRejected)
+        assert host.error.kind == "python"
+    else:
+        assert host.thread.is_alive()
+    assert "Python 3.10 runs here" in caplog.text
+
+
+def test_log_lines_alone_are_dropped_where_the_link_takes_nothing(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    session = host.agent._session
+    host.proxy.hold()
+    for _ in range(70):
+        session.put(9, bytes(1 << 20))
+    assert session.is_full
+    with host.agent._lock:
+        host.agent._tell(Said(worker, [LogLine(None, 20, "a", "a line")]))
+    assert session.dropped == 1
+
+
+def test_a_pool_that_fails_is_replaced(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    pool.boot()
+    host.agent._workers._on_event(host.pools[0], PoolFailed(ZeroDivisionError("a bug")))
+    wait_until(lambda: len(leader.hellos) == 2)
+    assert not leader.hellos[1].session
+    wait_until(lambda: len(host.pools) == 2)
+
+
+def test_workers_outlive_a_signal_to_the_group_of_their_agent(started):
+    leader, _ = started(lambda: LocalPool(spares=0))
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    pid = pool.pool.facts()[worker].pid
+    assert os.getpgid(pid) != os.getpgid(0)
+    os.kill(pid, signal.SIGINT)
+    assert pool.finish(worker, Count(1)) == 1
+    assert not any(isinstance(event, WorkerDied) for event in pool.heard)
