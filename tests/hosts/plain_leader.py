@@ -15,25 +15,25 @@ from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.workers.base import HostJoined, PoolFailed, WorkerBooted, WorkerDied, WorkerExceeded, WorkerMessages
 from actorproc.workers.hosts.agent import HostAgent, HostOffer
 from actorproc.workers.hosts.messages import (
-    Answer,
-    Booted,
+    BootedOnHost,
     CloseOut,
     Died,
     Draining,
     Exceeded,
     Farewell,
     ForgetSpares,
+    HostAnswer,
+    HostQuestion,
     HostWelcome,
-    KillWorker,
+    KillOnHost,
     Launch,
     Left,
     Opened,
     PoolLost,
-    Question,
     Said,
     Send,
-    StopWorker,
-    Watch,
+    StopOnHost,
+    WatchOnHost,
     decode_from_host,
     decode_hello,
     encode_message,
@@ -149,7 +149,7 @@ class PlainLeader:
             case Opened():
                 self._tell(HostJoined(1, message.limits, message.process_limits))
                 self.opened.set()
-            case Booted():
+            case BootedOnHost():
                 self._tell(WorkerBooted(message.worker, message.pid))
             case Said():
                 self._tell(WorkerMessages(message.worker, message.messages))
@@ -159,7 +159,7 @@ class PlainLeader:
                 self._tell(WorkerExceeded(message.worker, message.token, message.kind, message.why))
             case PoolLost():
                 self._tell(PoolFailed(RuntimeError(message.why)))
-            case Answer():
+            case HostAnswer():
                 event, box = self._questions.pop(message.number)
                 box.append(message)
                 event.set()
@@ -204,21 +204,21 @@ class PlainLeader:
         self.put(ForgetSpares())
 
     def stop(self, worker):
-        self.put(StopWorker(worker))
+        self.put(StopOnHost(worker))
 
     def kill(self, worker, *, grace=0.0, blamed=None, reason="", kind="", ask=True):
-        self.put(KillWorker(worker, grace, blamed, reason, kind, ask))
+        self.put(KillOnHost(worker, grace, blamed, reason, kind, ask))
 
     def watch(self, worker, token, limits):
-        self.put(Watch(worker, token, limits))
+        self.put(WatchOnHost(worker, token, limits))
 
     def _ask(self, kind, timeout, **more):
         if self.closed:
-            return Answer(0)
+            return HostAnswer(0)
         number = next(self._numbers)
         event, box = self._questions[number] = threading.Event(), []
-        self.put(Question(number, kind, timeout=timeout, **more))
-        return box[0] if event.wait(timeout) else Answer(0)
+        self.put(HostQuestion(number, kind, timeout=timeout, **more))
+        return box[0] if event.wait(timeout) else HostAnswer(0)
 
     def stack(self, token, timeout=5.0):
         return self._ask("stack", timeout, token=token).stack

@@ -19,7 +19,7 @@ from actorproc.testing.pool_suite.listener import PoolListener
 from actorproc.testing.pool_suite.steps import Count, Hold
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.hosts.agent import HostRejected
-from actorproc.workers.hosts.messages import Died, Drain, Draining, HostRefused, Left, Said
+from actorproc.workers.hosts.messages import Died, DrainHost, Draining, HostRefused, Left, Said
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import Ask, Ended, LogLine, StepAnswer
 from tests.hosts.plain_leader import Host, PlainLeader
@@ -217,7 +217,7 @@ def test_a_host_drains_when_it_is_told_to_end(started):
 def test_a_host_drains_when_its_leader_wants_it_to(started):
     leader, host = started()
     wait_until(leader.has_host)
-    leader.put(Drain("the node goes"))
+    leader.put(DrainHost("the node goes"))
     host.joined()
     assert leader.left.is_set()
     assert [message.reason for message in leader.told if isinstance(message, Draining)] == ["the node goes"]

@@ -6,8 +6,8 @@
     joined ──drained, closed out──▶ left
 
 The agent owns its workers over changes of leaders. It tells a new leader what it has in hand, and the leader says what
-of that counts. An agent that does not know for a part of the patience that its leader hears it kills its busy workers:
-so they are dead before their steps are handed out elsewhere.
+of that counts. The leader may not hear its agent any more. An agent that does not know better for a part of the
+patience kills its busy workers. So they are dead before their steps are handed out elsewhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from actorproc.workers.hosts.messages import (
     HOST_PROTOCOL,
     LARGEST_HELLO,
     CloseOut,
-    Drain,
+    DrainHost,
     Draining,
     Farewell,
     FromHost,
@@ -63,8 +63,8 @@ _FIRST_PATIENCE = 10.0
 """Seconds of patience before a leader has said its own."""
 _PAUSES = (0.05, 2.0)
 """Seconds of the first pause between two looks for a leader at most, and of the longest."""
-_LOOK = 0.1
-"""Seconds between two looks of the guard."""
+_ROUND = 0.1
+"""Seconds between two rounds of the guard."""
 _FLUSH = 2.0
 """Seconds for the last message to arrive."""
 _GIVE_UP = 5.0
@@ -144,8 +144,8 @@ class HostAgent:
         """Monotonic seconds at which a drain is given up."""
         self._drain_reason: str | None = None
         self._failure: BaseException | None = None
-        self.late_looks = 0
-        """Looks of the guard that came more than a second late: this machine, or this program, is overloaded."""
+        self.late_rounds = 0
+        """Rounds of the guard that came more than a second late: this machine, or this program, is overloaded."""
 
     # ------------------------------------------------------------ life
     def run(self) -> None:
@@ -335,7 +335,7 @@ class HostAgent:
         with self._lock:
             if session is not self._session:
                 return
-            if isinstance(message, Drain):
+            if isinstance(message, DrainHost):
                 self.drain(message.reason or "the leader asked for it")
             elif isinstance(message, Farewell):
                 logger.info("the leader leads no more: %s", message.reason or "it has stopped")
@@ -377,11 +377,11 @@ class HostAgent:
         before = time.monotonic()
         while True:
             with self._lock:
-                if self._news.wait_for(lambda: self._is_over, _LOOK):
+                if self._news.wait_for(lambda: self._is_over, _ROUND):
                     return
                 now = time.monotonic()
                 was_frozen = now - before > _ALONE * self._patience
-                self.late_looks += now - before > 1.0 + _LOOK
+                self.late_rounds += now - before > 1.0 + _ROUND
                 before = now
                 limit = _ALONE * self._patience
                 if was_frozen or self._unheard_for(now) > limit:

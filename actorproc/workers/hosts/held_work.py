@@ -1,7 +1,7 @@
 """Work that a host has in hand: its workers, the steps that they were given, and what the leader may not have stored.
 
-A new leader takes over the running steps of live hosts. What was said to the leader before may be lost with it: so the
-host keeps answers for a while, and of running steps what they ask, show and note.
+A new leader takes over the running steps of live hosts. The one before may have lost messages of workers. So the host
+keeps answers for a while, and of running steps what they ask, show and note.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class HeldWork:
             adopted: Steps that count.
 
         Returns:
-            What is to be said again; None: the worker has a step that does not count, and is to be killed.
+            Messages to be said again; None: the worker has a step that does not count, and is to be killed.
         """
         held = self._workers[worker]
         held.answered = {token: answer for token, answer in held.answered.items() if token in adopted}

@@ -23,24 +23,24 @@ from actorproc.workers.base import (
 )
 from actorproc.workers.hosts.held_work import HeldWork
 from actorproc.workers.hosts.messages import (
-    Answer,
-    Booted,
+    BootedOnHost,
     Died,
     Exceeded,
     ForgetSpares,
     FromHost,
+    HostAnswer,
+    HostQuestion,
     HostWelcome,
-    KillWorker,
+    KillOnHost,
     Launch,
     Opened,
     PoolLost,
     PoolSettings,
-    Question,
     Said,
     Send,
-    StopWorker,
+    StopOnHost,
     ToHost,
-    Watch,
+    WatchOnHost,
 )
 
 __all__ = ["HOST_LOST", "HostWorkers"]
@@ -99,7 +99,7 @@ class HostWorkers:
         """Begin with a leader that has not had this host, or has given it up.
 
         Args:
-            welcome: What the leader said of the workers that it was told of.
+            welcome: Answer of the leader to the list of workers.
         """
         if self._pool is not None and welcome.settings != self._settings:
             for worker in self.held:
@@ -187,10 +187,10 @@ class HostWorkers:
         self.held.given(message.worker, message.messages)
         pool.send(message.worker, message.messages)
 
-    def _stop(self, message: StopWorker, pool: WorkerPool) -> None:
+    def _stop(self, message: StopOnHost, pool: WorkerPool) -> None:
         pool.stop(message.worker)
 
-    def _kill_for(self, message: KillWorker, pool: WorkerPool) -> None:
+    def _kill_for(self, message: KillOnHost, pool: WorkerPool) -> None:
         pool.kill(
             message.worker,
             grace=message.grace,
@@ -200,35 +200,35 @@ class HostWorkers:
             ask=message.ask,
         )
 
-    def _watch(self, message: Watch, pool: WorkerPool) -> None:
+    def _watch(self, message: WatchOnHost, pool: WorkerPool) -> None:
         pool.watch(message.worker, message.token, message.limits)
 
     def _forget_spares(self, _message: ForgetSpares, pool: WorkerPool) -> None:
         pool.forget_spares()
 
-    def _question(self, message: Question, pool: WorkerPool) -> None:
+    def _question(self, message: HostQuestion, pool: WorkerPool) -> None:
         args = message, pool
         threading.Thread(target=self._answer, args=args, name="actorproc-host-answer", daemon=True).start()
 
-    def _answer(self, message: Question, pool: WorkerPool) -> None:
-        answer = Answer(message.number)
+    def _answer(self, message: HostQuestion, pool: WorkerPool) -> None:
+        answer = HostAnswer(message.number)
         if message.kind == "stack" and message.token is not None:
-            answer = Answer(message.number, stack=pool.stack(message.token, message.timeout))
+            answer = HostAnswer(message.number, stack=pool.stack(message.token, message.timeout))
         elif message.kind == "facts":
-            answer = Answer(message.number, facts=list(pool.facts().items()))
+            answer = HostAnswer(message.number, facts=list(pool.facts().items()))
         elif message.kind == "logs":
-            answer = Answer(message.number, logs=pool.logs(message.procedure))
+            answer = HostAnswer(message.number, logs=pool.logs(message.procedure))
         with self._lock:
             self._tell(answer)
 
     _routes: ClassVar[dict[type, Callable[[Any, Any, Any], None]]] = {
         Launch: _launch,
         Send: _send,
-        StopWorker: _stop,
-        KillWorker: _kill_for,
-        Watch: _watch,
+        StopOnHost: _stop,
+        KillOnHost: _kill_for,
+        WatchOnHost: _watch,
         ForgetSpares: _forget_spares,
-        Question: _question,
+        HostQuestion: _question,
     }
 
     # ------------------------------------------------------------ what the pool says
@@ -252,7 +252,7 @@ class HostWorkers:
             self._tell(Said(event.worker, event.messages))
         elif isinstance(event, WorkerBooted):
             self.held.booted(event.worker, event.pid)
-            self._tell(Booted(event.worker, event.pid))
+            self._tell(BootedOnHost(event.worker, event.pid))
         elif isinstance(event, WorkerExceeded):
             self._tell(Exceeded(event.worker, event.token, event.kind, event.why))
         else:

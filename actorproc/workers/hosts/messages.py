@@ -23,32 +23,32 @@ from actorproc.workers.protocol.log_entry import LogEntry
 __all__ = [
     "HOST_PROTOCOL",
     "LARGEST_HELLO",
-    "Answer",
-    "Booted",
+    "BootedOnHost",
     "CloseOut",
     "Died",
-    "Drain",
+    "DrainHost",
     "Draining",
     "Exceeded",
     "Farewell",
     "ForgetSpares",
     "FromHost",
     "HeldWorker",
+    "HostAnswer",
     "HostHello",
+    "HostQuestion",
     "HostRefused",
     "HostWelcome",
-    "KillWorker",
+    "KillOnHost",
     "Launch",
     "Left",
     "Opened",
     "PoolLost",
     "PoolSettings",
-    "Question",
     "Said",
     "Send",
-    "StopWorker",
+    "StopOnHost",
     "ToHost",
-    "Watch",
+    "WatchOnHost",
     "decode_from_host",
     "decode_hello",
     "decode_reply",
@@ -164,7 +164,7 @@ class HostRefused(_Message, frozen=True, array_like=True, tag="host refused", gc
 
 # ---------------------------------------------------------------- leader to host
 class Launch(_Message, frozen=True, array_like=True, tag="launch", gc=False):
-    """Start a worker; ends in `Booted` or `Died`."""
+    """Start a worker; ends in `BootedOnHost` or `Died`."""
 
     worker: WorkerId
     replace: bool = False
@@ -178,13 +178,13 @@ class Send(_Message, frozen=True, array_like=True, tag="send", gc=False):
     messages: list[ToWorker]
 
 
-class StopWorker(_Message, frozen=True, array_like=True, tag="stop", gc=False):
+class StopOnHost(_Message, frozen=True, array_like=True, tag="stop", gc=False):
     """Ask a worker for an orderly end after the running step."""
 
     worker: WorkerId
 
 
-class KillWorker(_Message, frozen=True, array_like=True, tag="kill", gc=False):
+class KillOnHost(_Message, frozen=True, array_like=True, tag="kill", gc=False):
     """Kill a worker, as `WorkerPool.kill` does."""
 
     worker: WorkerId
@@ -195,7 +195,7 @@ class KillWorker(_Message, frozen=True, array_like=True, tag="kill", gc=False):
     ask: bool = True
 
 
-class Watch(_Message, frozen=True, array_like=True, tag="watch", gc=False):
+class WatchOnHost(_Message, frozen=True, array_like=True, tag="watch", gc=False):
     """Sample what a running step uses, as `WorkerPool.watch` does."""
 
     worker: WorkerId
@@ -207,8 +207,8 @@ class ForgetSpares(_Message, frozen=True, array_like=True, tag="forget spares", 
     """End the processes that wait to replace a worker."""
 
 
-class Question(_Message, frozen=True, array_like=True, tag="question", gc=False):
-    """A question to the host; `Answer` repeats the number."""
+class HostQuestion(_Message, frozen=True, array_like=True, tag="question", gc=False):
+    """A question to the host; `HostAnswer` repeats the number."""
 
     number: int
     kind: str
@@ -218,7 +218,7 @@ class Question(_Message, frozen=True, array_like=True, tag="question", gc=False)
     timeout: float = 5.0
 
 
-class Drain(_Message, frozen=True, array_like=True, tag="drain", gc=False):
+class DrainHost(_Message, frozen=True, array_like=True, tag="drain", gc=False):
     """Leave: no further step comes, and the agent ends when the leader has closed it out."""
 
     reason: str = ""
@@ -246,7 +246,7 @@ class Opened(_Message, frozen=True, array_like=True, tag="opened", gc=False):
     """Protection against a fork bomb: "cgroup", "rlimit", "sampling" or "none"."""
 
 
-class Booted(_Message, frozen=True, array_like=True, tag="booted", gc=False):
+class BootedOnHost(_Message, frozen=True, array_like=True, tag="booted", gc=False):
     """A worker is ready."""
 
     worker: WorkerId
@@ -267,7 +267,7 @@ class Died(_Message, frozen=True, array_like=True, tag="died", gc=False):
     report: CrashReport
     booted: bool
     successor: WorkerId | None = None
-    """A spare that took its place at once; its `Booted` follows."""
+    """A spare that took its place at once; its `BootedOnHost` follows."""
 
 
 class Exceeded(_Message, frozen=True, array_like=True, tag="exceeded", gc=False):
@@ -285,8 +285,8 @@ class PoolLost(_Message, frozen=True, array_like=True, tag="pool lost", gc=False
     why: str
 
 
-class Answer(_Message, frozen=True, array_like=True, tag="answer", gc=False):
-    """Answer to a `Question`."""
+class HostAnswer(_Message, frozen=True, array_like=True, tag="answer", gc=False):
+    """Answer to a `HostQuestion`."""
 
     number: int
     stack: str = ""
@@ -306,8 +306,19 @@ class Left(_Message, frozen=True, array_like=True, tag="left", gc=False):
     reason: str = ""
 
 
-ToHost = Launch | Send | StopWorker | KillWorker | Watch | ForgetSpares | Question | Drain | Farewell | CloseOut
-FromHost = Opened | Booted | Said | Died | Exceeded | PoolLost | Answer | Draining | Left
+ToHost = (
+    Launch
+    | Send
+    | StopOnHost
+    | KillOnHost
+    | WatchOnHost
+    | ForgetSpares
+    | HostQuestion
+    | DrainHost
+    | Farewell
+    | CloseOut
+)
+FromHost = Opened | BootedOnHost | Said | Died | Exceeded | PoolLost | HostAnswer | Draining | Left
 
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode
