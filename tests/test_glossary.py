@@ -62,7 +62,7 @@ _PLAIN = """
     local look loss lost main mark marker memory metric move moving need offspring on opened order os out output
     outside part pass patched patience pending pipe place plan poison postgres postponed prepare prepared process
     processor program promise protocol put quarantine query question quick read reader reading ready receiver recipe
-    recovered reference refused register rejected remain removal reopen reopened replace report resource result
+    recovered reference refused register rejected remain removal reopen reopened replace report result
     retire returned rolling rule runtime said sampled sampler scaling schedule schema send sender service set
     setting settled shared shutdown signing skipped stack stand standard start started statement status stop
     stopwatch storage stream subscribe subscriber subscription succeeded sweep switches system take target to tool
