@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from actorproc.web.answers import ApiError
+
+logger = logging.getLogger("actorproc.web")
 
 __all__ = ["Access", "Authorize", "HostAccess", "TokenAccess", "cookie_name", "same_origin"]
 
@@ -180,6 +183,18 @@ class HostAccess(Access):
         self._authorize = authorize
 
     async def user(self, request: Request, verb: str, id: str | None) -> str:
+        try:
+            found = await self._asked(request, verb, id)
+        except Exception as error:
+            logger.exception("authorize= failed for %s", verb)
+            raise ApiError(500, "the login could not be checked; the log has the traceback") from error
+        if found is None:
+            if verb == "look":
+                raise ApiError(401, "you are not logged in, or may not look here", "log in, and come again")
+            raise ApiError(403, f"you may not do this: {verb}")
+        return found
+
+    async def _asked(self, request: Request, verb: str, id: str | None) -> str | None:
         if self._authorize == "host":
             return "host"
         found: Any
@@ -191,9 +206,7 @@ class HostAccess(Access):
             if inspect.isawaitable(found):
                 found = await found
         if found is None or found is False or found == "":
-            if verb == "look":
-                raise ApiError(401, "you are not logged in, or may not look here", "log in, and come again")
-            raise ApiError(403, f"you may not do this: {verb}")
+            return None
         if not isinstance(found, str):
             msg = f"authorize= gives the name of the user, or None, not {found!r:.60}"
             raise TypeError(msg)

@@ -19,7 +19,7 @@ import msgspec
 from actorproc.store.directory import make_directory
 from actorproc.store.home import home_of
 
-__all__ = ["PLACE_FILE", "PagePlace", "PlaceFile", "address_of", "place_of_page"]
+__all__ = ["PLACE_FILE", "PagePlace", "PlaceFile", "address_of", "companion_token_file", "place_of_page"]
 
 PLACE_FILE = "web.json"
 _LONGEST = 10_000
@@ -31,9 +31,13 @@ class PagePlace(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     """With a slash at its end, without the token."""
     pid: int
+    port: int = 0
+    """0: it has none."""
     read_only: bool = False
+    companion: bool = False
+    """A service has started it, and replaces it when it starts again."""
     token: str | None = None
-    """None: it is in a file that the user named, or there is none."""
+    """None: there is none, as the proxy before it names the user."""
 
     def page(self, id: str) -> str:
         """Address of the page of a procedure."""
@@ -45,6 +49,12 @@ def _file_of(path: str) -> Path | None:
     home = home_of(path)
     folder = home.door if home.door is not None else home.spool
     return None if folder is None else folder / PLACE_FILE
+
+
+def companion_token_file(path: str) -> Path | None:
+    """The file with the token of a service's page; None: there is no directory for it here."""
+    file = _file_of(path)
+    return None if file is None else file.with_name("web.token")
 
 
 def place_of_page(path: str) -> PagePlace | None:

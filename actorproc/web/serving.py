@@ -48,6 +48,8 @@ class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str | None = None
     user_header: str | None = None
     """Header in which the proxy names the user; only over a unix socket."""
+    companion: bool = False
+    """A service has started the page, and replaces it."""
     read_only: str = ""
     payloads: str = "shown"
     title: str = "actorproc"
@@ -145,8 +147,16 @@ def serve_page(settings: PageSettings, tell: Callable[[str, str | None], None]) 
     place = PlaceFile(settings.path)
 
     def ready() -> None:
-        kept = None if settings.token_file is not None else token
-        place.write(PagePlace(address=address, pid=os.getpid(), read_only=bool(settings.read_only), token=kept))
+        place.write(
+            PagePlace(
+                address=address,
+                pid=os.getpid(),
+                port=port,
+                read_only=bool(settings.read_only),
+                companion=settings.companion,
+                token=token,
+            )
+        )
         tell(address, token)
 
     config = uvicorn.Config(

@@ -12,6 +12,7 @@ from actorproc.cli.select.common import (
     FAILED,
     ID_HELP,
     OK,
+    directory,
     full_id,
     globals_for,
     is_live,
@@ -259,8 +260,22 @@ def _why(options: argparse.Namespace) -> int:
     output = Output(options)
     cause = _explained(options)
     path, paint, width = getattr(options, "path", None), output.paint, output.width
-    output.one("cause", cause, lambda: cause_lines(cause, path, paint=paint, width=width), name=cause.procedure)
+    page = _page_of(options, cause.procedure)
+
+    def lines() -> Iterator[str]:
+        yield from cause_lines(cause, path, paint=paint, width=width)
+        if page is not None:
+            yield f"on its page: {plain_line(page)}"
+
+    output.one("cause", cause, lines, name=cause.procedure)
     return FAILED if cause.kind == "unknown" else OK
+
+
+def _page_of(options: argparse.Namespace, id: str) -> str | None:
+    """Address of its page, where one is known."""
+    from actorproc.web.place import address_of
+
+    return address_of(directory(options), id)
 
 
 def _explained(options: argparse.Namespace) -> Cause:

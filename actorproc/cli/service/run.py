@@ -78,6 +78,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="TIME",
         help="how long a stop waits for running steps: 90s, 5m (default: that of the manager's Config, 30s)",
     )
+    parser.add_argument(
+        "--web",
+        type=whole_number(0, 65535),
+        nargs="?",
+        const=0,
+        metavar="PORT",
+        help="serve the dashboard too, in a process of its own (actorproc web) that outlives a manager which is killed",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -103,8 +111,23 @@ def _run(options: argparse.Namespace) -> int:
         notifier.stopping(f"cannot start: {error}")
         return EXIT_FAILED
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    page = None
+    if options.web is not None:
+        from actorproc.cli.service.companion import WebCompanion
+
+        page = WebCompanion(manager, options.web)
     patience = options.stop_timeout if options.stop_timeout is not None else manager._config.stop_timeout
-    return serve(manager, notifier=notifier, stop_timeout=patience, wait=options.wait)
+    try:
+        return serve(
+            manager,
+            notifier=notifier,
+            stop_timeout=patience,
+            wait=options.wait,
+            begun=None if page is None else page.start,
+        )
+    finally:
+        if page is not None:
+            page.stop()
 
 
 def find_manager(

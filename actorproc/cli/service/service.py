@@ -7,7 +7,7 @@ import os
 import queue
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -28,13 +28,20 @@ _LOOK_EVERY = 5.0
 """Seconds between looks at the engine's health, unless the watchdog wants more."""
 
 
-def serve(manager: ProcedureManager, *, notifier: Notifier, stop_timeout: float, wait: float = 0.0) -> int:
+def serve(
+    manager: ProcedureManager,
+    *,
+    notifier: Notifier,
+    stop_timeout: float,
+    wait: float = 0.0,
+    begun: Callable[[], object] | None = None,
+) -> int:
     """Run this manager until SIGTERM, SIGINT or SIGHUP, or until it fails; the exit code. For a program's main thread.
 
     The first signal drains: running steps get `stop_timeout` seconds to end. A second one ends the process at once
     with 128 + its number; the workers die with it, and what they did runs again at the next start. SIGHUP, which a
     terminal sends that is closed, is left alone where it is ignored (``nohup``). `wait`: seconds for another owner of
-    the directory to stop; a signal ends this waiting too.
+    the directory to stop; a signal ends this waiting too. `begun` is called once the manager runs.
     """
     manager._is_service = True
     with _first_signal(manager) as asked:
@@ -50,6 +57,8 @@ def serve(manager: ProcedureManager, *, notifier: Notifier, stop_timeout: float,
             logger.critical("the engine cannot start: %s", error)
             notifier.stopping(f"cannot start: {error}")
             return EXIT_FAILED
+        if begun is not None:
+            begun()
         failure = _watch(manager, notifier, asked)
         if failure is not None:
             notifier.stopping(failure)

@@ -114,6 +114,10 @@ class DatabaseHome(Home):
             row = reader.leader_row()
         return None if row is None else row.leader()
 
+    def may_write(self) -> bool:
+        with self._reader() as reader:
+            return reader.may_write()
+
     def candidates(self) -> tuple[str, ...]:
         with self._reader() as reader:
             return reader.candidates()

@@ -25,6 +25,10 @@ _CANDIDATES = Statement(
     b"AND split_part(application_name, ' ', 2) = 'candidate'",
     (BYTES,),
 )
+_MAY_WRITE = Statement(
+    b"SELECT has_table_privilege(convert_from($1, 'UTF8'), 'UPDATE')::int::bigint",
+    (BYTES,),
+)
 _FACTS = (
     "file_bytes",
     "used_bytes",
@@ -128,6 +132,12 @@ class DatabaseReader(OpenDatabase):
             return {"libpq_version": pq.version(), "encrypted": int(session.is_encrypted)}
         finally:
             self._pool.give_back(session)
+
+    def may_write(self) -> bool:
+        """True if the role of the session may change rows of the store."""
+        with self._view() as rows:
+            (answer,) = rows.ask((_MAY_WRITE, (f"{self.place.schema}.leader".encode(),)))
+        return numbered(answer.get_value(0, 0)) == 1
 
     def check_is_up_to_date(self, what: str) -> None:
         """Nothing: a database has every commit that it has acknowledged."""
