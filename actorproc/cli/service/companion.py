@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from actorproc.cli.output.extras import need
+from actorproc.cli.service.web import COMPANION
 from actorproc.store.home import home_of
 from actorproc.web.place import companion_token_file, place_of_page
 
@@ -44,11 +45,11 @@ class WebCompanion:
     def start(self) -> None:
         """Start the page."""
         port = self._port or self._replaced()
-        words = [sys.executable, "-m", "actorproc", "web", "--companion", "--port", str(port)]
+        words = [sys.executable, "-m", "actorproc", "web", "--port", str(port)]
         token = companion_token_file(self._path)
         if token is not None:
             words += ["--token-file", os.fspath(token)]
-        environment = {**os.environ, "ACTORPROC_PATH": self._path}
+        environment = {**os.environ, "ACTORPROC_PATH": self._path, COMPANION: "1"}
         self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)  # noqa: S603
 
     def _replaced(self) -> int:

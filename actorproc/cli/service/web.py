@@ -13,7 +13,10 @@ from actorproc.cli.output.output import complain
 from actorproc.cli.select.common import OK, directory, globals_for, home, start_command, typed, whole_number
 from actorproc.errors import UsageError
 
-__all__ = ["add_web"]
+__all__ = ["COMPANION", "add_web"]
+
+COMPANION = "ACTORPROC_WEB_COMPANION"
+"""Variable of the environment that a service sets for its page."""
 
 _Commands = Any
 
@@ -47,7 +50,6 @@ def add_web(commands: _Commands) -> None:
     group.add_argument("--user-header", metavar="NAME", help="header in which the proxy names the user; needs --uds")
     group.add_argument("--prefix", default="", metavar="PATH", help="path below which requests come in, such as /ops")
     group.add_argument("--token-file", metavar="FILE", help="a token that stays over restarts (0600; made if missing)")
-    parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=_web)
 
 
@@ -78,7 +80,7 @@ def _web(options: argparse.Namespace) -> int:
         public_url=options.public_url,
         prefix=options.prefix,
         token_file=options.token_file,
-        companion=options.companion,
+        companion=COMPANION in os.environ,
         user_header=options.user_header,
         read_only=_read_only(options),
         payloads=options.payloads,
