@@ -304,7 +304,7 @@ def test_failures_are_grouped(page):
     (group,) = page.get("failures").json()["items"]
 
     assert (group["type_name"], group["count"], group["ids"]) == ("Halves", 1, ["halves"])
-    assert group["message"] == "an item has no price"
+    assert group["message"] == "disk is read-only"
 
 
 def test_metrics_are_text_for_a_scraper(page):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 from actorproc.api.manager import ProcedureManager
 from actorproc.api.reader import StoreReader
 from actorproc.api.stopped import StoppedStore
+from actorproc.errors import UnknownProcedure
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.status import Status
 from tests.web.conftest import opened
@@ -42,7 +44,8 @@ def manager(tmp_path_factory):
     path = tmp_path_factory.mktemp("verbs") / "store"
     with ProcedureManager(path, procedures=[Waits, Hangs], workers=2) as found:
         yield found
-        found.abort("hangs", force=True)
+        with contextlib.suppress(UnknownProcedure):
+            found.abort("hangs", force=True)
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +76,7 @@ def test_a_verb_is_done_with_its_reason_and_the_name_of_its_user(manager, page):
     assert outcome(page.post("procedures/v-1/resume"))["result"] == "goes on"
     assert outcome(page.post("procedures/v-1/resume"))["result"] == "was not paused itself"
     rows = page.get("procedures/v-1/audit").json()["items"]
-    assert [(row["verb"], row["reason"]) for row in rows] == [
-        ("pause", "for a night"),
-        ("resume", ""),
-        ("resume", ""),
-    ] or [row["verb"] for row in rows][:2] == ["pause", "resume"]
+    assert [(row["verb"], row["reason"] or "") for row in rows][:2] == [("pause", "for a night"), ("resume", "")]
     assert rows[0]["by"].endswith("(web)")
     assert outcome(page.post("procedures/v-1/signal", {"payload": {"a": [1]}}))["result"] == "sent"
     assert manager.get("v-1").result(BOUND) == {"a": [1]}
@@ -97,7 +96,7 @@ def test_a_dry_run_does_nothing(manager, page):
 def test_a_refusal_of_the_engine_is_told_in_its_words(manager, page):
     waiting(manager, "v-3")
 
-    assert "not failed" in outcome(page.post("procedures/v-3/retry"), 409)["says"] or True
+    assert outcome(page.post("procedures/v-3/retry"), 409)["code"] == "not-allowed"
     kill = outcome(page.post("procedures/v-3/kill"), 409)
     assert (kill["code"], "waiting" in kill["says"]) == ("not-allowed", True)
     assert outcome(page.post("procedures/v-3/delete"), 409)["code"] == "not-allowed"
@@ -112,10 +111,7 @@ def test_a_running_step_is_killed_and_runs_again(manager, page):
         for change in watch:
             if change.phase == "running":
                 break
-    assert (
-        "_event" in page.get("procedures/hangs/stack").json()["stack"]
-        or page.get("procedures/hangs/stack").json()["stack"]
-    )
+    assert "threading" in page.get("procedures/hangs/stack").json()["stack"]
     with manager.watch("hangs", steps=True) as watch:
         assert "runs again" in outcome(page.post("procedures/hangs/kill", {"reason": "stuck"}))["result"]
         assert next(change for change in watch if change.phase == "running" and change.attempt == 2)
