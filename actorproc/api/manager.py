@@ -315,8 +315,11 @@ class ProcedureManager(
 
         hooks = assembly.EventHooks(self._on_event, lambda errand: engine.post(errand))  # noqa: PLW0108 - it is made below
 
-        def lead(store: SharedStore, entrance: LinkEntrance | None) -> EngineTree:
+        def lead(
+            store: SharedStore, entrance: LinkEntrance | None, prepare: Callable[[EngineTree], None]
+        ) -> EngineTree:
             tree = self._make_engine(gated, store)
+            prepare(tree)
             self._begin(tree, entrance)
             return tree
 

@@ -108,7 +108,8 @@ class Pair:
     def change_leaders(self, fault: Fault, at: int, fail: Callable[[Session], None]) -> int:
         """Have the other one take over, with work at hand; the number of its questions."""
         self._rounds += 1
-        old = wait_until(lambda: next(filter(leads, self.managers), None))
+        wait_until(lambda: sum(map(leads, self.managers)) == 1)  # one that is deposed learns of it in a moment
+        old = next(filter(leads, self.managers))
         new = self.managers[1 - self.managers.index(old)]
         wait_until(new._home.candidates)
         handles = [old.submit(Nap(0.02), id=f"r{self._rounds}-{number}") for number in range(WORK)]

@@ -387,3 +387,36 @@ def test_a_manager_is_above_what_its_machine_has_seen_after_the_database_lost_it
     manager.stop()
     ask(url, f"DROP SCHEMA {schema} CASCADE")  # another store is not meant
     assert open_manager().start()._tree._local.epoch == 1
+
+
+def test_a_leader_may_be_asked_to_step_down_as_soon_as_its_door_is_open(open_manager, monkeypatch):
+    """By a client that was faster than the rest of its start."""
+    from actorproc.api.home.shared_engine import SharedEngine
+
+    first, second = open_manager().start(), open_manager().start()
+    opened, may_go_on = threading.Event(), threading.Event()
+    begin = SharedEngine._begin
+
+    def slow(self, store, credentials) -> None:
+        lead = self._lead_with
+
+        def lead_slowly(*arguments):
+            tree = lead(*arguments)
+            opened.set()
+            may_go_on.wait(BOUND)
+            return tree
+
+        self._lead_with = lead_slowly
+        try:
+            begin(self, store, credentials)
+        finally:
+            self._lead_with = lead
+
+    monkeypatch.setattr(SharedEngine, "_begin", slow)
+    first._tree.step_down()
+    assert opened.wait(BOUND)
+    monkeypatch.undo()
+    first._tree.step_down()  # through the door of the second, which does not know yet that it leads
+    may_go_on.set()
+    wait_until(lambda: leads(first))
+    assert second.run(Add(1, 2)) == 3

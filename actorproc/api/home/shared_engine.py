@@ -75,7 +75,7 @@ class SharedEngine(SharedRequests):
         home: The home of the store.
         config: The settings of the manager.
         make_store: Makes a store that is not owned yet.
-        lead: Starts an engine on a store, with an entrance for others.
+        lead: Starts an engine on a store, with an entrance for others; calls the last argument with it before.
         definitions: The types that are registered.
         on_change: Called with the kind of a `LeaderEvent` and the epoch after each change.
     """
@@ -86,7 +86,7 @@ class SharedEngine(SharedRequests):
         config: Config,
         *,
         make_store: Callable[[], SharedStore],
-        lead: Callable[[SharedStore, LinkEntrance | None], EngineTree],
+        lead: Callable[[SharedStore, LinkEntrance | None, Callable[[EngineTree], None]], EngineTree],
         definitions: Callable[[], Sequence[Definition]],
         on_change: Callable[[LeaderEventKind, int], object],
     ) -> None:
@@ -156,7 +156,7 @@ class SharedEngine(SharedRequests):
         try:
             store.see_epoch(max(self._highest, seen_epoch(self._home)))
             entrance = open_door(self._config, store, self._home.words, credentials, self._see)
-            tree = self._lead_with(store, entrance)
+            tree = self._lead_with(store, entrance, self._prepare)
             for definition in self._definitions():  # registered while it started
                 tree.register(definition)
             if (held := self.held) is not None:
@@ -176,7 +176,6 @@ class SharedEngine(SharedRequests):
             tree.stop(drain=False, timeout=self._config.stop_timeout)
             raise ManagerStopped("the manager was stopped while it became the leader")
         tree.on_deposed = partial(self._was_deposed, tree)
-        tree.on_step_down = self.step_down
         if tree.closed and isinstance(tree.failure, Deposed):  # in the moment before
             self._was_deposed(tree, tree.failure)
             return
@@ -185,6 +184,10 @@ class SharedEngine(SharedRequests):
         self.takeovers += 1
         logger.info("this manager leads the store %s, with epoch %d", self._home.words, tree.epoch)
         self._on_change("leader-changed", tree.epoch)
+
+    def _prepare(self, tree: EngineTree) -> None:
+        """Before its door opens: the first client may ask it to step down."""
+        tree.on_step_down = partial(self._give_lead_up, tree)
 
     def _stand_by(self) -> None:
         """Wait for the lead, on a thread of its own."""
@@ -263,11 +266,14 @@ class SharedEngine(SharedRequests):
         local = self._leading()
         if local is None:
             self._remote.step_down()
-            return
+        else:
+            self._give_lead_up(local)
+
+    def _give_lead_up(self, tree: EngineTree) -> None:
         self._stepped_down = True
         # In a moment: first the caller is answered, which may be at the other end of a link that this closes.
         error = Deposed("this manager was asked to step down")
-        timer = threading.Timer(_LOOK, local.depose, args=(error,))
+        timer = threading.Timer(_LOOK, tree.depose, args=(error,))
         timer.daemon = True
         timer.start()
 

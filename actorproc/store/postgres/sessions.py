@@ -250,12 +250,6 @@ class Session:
         if is_writing:
             self._poll.modify(self._socket, select.POLLIN)
 
-    def notifies(self) -> Iterator[tuple[str, int]]:
-        """Channels that were notified, and by which process, as far as it has arrived; for a session that listens."""
-        self._connection.consume_input()
-        while (found := self._connection.notifies()) is not None:
-            yield found.relname.decode(), found.be_pid
-
     @property
     def may_be_ended(self) -> bool:
         """The server ends it soon, or has, as it was idle."""
