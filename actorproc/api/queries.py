@@ -418,6 +418,8 @@ class Queries(StoredQueries):
             leads=getattr(self._engine, "leads", True),
             takeovers=getattr(self._engine, "takeovers", 0),
             deposed=getattr(self._engine, "deposed", 0),
+            late_renewals=getattr(self._engine, "late_renewals", 0),
+            regained_locks=getattr(self._engine, "regained_locks", 0),
             clock_jumps=found.clock_jumps,
             commits=found.commits,
             queued=found.queued,

@@ -158,6 +158,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Number of times that this manager became the leader of a store that several machines share."""
     deposed: int = 0
     """Number of times that another manager took the lead from this one."""
+    late_renewals: int = 0
+    """Renewals of this manager's lease that came later than half a lease after the one before."""
+    regained_locks: int = 0
+    """Number of times that this manager, while it led, took the lock of the store again as its session had ended."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold, in this order of fields."""
@@ -234,6 +238,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("lost_commits_total", self.lost_commits, "Durable commits that the store has lost."),
             ("takeovers_total", self.takeovers, "Times that this manager became the leader of a shared store."),
             ("deposed_total", self.deposed, "Times that another manager took the lead from this one."),
+            ("late_renewals_total", self.late_renewals, "Renewals of the lease that came after more than half of it."),
+            ("regained_locks_total", self.regained_locks, "Locks of a shared store that were taken again."),
             ("worker_restarts_total", self.worker_restarts, "Workers that were replaced."),
             ("events_lost_total", self.events_lost, "Lifecycle events dropped because logs or hooks were too slow."),
         ):

@@ -61,6 +61,16 @@ class SharedStore(ProcedureStore, Protocol):
         ...
 
     @property
+    def late_renewals(self) -> int:
+        """Number of renewals of the lease that came later than half a lease after the one before."""
+        ...
+
+    @property
+    def regained_locks(self) -> int:
+        """Number of times that the lock was taken again, as its session had ended."""
+        ...
+
+    @property
     def has_lapsed(self) -> bool:
         """Another process may own the store by now: its owner has not been able to renew its lease in time."""
         ...

@@ -25,7 +25,7 @@ from tests.databases import database_or_skip
 from tests.kit.procedures import Add, Nap
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
-from tests.leaders.conftest import ROLE, ask
+from tests.leaders.conftest import ask
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 LEASE = 1.0
@@ -84,31 +84,29 @@ HOSTILE = {
 }
 
 
-def test_settings_of_a_role_that_hurt_reach_no_session_of_leader_follower_or_client(open_manager):
+def test_settings_of_a_role_that_hurt_reach_no_session_of_leader_follower_or_client(server, open_manager):
     """Each of them was a default of some service, or of an administrator of one."""
-    database_or_skip()
-    with DatabaseServer() as server:
-        ask(server.url(), f"CREATE ROLE {ROLE} LOGIN", f"GRANT CREATE ON DATABASE postgres TO {ROLE}")
-        known = {name for (name,) in ask(server.url(), "SELECT lower(name) FROM pg_settings")}
-        set_ = [name for name in HOSTILE if name.lower() in known]
-        assert len(set_) >= len(HOSTILE) - 1  # transaction_timeout came with PostgreSQL 17
-        for name in set_:
-            ask(server.url(), f"ALTER ROLE {ROLE} SET {name} = '{HOSTILE[name]}'")
-        url = server.url("hostile").replace("//actorproc@", f"//{ROLE}@")
-        leader, follower = open_manager(url), open_manager(url)
-        wait_until(follower._home.candidates)
-        with ProcedureClient(url, patience=BOUND, config=config()) as client:
-            assert client.run(Add(1, 2), id="one", tags=["grün é"]) == 3
-            handle = client.submit(Nap(2 * LEASE), id="nap")
-            begun = time.monotonic()
-            wait_until(lambda: time.monotonic() - begun > 2 * LEASE)  # idle sessions, and one that waits for the lock
-            assert leads(leader)
-            leader._tree.step_down()
-            assert handle.result(BOUND) == "rested"
-            wait_until(lambda: leads(follower))
-            assert list(client.info("one").tags) == ["grün é"]
-            assert len(list(client.list())) == 2
-            assert len(list(client.steps("nap"))) >= 2
+    role = "hostile_user"
+    ask(server.url(), f"CREATE ROLE {role} LOGIN", f"GRANT CREATE ON DATABASE postgres TO {role}")
+    known = {name for (name,) in ask(server.url(), "SELECT lower(name) FROM pg_settings")}
+    given = [name for name in HOSTILE if name.lower() in known]
+    assert len(given) >= len(HOSTILE) - 1  # transaction_timeout came with PostgreSQL 17
+    ask(server.url(), *(f"ALTER ROLE {role} SET {name} = '{HOSTILE[name]}'" for name in given))
+    url = server.url("hostile").replace("//actorproc@", f"//{role}@")
+    leader, follower = open_manager(url), open_manager(url)
+    wait_until(follower._home.candidates)
+    with ProcedureClient(url, patience=BOUND, config=config()) as client:
+        assert client.run(Add(1, 2), id="one", tags=["grün é"]) == 3
+        handle = client.submit(Nap(2 * LEASE), id="nap")
+        begun = time.monotonic()
+        wait_until(lambda: time.monotonic() - begun > 2 * LEASE)  # idle sessions, and one that waits for the lock
+        assert leads(leader)
+        leader._tree.step_down()
+        assert handle.result(BOUND) == "rested"
+        wait_until(lambda: leads(follower))
+        assert list(client.info("one").tags) == ["grün é"]
+        assert len(list(client.list())) == 2
+        assert len(list(client.steps("nap"))) >= 2
 
 
 # ---------------------------------------------------------------- children

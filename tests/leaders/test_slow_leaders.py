@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 from actorproc import Config, ProcedureClient, ProcedureManager
 from tests.kit.procedures import Add, Nap
 from tests.kit.waiting import BOUND, wait_until
-from tests.leaders.conftest import through
+from tests.leaders.conftest import ask, through
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 LEASE = 2.0
@@ -89,10 +91,15 @@ def test_commits_of_a_slow_database_grow_and_nothing_else_happens(open_manager, 
 
 
 @pytest.fixture
-def hog(url):
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOG, url, str(LEASE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+def hog(url, tmp_path):
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOG, url, str(LEASE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
     assert process.stdout.readline() == "up\n"
     yield process
     process.kill()
@@ -131,3 +138,72 @@ def test_a_program_that_holds_the_interpreter_for_longer_than_a_lease_is_followe
     with ProcedureClient(url, patience=BOUND, config=config()) as client:
         assert client.run(Add(1, 2)) == 3
     assert follower._tree.deposed == 0
+
+
+class Quota:
+    """A part of a processor for a process, as the quota of a container has it: it runs so long in each tenth of a second.
+
+    Args:
+        pid: The process.
+        part: The part.
+    """
+
+    PERIOD = 0.1
+
+    def __init__(self, pid: int, part: float) -> None:
+        self._pid = pid
+        self._part = part
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._throttle, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(BOUND)
+        os.kill(self._pid, signal.SIGCONT)
+
+    def _throttle(self) -> None:
+        while not self._over.wait(self.PERIOD * self._part):
+            os.kill(self._pid, signal.SIGSTOP)
+            self._over.wait(self.PERIOD * (1 - self._part))
+            os.kill(self._pid, signal.SIGCONT)
+
+
+def test_a_leader_with_a_tenth_of_a_processor_keeps_its_lead(hog, open_manager, url):
+    follower = open_manager(url)
+    epoch = follower._home.leader().epoch
+    begun = time.monotonic()
+    with Quota(hog.pid, 0.1), ProcedureClient(url, patience=BOUND, config=config()) as client:
+        wait_until(lambda: client.run(Add(1, 2)) == 3 and time.monotonic() - begun > 2 * LEASE)
+    assert not leads(follower)
+    assert follower._home.leader().epoch == epoch
+
+
+def test_a_leader_that_stands_still_for_more_than_half_a_lease_is_warned_of_and_keeps_its_lead(
+    hog, open_manager, url, tmp_path
+):
+    follower = open_manager(url)
+    epoch = follower._home.leader().epoch
+    hog.send_signal(signal.SIGSTOP)
+    time.sleep(0.6 * LEASE)
+    hog.send_signal(signal.SIGCONT)
+    wait_until(lambda: "was not renewed for" in (tmp_path / "log").read_text())
+    assert f"it lasts {LEASE:g} s" in (tmp_path / "log").read_text()
+    assert not leads(follower)
+    assert follower._home.leader().epoch == epoch
+
+
+def test_late_renewals_and_locks_that_were_taken_again_are_counted(open_manager, url, server):
+    leader = open_manager(url)
+    store = leader._tree._local.store
+    assert (leader.metrics().late_renewals, leader.metrics().regained_locks) == (0, 0)
+    store.leadership._renewed -= 0.9 * LEASE  # as if the last one had come so long ago
+    wait_until(lambda: leader.metrics().late_renewals == 1)
+    ask(server.url(), f"SELECT pg_terminate_backend({store.leadership.lock.session.pid})")
+    wait_until(lambda: leader.metrics().regained_locks == 1)
+    assert "actorproc_late_renewals_total 1" in leader.metrics().prometheus()
+    leader._tree.step_down()
+    wait_until(lambda: leader._tree.deposed == 1)
+    assert (leader._tree.late_renewals, leader._tree.regained_locks) == (1, 1)

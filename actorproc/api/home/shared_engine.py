@@ -108,6 +108,8 @@ class SharedEngine(SharedRequests):
         """Number of times that this manager became the leader."""
         self.deposed = 0
         """Number of times that another one took over from it."""
+        self._late_before = self._regained_before = 0
+        """Numbers of the terms that are over."""
 
     # ------------------------------------------------------------ life
     def start(self, until: float) -> None:
@@ -248,6 +250,9 @@ class SharedEngine(SharedRequests):
             if self._local is tree:
                 self._local = None
         self.deposed += 1
+        store = cast("SharedStore", tree.store)
+        self._late_before += store.late_renewals
+        self._regained_before += store.regained_locks
         logger.warning("this manager leads no more, and follows: %s", error)
         for id_, patience, waiter in tree.left_waiting():
             self._wait_on(id_, patience, waiter)
@@ -335,6 +340,18 @@ class SharedEngine(SharedRequests):
             self._wait_on(id_, patience, waiter)
 
     # ------------------------------------------------------------ who leads
+    @property
+    def late_renewals(self) -> int:
+        """Renewals of this manager's lease that were late."""
+        local = self._leading()
+        return self._late_before + (0 if local is None else cast("SharedStore", local.store).late_renewals)
+
+    @property
+    def regained_locks(self) -> int:
+        """Number of times that this manager took the lock of the store again."""
+        local = self._leading()
+        return self._regained_before + (0 if local is None else cast("SharedStore", local.store).regained_locks)
+
     def leader(self) -> Leader | None:
         """The leader, as its row names it. Raises `EngineError` when the database is away."""
         return self._home.leader()

@@ -367,6 +367,16 @@ class DatabaseStore(OpenDatabase):
         return self.leadership.waits_for
 
     @property
+    def late_renewals(self) -> int:
+        """Number of renewals of the lease that were late."""
+        return self.leadership.late_renewals
+
+    @property
+    def regained_locks(self) -> int:
+        """Number of times that the lock was taken again."""
+        return self.leadership.lock.regained
+
+    @property
     def has_lapsed(self) -> bool:
         """The lease may have ended."""
         return self.leadership.has_lapsed

@@ -79,6 +79,8 @@ class Leadership:
         """Says whether the manager is alive; while it is not, the lease is not renewed."""
         self.on_deposed: Callable[[int], object] = _nothing
         """Called once, on the keeper's thread, with the epoch of the row when that is not ours (0: unknown)."""
+        self.late_renewals = 0
+        """Renewals that came later than half a lease after the one before."""
         self.writing_since = 0.0
         """Monotonic seconds since when a commit waits for the database; 0: none does."""
 
@@ -207,6 +209,8 @@ class Leadership:
         was_late = was_slow = False
         while not self._ending.wait(pause):
             pause = self.lease / 3
+            # A process that gets little of the processor, or of its interpreter, renews late without an error.
+            late = time.monotonic() - self._renewed
             try:
                 if not self.is_alive():
                     _log.error("the manager of %s hangs; its lease is not renewed", self._place.words)
@@ -216,12 +220,13 @@ class Leadership:
             except Exception as error:  # noqa: BLE001 - as the docstring says
                 pause = self.lease / 10
                 _log.debug("the lease of %s was not renewed: %s", self._place.words, error)
-            late = time.monotonic() - self._renewed
-            if late > self.lease / 2 and not was_late:
-                _log.warning(
-                    "the lease of %s was renewed %.1f s ago; it lasts %g s", self._place.words, late, self.lease
-                )
-            was_late = late > self.lease / 2
+            late = max(late, time.monotonic() - self._renewed)
+            is_late = late > self.lease / 2
+            self.late_renewals += is_late
+            if is_late and not was_late:
+                words = "the lease of %s was not renewed for %.1f s; it lasts %g s"
+                _log.warning(words, self._place.words, late, self.lease)
+            was_late = is_late
             slow = self.waits_for
             if slow and not was_slow:
                 _log.warning("a commit to %s has waited %.1f s for the database", self._place.words, slow)
