@@ -200,8 +200,9 @@ def _rehire_all(
 
 def _rehire(state: EngineState, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
     """A worker that lived on while memory was lost, with the steps it still has in hand."""
+    leaving = ready.leaving or state.workers.table.hosts.is_draining(ready.host)
     worker = state.workers.table.add(
-        ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving, host=ready.host
+        ready.worker, now, ready.pid, reserved=ready.reserved, leaving=leaving, host=ready.host
     )
     if ready.reserved is not None:
         state.workers.hired[ready.reserved] = ready.worker

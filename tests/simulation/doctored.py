@@ -574,7 +574,43 @@ def _a_restart_leaves_no_token(left: Left) -> Left | None:
     return None
 
 
+def _placed_steps(left: Left) -> Iterator[tuple[int, int, str]]:
+    """Executions of steps that ask for a host: the places of the lines about worker and host, and the host."""
+    demands: dict[str, tuple[str, ...]] = {}
+    types: dict[str, str] = {}
+    workers: dict[object, tuple[int, str]] = {}
+    hosts: dict[str, int] = {}
+    for place, (kind, *fields) in enumerate(left.journal):
+        if kind == "demand" and fields[1] and fields[2]:
+            demands[fields[0]] = fields[1]
+        elif kind == "host":
+            hosts[fields[0]] = place
+        elif kind == "worker-on":
+            workers[fields[0]] = place, fields[1]
+        elif kind == "commit":
+            types |= {write.record.id: write.record.type_name for write in fields[1] if isinstance(write, PutProcedure)}
+        elif kind == "enter" and fields[0].mode is Mode.EXECUTE and types.get(fields[0].procedure) in demands:
+            at, host = workers[fields[0].worker]
+            yield at, hosts[host], host
+
+
+def _a_step_runs_on_another_host(left: Left) -> Left | None:
+    for at, _, _ in _placed_steps(left):
+        kind, worker, _ = left.journal[at]
+        return _without(left, at, (kind, worker, "cpus"))
+    return None
+
+
+def _a_host_has_less(left: Left) -> Left | None:
+    for _, at, _ in _placed_steps(left):
+        kind, name, labels, _ = left.journal[at]
+        return _without(left, at, (kind, name, labels, {}))
+    return None
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
+    "a step runs on another host": (27, "and asks for", _a_step_runs_on_another_host),
+    "a host has less than steps take": (27, "steps take", _a_host_has_less),
     "an undo is told of an abort": (22, "undoes, and was told", _is_told(Mode.ROLLBACK)),
     "an undo is killed for an abort": (22, "undoes, and was killed", _is_killed(Mode.ROLLBACK)),
     "a step past the point of no return is told": (

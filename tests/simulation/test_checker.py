@@ -14,6 +14,7 @@ from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
 from tests.simulator.core_sim.simulation import Simulation, simulate
+from tests.simulator.generators import hosts
 from tests.simulator.generators.editions import FIRST_SEED
 from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
 from tests.simulator.rules.invariants import check
@@ -21,7 +22,11 @@ from tests.simulator.rules.invariants import check
 RULES = Path(__file__).parents[1] / "simulator" / "rules"
 SEEDS = (
     *range(1, 401),
-    *(first + number for first in (FIRST_SEED, FIRST_RESTARTS, FIRST_REPORTS) for number in range(100)),
+    *(
+        first + number
+        for first in (FIRST_SEED, FIRST_RESTARTS, FIRST_REPORTS, hosts.FIRST_SEED)
+        for number in range(100)
+    ),
 )
 """Among these histories is one of every kind that is needed."""
 PLANTED = 10

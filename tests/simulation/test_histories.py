@@ -21,7 +21,7 @@ from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.histories import History
 from tests.simulator.core_sim.simulation import main, run_campaign, simulate
 from tests.simulator.core_sim.world import World
-from tests.simulator.generators import editions
+from tests.simulator.generators import editions, hosts
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.generators.programs import MIN_PROCEDURES, MIN_STEPS
 from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
@@ -98,15 +98,16 @@ def _story(seed: int) -> str:
     return "\n".join([f"python -m tests.simulator.core_sim.simulation --replay {seed}", *lines])
 
 
-# The last tenths but one: parents that suspend again and again, and new code as well; the last ones restart, and report, too.
+# The last tenths but one: parents that suspend again and again, and new code as well; the last ones restart, report, and have hosts.
 @pytest.mark.parametrize(
     "first",
     [
-        *range(1, HISTORIES - HISTORIES // 10 * 4 + 1, PIECE),
+        *range(1, HISTORIES - HISTORIES // 10 * 5 + 1, PIECE),
         *range(FIRST_SEED, FIRST_SEED + HISTORIES // 10, PIECE),
         *range(editions.FIRST_SEED, editions.FIRST_SEED + HISTORIES // 10, PIECE),
         *range(FIRST_RESTARTS, FIRST_RESTARTS + HISTORIES // 10, PIECE),
         *range(FIRST_REPORTS, FIRST_REPORTS + HISTORIES // 10, PIECE),
+        *range(hosts.FIRST_SEED, hosts.FIRST_SEED + HISTORIES // 10, PIECE),
     ],
 )
 def test_every_disturbed_history_keeps_every_promise(first: int) -> None:

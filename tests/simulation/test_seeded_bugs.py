@@ -9,6 +9,7 @@ import pytest
 from actorproc.core import recovery
 from actorproc.core.lifecycle import children, finish, removal
 from actorproc.core.lock_manager import acquire
+from actorproc.core.queues.host_table import HostTable
 from actorproc.core.queues.key_limits import KeyLimits, _Key
 from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import abort, fast_end, on_result, postponed_steps, worker_loss
@@ -38,6 +39,7 @@ from tests.simulator.core_sim import fake_workers
 from tests.simulator.core_sim.fake_shell import FakeShell
 from tests.simulator.core_sim.simulation import simulate
 from tests.simulator.core_sim.world import ending_of
+from tests.simulator.generators import hosts
 from tests.simulator.generators.editions import FIRST_SEED
 
 BUDGET = 400
@@ -334,6 +336,25 @@ def _results_that_were_taken_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(HANDLERS, ResultsTaken, lambda state, event: state.decision.command(Reply(event.reply, value=())))
 
 
+def _hosts_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(schedule, "on_hosts", lambda _workers, _demand, among: among)
+
+
+def _resources_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostTable, "take", lambda *_: None)
+
+
+def _resources_are_never_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostTable, "give_back", lambda *_: None)
+
+
+HOST_BUGS: dict[str, SeededBug] = {
+    "hosts are not looked at": _hosts_are_not_looked_at,
+    "resources are not counted": _resources_are_not_counted,
+    "resources are never given back": _resources_are_never_given_back,
+}
+"""Found only where there are hosts: in histories from `hosts.FIRST_SEED` on."""
+
 NEW_CODE_BUGS: dict[str, SeededBug] = {
     "old code gets what new code has run": _old_code_gets_what_new_code_has_run,
     "a failed commit forgets the reload": _a_failed_commit_forgets_the_reload,
@@ -383,14 +404,14 @@ BUGS: dict[str, SeededBug] = {
 }
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *NEW_CODE_BUGS])
+@pytest.mark.parametrize("bug", [*BUGS, *NEW_CODE_BUGS, *HOST_BUGS])
 def test_a_planted_bug_is_found(
     bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    (BUGS | NEW_CODE_BUGS)[bug](monkeypatch)
+    (BUGS | NEW_CODE_BUGS | HOST_BUGS)[bug](monkeypatch)
 
     faults, found = 0, None
-    first = 1 if bug in BUGS else FIRST_SEED
+    first = 1 if bug in BUGS else hosts.FIRST_SEED if bug in HOST_BUGS else FIRST_SEED
     for seed in range(first, first + BUDGET):
         history = simulate(seed)
         faults += history.faults.total()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tests.simulator.disk.power_cuts import SKIPPED
-from tests.simulator.generators.requests import FIRST_REPORTS
+from tests.simulator.generators.hosts import FIRST_SEED
 
 __all__ = ["TIERS", "Part", "main"]
 
@@ -48,7 +48,7 @@ def _simulation(minutes: float) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         # Far apart, so that the two series of histories never meet, nor those of the next seeds.
         # Only the second is sure to have all that is drawn from a certain seed on.
-        firsts = (seed * 100_000_000, FIRST_REPORTS + seed * 100_000_000 + 50_000_000)
+        firsts = (seed * 100_000_000, FIRST_SEED + seed * 100_000_000 + 50_000_000)
         seconds = f"{60 * minutes * scale:.1f}"
         return tuple(
             Part(

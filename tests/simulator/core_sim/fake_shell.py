@@ -123,7 +123,7 @@ class FakeShell:
             Reply: self._reply,
             Resolve: self._resolve,
             AskAbort: self._ask_abort,
-            StartWorker: lambda command: self.workers.hire(command.procedure),
+            StartWorker: lambda command: self.workers.hire(command.procedure, command.host),
             StopWorker: lambda command: self.workers.stop(command.worker),
             AddWorker: lambda _: self.workers.add(),
             RetireWorker: self._retire_worker,
@@ -287,7 +287,7 @@ class FakeShell:
             text = compare_loads(store, self.world.now, scenario.scheduling)
             if text is not None:
                 self.world.violate(0, text)
-        before = self.core if self.known else None
+        before = self.core if self.known or self.workers.hosts.present else None
         self.core, decision = Coordinator.restore(
             snapshot,
             self.world.now,

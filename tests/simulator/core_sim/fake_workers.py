@@ -24,6 +24,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.messages.outcomes import Failed, Outcome, Refused
 from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.store.base import RecordStore
+from tests.simulator.core_sim.fake_hosts import FakeHosts
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import World, children_seen
 from tests.simulator.generators.scripts import WALL_TIME, listens, placed_elsewhere, play
@@ -91,6 +92,7 @@ class FakeWorkers:
         """Coming workers that belong to one procedure each."""
         self._retired: set[WorkerId] = set()
         """Workers whose slots go with them."""
+        self.hosts = FakeHosts(world, self)
         self._slots = world.scenario.slots
         """Slots used so far, those of reserved and extra workers included."""
         self._last_request = 0
@@ -103,13 +105,23 @@ class FakeWorkers:
         coming = sum(worker not in self._reserved for worker in self.booting)
         return coming + sum(worker.reserved is None and not worker.stopping for worker in self.live.values())
 
+    @property
+    def can_boot(self) -> list[WorkerId]:
+        """Coming workers whose hosts are there."""
+        return [worker for worker in self.booting if self.hosts.takes(worker)]
+
     # ------------------------------------------------------------ moves the loop makes
     def boot(self) -> None:
         """One of the coming workers is ready."""
-        worker = self.booting.pop(self.world.pick(len(self.booting)))
+        coming = self.can_boot
+        worker = coming[self.world.pick(len(coming))]
+        self.booting.remove(worker)
         reserved = self._reserved.pop(worker, None)
         self.live[worker] = FakeWorker(worker, reserved)
-        self.world.inbox.append(WorkerReady(worker, reserved=reserved))
+        host = self.hosts.of(worker)
+        if host:
+            self.world.journal.append(("worker-on", worker, host))
+        self.world.inbox.append(WorkerReady(worker, reserved=reserved, host=host))
 
     def move(self, worker: FakeWorker) -> None:
         """The worker's channel is read, or its step goes on, or the next one begins."""
@@ -158,11 +170,23 @@ class FakeWorkers:
             self.world.journal.append(("returned", item[0].token))
             worker.channel.append(StepReturned(item[0].token))
 
-    def hire(self, procedure: str) -> None:
+    def hire(self, procedure: str, host: str = "") -> None:
         """A worker for this procedure alone is wanted; nothing happens when there is one, or one is coming."""
         there = [worker.reserved for worker in self.live.values()]
-        if procedure not in there and procedure not in self._reserved.values():
-            self._reserved[self._add()] = procedure
+        coming = next((worker for worker, name in self._reserved.items() if name == procedure), None)
+        if coming is not None:
+            self.hosts.choose(coming, host)
+        elif procedure not in there and self.hosts.starts_on(host):
+            hired = self._add()
+            self._reserved[hired] = procedure
+            self.hosts.choose(hired, host)
+
+    def forget_hired(self, host: str) -> None:
+        """Workers that this host was asked for, and that have not come up, will not."""
+        for worker in [worker for worker in self._reserved if self.hosts.of(worker) == host]:
+            if self.hosts.is_chosen(worker):
+                del self._reserved[worker]
+                self.booting.remove(worker)
 
     def add(self) -> None:
         """One more worker is wanted."""
@@ -193,7 +217,7 @@ class FakeWorkers:
         if worker is not None and worker.running is not None and worker.running[0].token == token:
             worker.hanging = worker.hanging and not listens(token)
 
-    def kill(self, worker: FakeWorker, kind: str, *, blamed: StepToken | None = None) -> None:
+    def kill(self, worker: FakeWorker, kind: str, *, blamed: StepToken | None = None, crashed: bool = True) -> None:
         """A worker dies: what it answered before is delivered first, then its death is told."""
         if self.live.pop(worker.id, None) is None:
             return
@@ -201,7 +225,8 @@ class FakeWorkers:
             self._cut(worker, FaultKind.ANSWER_OLD)
         self.world.journal.append(("worker-died", worker.id))
         self.world.inbox.extend(worker.channel)
-        self.world.inbox.append(WorkerLost(worker.id, CrashReport(kind=kind, message="killed"), blamed=blamed))
+        report = CrashReport(kind=kind, message="killed")
+        self.world.inbox.append(WorkerLost(worker.id, report, blamed=blamed, crashed=crashed))
         self._replace(worker)
 
     def host_died(self) -> None:

@@ -34,6 +34,8 @@ __all__ = ["Campaign", "History", "Simulation", "main", "run_campaign", "simulat
 
 _GIVES_UP = 0.1
 """Chance that a reload is given up before the next worker is replaced."""
+_DEPARTS = 0.05
+"""Chance that a host may leave or drain next."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -92,14 +94,27 @@ class Simulation(Player):
         elif shell.batch.is_open:
             moves.append(shell.close)
         moves += [worker for worker in shell.workers.live.values() if worker.can_move]
-        if shell.workers.booting:
+        if shell.workers.can_boot:
             moves.append(shell.workers.boot)
+        if world.scenario.hosts:
+            moves += self._moves_of_hosts()
         if self.actions:
             moves.append(self._act_as_client)
         if world.late:
             moves.append(self._bring_late)
         if shell.reload.can_go_on:
             moves.append(self._go_on_with_reload)
+        return moves
+
+    def _moves_of_hosts(self) -> list[Any]:
+        hosts = self.shell.workers.hosts
+        moves: list[Any] = []
+        if hosts.absent:
+            moves.append(hosts.join)
+        if hosts.drained() is not None:
+            moves.append(hosts.end_drain)
+        if hosts.can_depart and self.world.random() < _DEPARTS:
+            moves.append(hosts.depart)
         return moves
 
     def _idle(self) -> bool:

@@ -13,7 +13,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
 from tests.simulator.core_sim.faults import FaultPlan
-from tests.simulator.generators import editions
+from tests.simulator.generators import editions, hosts
 from tests.simulator.generators.extras import enrich
 from tests.simulator.generators.features import add_features
 from tests.simulator.generators.groups import FIRST_SEED, add_groups
@@ -63,6 +63,8 @@ def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
         scenario = add_features(scenario, Random(f"features of {seed}"), Random(f"cancelling of {seed}"))
     if drawn == "all" and seed >= editions.FIRST_SEED:
         scenario = editions.add_editions(scenario, Random(f"editions of {seed}"))
+    if drawn == "all" and seed >= hosts.FIRST_SEED:
+        scenario = hosts.add_hosts(scenario, Random(f"hosts of {seed}"))
     return scenario
 
 
@@ -90,6 +92,9 @@ class World:
         self.late: list[Event] = []
         """Answers that arrive when they are not expected any more."""
         self.journal: list[Entry] = []
+        for program in self.scenario.programs.values():
+            if program.meta.on or program.meta.resources:
+                self.journal.append(("demand", program.meta.type_name, program.meta.on, program.meta.resources))
         self.violations: list[Violation] = []
         self.went_back = False
         """The store has lost durable commits: what the journal says of them holds no more."""

@@ -33,6 +33,7 @@ from actorproc.model.rows.records import ErrorInfo, NewProcedure, Wait
 __all__ = [
     "WALL_TIME",
     "ClientAction",
+    "HostOffer",
     "Operation",
     "Program",
     "Scenario",
@@ -119,6 +120,14 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     targets: tuple[str, ...]
 
 
+class HostOffer(msgspec.Struct, frozen=True, gc=False):
+    """A host and what it offers to steps."""
+
+    name: str
+    labels: tuple[str, ...] = ()
+    resources: dict[str, float] = {}
+
+
 class Scenario(msgspec.Struct, frozen=True, gc=False):
     """Everything of a history that is chosen before it begins."""
 
@@ -135,6 +144,10 @@ class Scenario(msgspec.Struct, frozen=True, gc=False):
     quotas: Quotas = Quotas()
     scheduling: Scheduling = Scheduling()
     retention: Retention = Retention()
+    hosts: tuple[HostOffer, ...] = ()
+    """Hosts, over which the workers are spread; none: there is the manager's own machine alone."""
+    departures: int = 0
+    """Number of times that a host leaves or drains."""
     is_gated: bool = False
     """Each host starts gated: nothing runs until the gate is opened."""
     is_patient: bool = False

@@ -16,13 +16,14 @@ gives the same trace · 20 honest errors · 21 what an operator stopped stands s
 24 what new code has run goes to no old code while workers are replaced, and an attempt that began no step leaves no
 undo and takes nothing from the next (23 is of the actor simulation) · 25 each failure that is charged has the record
 of its attempt, written with it, and the store keeps the newest of each step · 26 what a step reported before its end is
-stored with that or before, and the newest value of each key is kept. Number 0 is "memory equals store".
+stored with that or before, and the newest value of each key is kept · 27 no step runs on a host without its labels,
+and steps never take more of a host's resources than it offers. Number 0 is "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
 
 The rules are split by what they look at: `execution_rules`, `log_rules`, `undo_rules`, `lock_rules`, `family_rules`,
-`caller_rules`, `operator_rules`, `cancel_rules`, `deploy_rules` and `report_rules`. A pure function over one history cannot see 0 and
+`caller_rules`, `operator_rules`, `cancel_rules`, `deploy_rules`, `report_rules` and `placement_rules`. A pure function over one history cannot see 0 and
 16 (the simulation compares memory with a restored core, and one recovery with another), 18 and 19 (tests of their own),
 nor the gate (the fake shell watches it). ``docs/testing.md`` says for each number which check or test covers it, on
 which input.
@@ -70,6 +71,7 @@ from tests.simulator.rules.judge import Entry, Facts, Judge
 from tests.simulator.rules.lock_rules import LockRules
 from tests.simulator.rules.log_rules import LogRules
 from tests.simulator.rules.operator_rules import OperatorRules
+from tests.simulator.rules.placement_rules import PlacementRules
 from tests.simulator.rules.report_rules import ReportRules
 from tests.simulator.rules.undo_rules import UndoRules
 
@@ -118,6 +120,7 @@ class _Pass:
             CancelRules(facts, found),
             DeployRules(facts, found),
             ReportRules(facts, found),
+            PlacementRules(facts, found),
         ]
         self._listeners: dict[str, list[Callable[..., None]]] = {}
         self._readers: dict[type[Write], Callable[[Any], None]] = {

@@ -1,0 +1,97 @@
+"""Fake hosts: they join, drain and leave, with the workers that are on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actorproc.model.ids import WorkerId
+from actorproc.model.messages.events import HostAdded, HostDraining, HostRemoved
+
+if TYPE_CHECKING:
+    from tests.simulator.core_sim.fake_workers import FakeWorkers
+    from tests.simulator.core_sim.world import World
+
+__all__ = ["FakeHosts"]
+
+
+class FakeHosts:
+    """Hosts of one life of the manager. Without hosts in the scenario all workers are on the one without a name."""
+
+    def __init__(self, world: World, workers: FakeWorkers) -> None:
+        self._world = world
+        self._workers = workers
+        self._offers = {offer.name: offer for offer in world.scenario.hosts}
+        self.present: dict[str, bool] = {}
+        """By name: it drains."""
+        self._asked: dict[WorkerId, str] = {}
+        """Hosts that the core chose for workers."""
+        self._departures = world.scenario.departures
+
+    def of(self, worker: WorkerId) -> str:
+        """The host that a worker is on, or is to come up on."""
+        names = list(self._offers)
+        return self._asked.get(worker) or (names[worker.slot % len(names)] if names else "")
+
+    def choose(self, worker: WorkerId, host: str) -> None:
+        """The core wants a worker on this host."""
+        if host:
+            self._asked[worker] = host
+
+    def starts_on(self, host: str) -> bool:
+        """Workers can be started on this host; on one that has left meanwhile they cannot, which the core will hear."""
+        return not host or host in self.present
+
+    def is_chosen(self, worker: WorkerId) -> bool:
+        """The core has chosen the host of this worker."""
+        return worker in self._asked
+
+    def takes(self, worker: WorkerId) -> bool:
+        """The host of a worker is there and starts workers."""
+        return not self._offers or self.present.get(self.of(worker)) is False
+
+    @property
+    def absent(self) -> list[str]:
+        """Hosts that are not there."""
+        return [name for name in self._offers if name not in self.present]
+
+    def join(self) -> None:
+        """One of the absent hosts is there."""
+        names = self.absent
+        offer = self._offers[names[self._world.pick(len(names))]]
+        self.present[offer.name] = False
+        self._world.journal.append(("host", offer.name, offer.labels, offer.resources))
+        self._world.inbox.append(HostAdded(offer.name, offer.labels, offer.resources))
+
+    @property
+    def can_depart(self) -> bool:
+        """A host may leave, or begin to drain."""
+        return self._departures > 0 and False in self.present.values()
+
+    def depart(self) -> None:
+        """One of the hosts leaves at once, or is to drain."""
+        self._departures -= 1
+        names = [name for name, drains in self.present.items() if not drains]
+        name = names[self._world.pick(len(names))]
+        if self._world.random() < 0.5:
+            self.present[name] = True
+            self._world.inbox.append(HostDraining(name))
+            return
+        for worker in [worker for worker in self._workers.live.values() if self.of(worker.id) == name]:
+            self._workers.kill(worker, "host-lost", crashed=False)
+        self._leave(name)
+
+    def drained(self) -> str | None:
+        """A host that drains and has no worker any more."""
+        there = {self.of(worker) for worker in self._workers.live}
+        return next((name for name, drains in self.present.items() if drains and name not in there), None)
+
+    def end_drain(self) -> None:
+        """A host that has drained leaves."""
+        name = self.drained()
+        assert name is not None
+        self._leave(name)
+
+    def _leave(self, name: str) -> None:
+        del self.present[name]
+        self._workers.forget_hired(name)
+        self._world.inbox.append(HostRemoved(name))

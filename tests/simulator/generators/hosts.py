@@ -1,0 +1,61 @@
+"""Hosts of a random scenario beside everything else: labels and resources that they offer, and that classes ask for.
+
+Drawn from a stream of its own, and only for seeds from `FIRST_SEED` on, so that seeds that were kept before there were
+any hosts mean what they meant.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from tests.simulator.generators.scripts import HostOffer, Scenario
+
+__all__ = ["FIRST_SEED", "add_hosts"]
+
+FIRST_SEED = 80_000_000_000
+"""The first seed of a history that has them."""
+_OFFERS = (
+    HostOffer("cpus"),
+    HostOffer("gpus", ("gpu",), {"gpu": 2.0, "disk": 1.0}),
+    HostOffer("one-gpu", ("gpu", "ssd"), {"gpu": 1.0}),
+    HostOffer("disks", ("ssd",), {"disk": 0.5}),
+)
+_EACH = 2
+"""Workers of a host, at least."""
+_DEMANDS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
+    (("gpu",), {}),
+    (("gpu",), {"gpu": 1.0}),
+    (("gpu",), {"gpu": 2.0}),
+    (("gpu", "ssd"), {"gpu": 0.3}),
+    ((), {"disk": 0.5}),
+    (("ssd",), {}),
+)
+"""Each is offered by a host of `_OFFERS`."""
+
+
+def add_hosts(scenario: Scenario, random: Random) -> Scenario:
+    """The scenario, every second time with hosts, all workers spread over them, and classes that ask for some."""
+    if random.random() < 0.5:
+        return scenario
+    slots = max(scenario.slots, _EACH * len(_OFFERS))
+    programs = dict(scenario.programs)
+    others = {scenario.roots[scenario.bystander].meta.type_name} if scenario.bystander is not None else set()
+    for name in sorted(programs.keys() - others):
+        if random.random() < 0.5:
+            on, resources = _DEMANDS[int(random.random() * len(_DEMANDS))]
+            meta = msgspec.structs.replace(programs[name].meta, on=on, resources=resources)
+            programs[name] = msgspec.structs.replace(programs[name], meta=meta)
+    # Each host keeps its workers: their number is no matter of the core.
+    scheduling = msgspec.structs.replace(scenario.scheduling, workers=0, max_workers=0)
+    actions = tuple(action for action in scenario.actions if action.kind != "resize")
+    return msgspec.structs.replace(
+        scenario,
+        actions=actions,
+        slots=slots,
+        scheduling=scheduling,
+        programs=programs,
+        hosts=_OFFERS,
+        departures=int(random.random() * 4),
+    )
