@@ -42,12 +42,16 @@ rates.drawn = async (app) => {
   if (!place.isConnected) return;
   const ink = getComputedStyle(document.body);
   const colour = (/** @type {string} */ name) => ink.getPropertyValue(name).trim();
-  if (app.own.chart?.root.isConnected) return app.own.chart.setData(data);
+  const width = Math.max(220, Math.min(900, place.clientWidth));
+  if (app.own.chart?.root.isConnected) {
+    if (app.own.chart.width !== width) app.own.chart.setSize({ width, height: 160 });
+    return app.own.chart.setData(data);
+  }
   place.textContent = "";
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") } };
   app.own.chart = new uPlot(
     {
-      width: Math.max(260, Math.min(900, place.clientWidth)),
+      width,
       height: 160,
       legend: { show: false },
       cursor: { show: false },

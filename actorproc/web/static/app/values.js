@@ -25,6 +25,6 @@ function leaf(/** @type {any} */ value) {
 }
 
 /** @param {{path: string, before: string | null, after: string | null}[]} changes */
-export const changeTable = (changes) => html`<div class="scroll" tabindex="0" role="region" aria-label="Changes"><table>
+export const changeTable = (changes) => html`<div class="scroll" tabindex="0" role="region" aria-label="Changes, as a table"><table>
   <thead><tr><th>Field</th><th>Before</th><th>After</th></tr></thead>
   <tbody>${changes.map((change) => html`<tr data-row><td>${change.path}</td><td class="before">${change.before ?? html`<span class="muted">not there</span>`}</td><td class="after">${change.after ?? html`<span class="muted">not there</span>`}</td></tr>`)}</tbody></table></div>`;

@@ -84,7 +84,7 @@ export function view(app) {
 }
 
 /** @param {any[]} failures */
-export const failureTable = (failures) => html`<div class="scroll" tabindex="0" role="region" aria-label="Failures in groups"><table>
+export const failureTable = (failures) => html`<div class="scroll" tabindex="0" role="region" aria-label="Failures in groups, as a table"><table>
   <thead><tr><th class="number">Count</th><th>Type</th><th>Step</th><th>Error</th><th>Newest</th><th>Message</th></tr></thead>
   <tbody>${failures.map((group) => html`<tr data-row>
     <td class="number">${count(group.count)}</td>

@@ -106,7 +106,7 @@ export function view(app) {
   const isOperator = !app.session?.read_only;
   return html`<h1 tabindex="-1">Procedures</h1>${filters(app)}
     ${bulk(app)}
-    ${items.length === 0 ? nothingFound(app, filter) : html`<div class="scroll" tabindex="0" role="region" aria-label="Procedures"><table class="list">
+    ${items.length === 0 ? nothingFound(app, filter) : html`<div class="scroll" tabindex="0" role="region" aria-label="Procedures, as a table"><table class="list">
       <thead><tr>${isOperator ? html`<th><input type="checkbox" aria-label="Choose all shown" .checked=${live(items.every((/** @type {any} */ info) => chosen.has(info.id)))} @change=${all}></th>` : nothing}
         <th>Id</th><th>Phase</th><th>Type</th><th>Step</th><th class="number wide">Attempt</th><th class="wide">Age</th><th>Changed</th><th class="wide">Progress</th><th>Why</th></tr></thead>
       <tbody>${repeat(items, (/** @type {any} */ info) => info.id, (/** @type {any} */ info) => html`<tr data-row data-id=${info.id} class=${chosen.has(info.id) ? "chosen" : ""}>

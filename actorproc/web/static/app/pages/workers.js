@@ -48,7 +48,7 @@ export function view(app) {
   const age = (Date.now() - app.at) / 1000;
   return html`<h1 tabindex="-1">Workers</h1>
     ${items.length === 0 ? empty("No worker runs: either no manager is up, or it has started none yet.") : html`<p class="muted">${count(items.filter((/** @type {any} */ w) => w.procedure).length)} of ${count(items.length)} at a step</p>
-    <div class="scroll" tabindex="0" role="region" aria-label="Workers"><table>
+    <div class="scroll" tabindex="0" role="region" aria-label="Workers, as a table"><table>
       <thead><tr>${hosts.size > 1 ? html`<th>Host</th>` : nothing}<th>Slot</th><th>Pid</th><th>State</th><th>Procedure</th><th>Step</th><th class="number">For</th><th class="number">CPU</th><th class="number">Memory</th><th class="number">Restarts</th><th>Says</th><th>Act</th></tr></thead>
       <tbody>${repeat(items, (/** @type {any} */ w) => `${w.host || ""} ${w.slot}.${w.incarnation}`, (/** @type {any} */ worker) => {
         const seen = app.own.seen?.get(`${worker.host || ""} ${worker.slot}.${worker.incarnation}`) || { cpu: [], rss: [] };

@@ -14,7 +14,7 @@ export async function load(app, info, signal) {
 }
 
 /** @param {any[]} steps @param {string} id */
-export const table = (steps, id) => html`<div class="scroll" tabindex="0" role="region" aria-label="Steps"><table>
+export const table = (steps, id) => html`<div class="scroll" tabindex="0" role="region" aria-label="Steps, as a table"><table>
   <thead><tr><th class="number">Record</th><th>Step</th><th>Outcome</th><th class="number">Took</th><th class="number">Attempts</th><th class="number wide">Worker</th><th class="number wide">State</th><th>When</th><th>Error</th></tr></thead>
   <tbody>${steps.map((step) => html`<tr data-row>
     <td class="number"><a href=${`procedures/${encodeURIComponent(id)}/steps/${step.number}`}>${step.number}</a></td>
@@ -26,7 +26,7 @@ export const table = (steps, id) => html`<div class="scroll" tabindex="0" role="
     <td>${step.error ? html`<div class="clip bad">${shortType(step.error.type_name)}: ${step.error.message}</div>` : nothing}</td></tr>`)}</tbody></table></div>`;
 
 /** @param {any[]} attempts */
-export const attemptTable = (attempts) => html`<div class="scroll" tabindex="0" role="region" aria-label="Failed attempts"><table>
+export const attemptTable = (attempts) => html`<div class="scroll" tabindex="0" role="region" aria-label="Failed attempts, as a table"><table>
   <thead><tr><th>Step</th><th class="number">Attempt</th><th>End</th><th class="number">Ran for</th><th class="number">Worker</th><th>When</th><th>Words</th></tr></thead>
   <tbody>${attempts.map((one) => html`<tr data-row><td>${one.mode === "rollback" ? "undo " : ""}${one.step} ${one.step_name || ""}</td><td class="number">${one.attempt}</td>
     <td><span class="badge ${one.error.kind === "killed" ? "warn" : "bad"}">${one.error.crash?.signal || one.error.kind}</span></td>
