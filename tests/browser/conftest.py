@@ -126,7 +126,7 @@ class Pages(Program):
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory):
+def store(chromium, tmp_path_factory):
     """A store that tests look at, and do not change."""
     found = Store(tmp_path_factory.mktemp("depot"))
     yield found

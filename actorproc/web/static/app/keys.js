@@ -48,8 +48,9 @@ export function pressed(app, event) {
   }
   if (event.ctrlKey || event.metaKey || event.altKey) return undefined;
   if (event.key === "Escape" && !app.dialog) {
-    /** @type {HTMLElement} */ (document.activeElement)?.blur?.();
-    return app.page?.escaped?.(app);
+    if (!isTyping(event.target)) return app.page?.escaped?.(app);
+    event.preventDefault(); // a search field would empty itself
+    return /** @type {HTMLElement} */ (event.target).blur();
   }
   if (app.dialog || isTyping(event.target)) return undefined;
   const since = Date.now() - isGoing;

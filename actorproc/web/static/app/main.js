@@ -65,6 +65,7 @@ const titleOf = () => (app.page ? app.page.title(app) : app.error ? "No such pag
 
 export const pathOf = (/** @type {string} */ pathname) => (pathname.startsWith(basePath) ? pathname.slice(basePath.length) : null);
 
+/** @param {boolean} isNew False for the first page and for one of the history: the browser has the focus then. */
 async function route(isNew = true) {
   const path = (pathOf(location.pathname) ?? "").replace(/\/$/, "");
   const isOther = path !== app.path || !app.page;
@@ -222,7 +223,7 @@ async function start() {
   listen(hear);
   loadStatus();
   setInterval(show, 1000); // ages grow
-  await route();
+  await route(false);
 }
 
 let keys = /** @type {any} */ (null);

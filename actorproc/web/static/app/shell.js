@@ -16,7 +16,7 @@ const LIVE = { open: "live", lost: "reconnecting", expired: "expired", closed: "
 
 function skip(/** @type {Event} */ event) {
   event.preventDefault();
-  const main = /** @type {HTMLElement} */ (document.querySelector("main h1, main"));
+  const main = /** @type {HTMLElement} */ (document.querySelector("main h1") ?? document.querySelector("main"));
   main.focus();
   main.scrollIntoView();
 }

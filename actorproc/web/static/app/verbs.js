@@ -4,7 +4,7 @@ import { html, nothing } from "./html.js";
 /** @type {Record<string, {name: string, says: string, flags?: Record<string, string>, tone?: string, all?: boolean}>} */
 export const VERBS = {
   kill: { name: "Kill the step", says: "The step that runs now is killed with SIGKILL. Only this step runs again, as a new attempt.", tone: "bad" },
-  retry: { name: "Retry", says: "It goes on from where it failed; a step that waits for its next attempt runs now.", all: true },
+  retry: { name: "Retry", says: "It goes on from where it failed.", all: true },
   abort: { name: "Abort", says: "It stops, and what it has done is undone.", flags: { force: "kill the step that runs" }, tone: "bad", all: true },
   rollback: { name: "Roll back", says: "What it has done is undone.", tone: "bad", all: true },
   pause: { name: "Pause", says: "No step of it begins until it is resumed; the one that runs may end.", all: true },
@@ -22,7 +22,6 @@ export function fitting(info) {
   if (info.phase === "done") return info.state === "FAILED" ? ["retry", "rollback", "bypass", "ack", "delete"] : ["ack", "delete"];
   const found = [];
   if (["running", "rolling-back"].includes(info.phase)) found.push("kill");
-  if (["retrying", "stuck", "sleeping"].includes(info.phase)) found.push("retry");
   found.push(info.paused !== null || info.phase === "paused" ? "resume" : "pause", "abort", "bypass");
   return found;
 }

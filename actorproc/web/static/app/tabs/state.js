@@ -49,7 +49,8 @@ export function view(app, info, part) {
 
 function step(/** @type {any} */ app, /** @type {number} */ by) {
   const { numbers, number } = app.data.part;
-  const next = numbers?.[numbers.indexOf(number) + by];
+  // By the address: it changes at once, and the answer comes later.
+  const next = numbers?.[numbers.indexOf(Number(app.query.get("n") ?? number)) + by];
   if (next !== undefined) app.setQuery({ n: String(next), from: null }, true);
 }
 
