@@ -64,6 +64,8 @@ class EventHub:
         self._task: asyncio.Task[None] | None = None
         self._watch: Watch[ChangeDigest] | None = None
         self._is_closed = False
+        self._has_heard = False
+        """A watch was open before, since the first stream was."""
 
     @property
     def is_full(self) -> bool:
@@ -89,6 +91,7 @@ class EventHub:
             # Nothing was heard meanwhile, so that no event of before can be gone on from.
             self._epoch, self._seq = secrets.token_hex(4), 0
             self._past.clear()
+            self._has_heard = False
             self._task = asyncio.get_running_loop().create_task(self._run())
         hello = {"epoch": self._epoch, "seq": self._seq, "manager": look.state, "at": iso(time.time())}
         yield event_bytes("hello", hello, f"{self._epoch}-{self._seq}")
@@ -201,8 +204,9 @@ class EventHub:
         """Take digests until the watch ends, which it does when the manager is gone for long."""
         try:
             self._watch = await self._in_thread(self._board.source.watch)
-            if self._seq:
+            if self._has_heard:  # what happened in between is not known
                 self._tell(ChangeDigest(at=time.time(), omitted=None))
+            self._has_heard = True
             async for digest in self._watch:
                 self._tell(digest)
         except ActorprocError:

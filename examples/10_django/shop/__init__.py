@@ -7,4 +7,6 @@ gunicorn -w 2 shop.wsgi
 
 curl -X POST localhost:8000/orders/book
 curl localhost:8000/orders/1/state
+
+The dashboard below /ops, for staff (python manage.py createsuperuser), is in asgi.py.
 """

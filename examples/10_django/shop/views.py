@@ -4,6 +4,7 @@ import functools
 import os
 
 from django.conf import settings
+from django.contrib.auth import authenticate, login, logout
 from django.http import JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import path
@@ -34,4 +35,26 @@ def look(request, order):
     return JsonResponse({"item": found.item, "state": found.state, "procedure": client().info(f"order-{order}").state})
 
 
-urlpatterns = [path("orders/<str:item>", accept), path("orders/<int:order>/state", look)]
+@csrf_exempt
+@require_POST
+def sign_in(request):
+    user = authenticate(request, username=request.POST.get("name"), password=request.POST.get("password"))
+    if user is None:
+        return JsonResponse({"says": "no such user"}, status=403)
+    login(request, user)
+    return JsonResponse({"name": user.get_username()})
+
+
+@csrf_exempt
+@require_POST
+def sign_out(request):
+    logout(request)
+    return JsonResponse({})
+
+
+urlpatterns = [
+    path("orders/<str:item>", accept),
+    path("orders/<int:order>/state", look),
+    path("login", sign_in),
+    path("logout", sign_out),
+]
