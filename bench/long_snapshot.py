@@ -27,17 +27,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 
 from common import options, report, store_in
 from stores import database
 
 from actorproc.model.rows.writes import DeleteProcedure
 from actorproc.model.states import ProcedureState
-from actorproc.store.postgres.reader import DatabaseReader
-from actorproc.store.postgres.sessions import Statement
 from actorproc.store.postgres.place import place_of
+from actorproc.store.postgres.sessions import Statement
 from actorproc.store.postgres.store import DatabaseStore
-from actorproc.store.rows.tables import Table
 from actorproc.testing.store_suite import Writes
 
 _AT_ONCE = 200
@@ -185,7 +184,7 @@ def during_backup(filled: Filled, megabytes: int) -> dict[str, float]:
     def copy() -> None:
         with tempfile.TemporaryDirectory(prefix="actorproc-bench-") as folder:
             start = time.perf_counter()
-            filled.store.backup(os.path.join(folder, "copy"))
+            filled.store.backup(Path(folder, "copy"))
             took.append(time.perf_counter() - start)
         ended.set()
 
@@ -224,7 +223,10 @@ def main() -> None:
             f"commit of a step       {backup['before_us']:8,.1f} us, {backup['during_us']:8,.1f} during a backup of "
             f"{backup['took_s']:.2f} s"
         ),
-        *(f"planned, {when:6} {one['prepared']:.3f} ms prepared, {one['in the text']:.3f} else" for when, one in plans.items()),
+        *(
+            f"planned, {when:6} {one['prepared']:.3f} ms prepared, {one['in the text']:.3f} else"
+            for when, one in plans.items()
+        ),
         f"load {os.getloadavg()[0]:.1f}",
     ]
     report(

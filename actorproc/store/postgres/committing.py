@@ -41,6 +41,7 @@ class Batch:
         self._last: dict[Table, dict[bytes, bytes | bytearray | None]] = {}
         self._sweeps: dict[Table, list[tuple[bytes, bytes]]] = {}
         self._logs: list[tuple[str, int, int]] = []
+        self._keys: dict[Table, list[bytes]] = {}
         self.raised: dict[tuple[Table, bytes], bytes] = {}
         """Rows that were raised, with their new values; they count once the commit is done."""
 
@@ -84,6 +85,16 @@ class Batch:
             for key in [key for key in last if low <= key < high]:
                 del last[key]
         self._sweeps.setdefault(table, []).append((low, high))
+
+    def keys_of(self, table: Table) -> Sequence[bytes]:
+        """Keys of the rows that are put into a table, sorted; when all changes were taken."""
+        rows = self._last.get(table)
+        if not rows:
+            return ()
+        keys = self._keys.get(table)
+        if keys is None:
+            keys = self._keys[table] = sorted(key for key, value in rows.items() if value is not None)
+        return keys
 
     def questions(self, statements: Statements) -> list[Question]:
         """The statements of the commit, without its fence."""

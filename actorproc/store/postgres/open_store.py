@@ -14,6 +14,7 @@ from actorproc.model.reports import BackupReport, StoreSize
 from actorproc.model.states import ProcedureState
 from actorproc.store.directory import refuse_url
 from actorproc.store.memory import MemoryRows
+from actorproc.store.postgres.known_keys import KnownKeys
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.rows import DatabaseView, SessionPool, bound_of
 from actorproc.store.postgres.schema import statements_of
@@ -43,10 +44,12 @@ class OpenDatabase(RecordReader):
         self._within = within
         self._pid = os.getpid()
         self._pool = SessionPool(connect, _MOST, _KEPT)
+        self._known: KnownKeys | None = None
+        """Keys that the owner knows; None: others write."""
 
     def _view(self) -> DatabaseView:
         self._refuse_fork()
-        return DatabaseView(self._pool, self._statements, self.place.words, self._within)
+        return DatabaseView(self._pool, self._statements, self.place.words, self._within, self._known)
 
     @contextlib.contextmanager
     def _trees(self, roots: Sequence[str], limit: int | None) -> Iterator[MemoryRows]:

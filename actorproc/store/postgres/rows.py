@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from actorproc.errors import StorageUnavailable
 from actorproc.store.postgres.failures import DatabaseFailure, is_temporary, unavailable
+from actorproc.store.postgres.known_keys import MOST_KEYS, TABLES, KnownKeys
 from actorproc.store.postgres.schema import Statements
 from actorproc.store.postgres.sessions import Answer, Question, Session, Statement, array_of, number, numbered
 from actorproc.store.rows import codec
@@ -28,7 +30,8 @@ _END = Statement(b"COMMIT")
 _PAGES = (64, 512, 4096, 10_000)
 """Rows of the first pages of a scan; the last number goes on. Most scans end in the first."""
 _LAST_KEY = b"\xff" * 1024
-_META = Table.META
+_Row = tuple[bytes, bytes]
+_META, _REMOVALS = Table.META, Table.REMOVALS
 _OWN_META = (BATCH, EPOCH)
 """Rows that are shown in `meta`, and stand elsewhere."""
 _PATIENCE = 30.0
@@ -120,13 +123,18 @@ class SessionPool:
 
 
 class DatabaseView:
-    """All rows as of one moment; a context manager for one thread."""
+    """All rows as of one moment; a context manager for one thread. The owner's knows what the owner knows."""
 
-    def __init__(self, pool: SessionPool, statements: Statements, words: str, within: float) -> None:
+    def __init__(
+        self, pool: SessionPool, statements: Statements, words: str, within: float, known: KnownKeys | None = None
+    ) -> None:
         self._pool = pool
         self._statements = statements
         self._words = words
         self._within = within
+        self._known = known
+        self._seen: int | None = None
+        """Number of this snapshot for `known`; None before a scan."""
         self._session: Session | None = None
         self._counts: list[int] | None = None
         self._has_removals: bool | None = None
@@ -138,6 +146,8 @@ class DatabaseView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session, self._session = self._session, None
+        if self._seen is not None and self._known is not None:
+            self._known.leave()
         if session is not None:
             try:
                 if not session.is_broken:
@@ -153,6 +163,8 @@ class DatabaseView:
         """Answers from this snapshot. Raises `DatabaseFailure`, which leaving the view turns into an outage."""
         if self._session is not None:
             return self._asked(self._session, questions)
+        if self._known is not None:
+            self._entered(self._known)
         until = time.monotonic() + self._pool.patience
         is_first = True
         while True:
@@ -197,11 +209,11 @@ class DatabaseView:
         return found
 
     def is_empty(self, table: Table) -> bool:
-        if table is not Table.REMOVALS:
+        if table is not _REMOVALS:
             return next(self.scan(table), None) is None
-        if self._has_removals is None:
+        if not self._knows_removals():
             (answer,) = self.ask((self._statements.some_removals, ()))
-            self._has_removals = bool(numbered(answer.get_value(0, 0)))
+            self._note_removals(answer)
         return not self._has_removals
 
     def count(self, table: Table) -> int:
@@ -217,7 +229,9 @@ class DatabaseView:
         low, high = prefix, bound_of(prefix)
         if after is not None:
             low, high = (low, min(high, after)) if reverse else (max(low, after + b"\0"), high)
-        rows = self._pages(table, low, high, reverse=reverse)
+        if self._known is not None and table in TABLES:
+            return self._beside_known(self._known, table, prefix, low, high, reverse=reverse)
+        rows = (row for page, _ in self._pages(table, low, high, reverse=reverse) for row in page)
         return rows if table is not _META else self._with_own_meta(rows, low, high, reverse=reverse)
 
     def heads_of(self, table: Table, prefix: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
@@ -238,7 +252,8 @@ class DatabaseView:
         (answer,) = self.ask((self._statements.keys, ()))
         return (answer.get_value(0, 0) or b"") if answer.ntuples else b""
 
-    def _pages(self, table: Table, low: bytes, high: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+    def _pages(self, table: Table, low: bytes, high: bytes, *, reverse: bool) -> Iterator[tuple[list[_Row], bool]]:
+        """Rows of a range by the page, and whether it is the last one."""
         statements = self._statements.tables[table]
         statement = statements.page_back if reverse else statements.page
         page = 0
@@ -246,27 +261,74 @@ class DatabaseView:
             limit = _PAGES[min(page, len(_PAGES) - 1)]
             page += 1
             (answer,) = self._looked_up(table, (statement, (low, high, number(limit))))
-            get = answer.get_value
-            last = b""
-            is_whole = True
+            rows: list[_Row] = []
             for row in range(answer.ntuples):
-                value = get(row, 1)
+                value = answer.get_value(row, 1)
                 if value is None:
-                    is_whole = False
                     break
-                last = get(row, 0) or b""
-                yield last, value
-            if is_whole and answer.ntuples < limit:
+                rows.append((answer.get_value(row, 0) or b"", value))
+            is_last = len(rows) == answer.ntuples < limit
+            if rows:
+                low, high = (low, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", high)
+            yield rows, is_last
+            if is_last:
                 return
-            low, high = (low, last) if reverse else (last + b"\0", high)
+
+    def _beside_known(
+        self, own: KnownKeys, table: Table, prefix: bytes, low: bytes, high: bytes, *, reverse: bool
+    ) -> Iterator[_Row]:
+        """A scan that looks up the keys that the owner knows, and walks over the rest of the index alone."""
+        seen = self._entered(own)
+        keys, end = own.known(table, prefix, seen) or ((), prefix)
+        chosen = keys[bisect_left(keys, low) : bisect_left(keys, high)]
+        learns = low == prefix and (not reverse or high == bound_of(prefix))
+        met: list[bytes] = []
+        if reverse:
+            for rows, _ in self._pages(table, max(low, end), high, reverse=True):
+                learns = learns and len(met) <= MOST_KEYS
+                met += [key for key, _ in rows] if learns else ()
+                yield from rows
+        for start in range(0, len(chosen), _PAGES[1]):
+            part = chosen[max(0, len(chosen) - start - _PAGES[1]) : len(chosen) - start] if reverse else chosen[start:]
+            found = self.get_many(table, part[: _PAGES[1]])
+            met += found
+            yield from ((key, found[key]) for key in sorted(found, reverse=reverse))
+        if learns and (reverse or len(met) < len(keys)):
+            own.learn(table, prefix, met, high if reverse else end, seen)
+        if reverse:
+            return
+        for rows, is_last in self._pages(table, max(low, end), high, reverse=False):
+            if learns:
+                met += [key for key, _ in rows]
+                learns = own.learn(table, prefix, met, high if is_last else met[-1] + b"\0", seen)
+            yield from rows
+
+    def _entered(self, own: KnownKeys) -> int:
+        """Number of this snapshot, which is asked for before it is taken."""
+        if self._seen is None:
+            self._seen = own.enter()
+        return self._seen
 
     def _looked_up(self, table: Table, question: Question) -> list[Answer]:
         """The answer; with those about heads it is learned whether any tree is half removed, which is asked next."""
-        if self._has_removals is not None or table not in _LOOKED_UP:
+        if table not in _LOOKED_UP or self._knows_removals():
             return self.ask(question)
         answer, some = self.ask(question, (self._statements.some_removals, ()))
-        self._has_removals = bool(numbered(some.get_value(0, 0)))
+        self._note_removals(some)
         return [answer]
+
+    def _knows_removals(self) -> bool:
+        """True if it is known whether any tree is half removed."""
+        if self._has_removals is None and self._known is not None:
+            known = self._known.known(_REMOVALS, b"", self._entered(self._known))
+            if known == ([], _LAST_KEY):
+                self._has_removals = False
+        return self._has_removals is not None
+
+    def _note_removals(self, some: Answer) -> None:
+        self._has_removals = bool(numbered(some.get_value(0, 0)))
+        if not self._has_removals and self._known is not None:
+            self._known.learn(_REMOVALS, b"", (), _LAST_KEY, self._entered(self._known))
 
     def _own_meta(self) -> dict[bytes, bytes]:
         (answer,) = self.ask((self._statements.numbers, ()))

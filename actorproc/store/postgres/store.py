@@ -23,6 +23,7 @@ from actorproc.model.rows.writes import Write
 from actorproc.store.postgres.committing import Batch, fence
 from actorproc.store.postgres.connecting import connect, new_title
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
+from actorproc.store.postgres.known_keys import KnownKeys
 from actorproc.store.postgres.leading.leadership import LEASE, Leadership, Role
 from actorproc.store.postgres.leading.owner_row import DoorRow
 from actorproc.store.postgres.leading.takeover import is_in_the_way
@@ -132,6 +133,7 @@ class DatabaseStore(OpenDatabase):
             self.close()
             raise
         self._is_owned = True
+        self._known = KnownKeys()
         self._acknowledged = 0
         self._stored = {}
         try:
@@ -181,12 +183,19 @@ class DatabaseStore(OpenDatabase):
             gathered.add(rows_of(writes[start : start + _PART]))
         questions = gathered.questions(self._statements)
         questions += fence(self._statements, epoch, batch, self._acknowledged)
+        known = self._known or KnownKeys()
+        known.begin(gathered)
         try:
             self.clock.measured(*self._write(session, questions, epoch))
         except DatabaseFailure as failure:
             self._stored = {}
+            known.reset()
             session.close()
             raise unavailable(failure, f"writing the store {self.place.words}") from failure
+        except BaseException:
+            known.reset()
+            raise
+        known.done()
         self._stored.update(gathered.raised)
         if batch:
             self._acknowledged = batch
@@ -327,6 +336,7 @@ class DatabaseStore(OpenDatabase):
     def close(self) -> None:
         """Give the store up. Idempotent; in a forked child nothing is told to the database."""
         self._is_owned = False
+        self._known = None
         session, self._session = self._session, None
         if os.getpid() != self._pid:
             self.leadership.forget()

@@ -28,7 +28,7 @@ from actorproc.testing.store_suite.writes import Writes
 
 __all__ = ["RemovalCases"]
 
-SUCCESS, FAILED = ProcedureState.SUCCESS, ProcedureState.FAILED
+RUNNABLE, SUCCESS, FAILED = ProcedureState.RUNNABLE, ProcedureState.SUCCESS, ProcedureState.FAILED
 
 
 class RemovalCases(SuiteFixtures):
@@ -113,6 +113,32 @@ class RemovalCases(SuiteFixtures):
         assert store.load().removals == store.load().damage == []
         assert store.steps("r") == store.steps("c1") == []
         assert ids(store.scan()) == ["s"]
+
+    def test_scans_after_removals_give_what_is_there_and_what_came_below(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        """A store may remember where its rows begin: rows are added before that place, and between."""
+        heads = [make.head(f"m{n:02d}", 10 * n, state=SUCCESS, finished_at=10.0 * n) for n in range(1, 9)]
+        store.commit([make.put(head) for head in heads], 1)
+        for _ in range(2):
+            assert len(list(store.scan())) == len(store.finished()) == 8
+        store.commit([DeleteProcedure(head) for head in heads[:3]], 1)
+        for _ in range(2):
+            assert ids(store.scan()) == ids(store.scan(state=SUCCESS)) == ["m04", "m05", "m06", "m07", "m08"]
+            assert store.finished(limit=1) == [("m04", 40.0)]
+            assert ids(store.scan(reverse=True)) == ["m08", "m07", "m06", "m05", "m04"]
+
+        store.commit([make.new("a", 1, state=SUCCESS, finished_at=0.5)], 1)
+        store.commit([make.new("z", 55, state=SUCCESS, finished_at=55.0), DeleteProcedure(heads[5])], 1)
+
+        assert ids(store.scan()) == ids(store.scan(state=SUCCESS)) == ["a", "m04", "m05", "z", "m07", "m08"]
+        assert ids(store.scan(type_name="shop.Order", reverse=True)) == ["m08", "m07", "z", "m05", "m04", "a"]
+        assert store.finished(limit=2) == [("a", 0.5), ("m04", 40.0)]
+        assert store.finished(after=("m04", 40.0), limit=2) == [("m05", 50.0), ("z", 55.0)]
+        store.commit([DeleteProcedure(head) for head in store.scan()], 1)
+        assert list(store.scan()) == store.finished() == store.finished(reverse=True) == []
+        store.commit([make.new("b", 2)], 1)
+        assert ids(store.scan()) == ids(store.scan(state=RUNNABLE)) == ["b"]
 
     def test_an_id_is_free_once_its_tree_is_removed(
         self, store: ProcedureStore, tree: list[ProcedureRecord], make: type[Writes]
