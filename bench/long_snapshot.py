@@ -1,9 +1,9 @@
-"""Cost of a snapshot that is held for long, to a store in PostgreSQL: a backup, `pg_dump`, a reader that was stopped.
+"""Cost of a snapshot that is held for long, to a store in PostgreSQL: `pg_dump`, a forgotten transaction, a backup.
 
     python bench/long_snapshot.py [--path URL] [--procedures 100000] [--commits 20000] [--backup 64]
 
 Vacuum removes nothing that the snapshot may see, so rows that were removed stay in tables and indexes. The same reads
-and commits are measured before, and while a `StoreReader` stands still (SIGSTOP) in the middle of a read:
+and commits are measured before, and while another session holds a snapshot:
 
 - Reads that start at an end of an index, after so many procedures have started, ended and been removed.
 - The removal of finished procedures, per procedure: the first tenth and the last one.
@@ -18,10 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -34,6 +31,7 @@ from stores import database
 
 from actorproc.model.rows.writes import DeleteProcedure
 from actorproc.model.states import ProcedureState
+from actorproc.store.postgres.connecting import connect
 from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.sessions import Statement
 from actorproc.store.postgres.store import DatabaseStore
@@ -121,28 +119,17 @@ def milliseconds(look: Callable[[], object], rounds: int = 7) -> float:
     return statistics.median(times[1:]) * 1e3
 
 
-_HOLDER = """
-import os, signal, sys
-from actorproc.store.postgres.place import place_of
-from actorproc.store.postgres.reader import DatabaseReader
-from actorproc.store.rows.tables import Table
-with DatabaseReader(place_of(sys.argv[1])) as reader, reader.rows() as rows:
-    rows.count(Table.STEPS)
-    print("reads", flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
-"""
-
-
 @contextlib.contextmanager
-def stopped_reader(url: str) -> Iterator[None]:
-    """A reader of the store in another process, which stands still within a snapshot."""
-    reader = subprocess.Popen([sys.executable, "-c", _HOLDER, url], stdout=subprocess.PIPE, text=True)
-    assert reader.stdout.readline() == "reads\n"
+def held_snapshot(url: str) -> Iterator[None]:
+    """A snapshot as that of `pg_dump`. The server ends a `StoreReader` that stands still for a minute."""
+    place = place_of(url)
+    session = connect(place, "commit", "a snapshot that is held")
+    look = Statement(f"SELECT count(*) FROM {place.schema}.steps".encode(), once=True)
+    session.ask([(Statement(b"BEGIN ISOLATION LEVEL REPEATABLE READ", once=True), ()), (look, ())], 60.0)
     try:
         yield
     finally:
-        reader.send_signal(signal.SIGKILL)
-        reader.wait()
+        session.close()
 
 
 def planning(filled: Filled) -> dict[str, float]:
@@ -207,7 +194,7 @@ def main() -> None:
             first = {name: milliseconds(look) for name, look in looks(filled.store).items()}
             plans = {"before": planning(filled)}
             backup = during_backup(filled, given.backup)
-            with stopped_reader(path):
+            with held_snapshot(path):
                 removals = ends_of(filled.go_through(given.procedures))
                 steps = ends_of(filled.steps(given.commits))
                 last = {name: milliseconds(look) for name, look in looks(filled.store).items()}

@@ -70,7 +70,7 @@ def _empty(url: str) -> None:
     from actorproc.model.ids import new_id
     from actorproc.store.postgres.connecting import connect
     from actorproc.store.postgres.failures import DatabaseFailure
-    from actorproc.store.postgres.schema import OWN_TABLES, statements_of
+    from actorproc.store.postgres.schema.statements import OWN_TABLES, statements_of
     from actorproc.store.postgres.sessions import Statement, array_of
     from actorproc.store.rows import codec
     from actorproc.store.rows.layout import FORMAT, FORMAT_KEY, STORE_ID

@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "move": ("commands.databases", "add_move"),
     "reload": ("commands.maintenance", "add_reload"),
     "leader": ("commands.databases", "add_leader"),
+    "grants": ("commands.databases", "add_grants"),
     "rotate-key": ("commands.maintenance", "add_rotate_key"),
     "export": ("commands.exporting", "add_export"),
     "import": ("commands.exporting", "add_import"),
@@ -72,7 +73,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
-    "Store": ("backup", "compact", "move", "export", "import", "leader", "rotate-key", "reload"),
+    "Store": ("backup", "compact", "move", "export", "import", "leader", "grants", "rotate-key", "reload"),
     "Run": ("run", "demo", "torture", "schema", "completion"),
 }
 """The commands as the help shows them."""

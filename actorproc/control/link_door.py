@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from actorproc.errors import EngineError, UnknownType, UsageError
+from actorproc.errors import EngineError, NotAllowed, UnknownType, UsageError
 from actorproc.link.addresses import dialled_address
 from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkGuest, LinkListener, dial
@@ -126,6 +126,12 @@ class LinkWay:
         if not leader.address:
             msg = f"the manager that leads ({leader.owner}) lets no process in; see Config.control"
             raise EngineError(msg)
+        if not leader.secret:
+            msg = (
+                f"this login may only look at the store {self.words}: it may not read the secret of {leader.owner}, "
+                "which leads. Verbs need the role of the managers; `actorproc grants` shows the roles"
+            )
+            raise NotAllowed(msg)
         host, port = dialled_address(leader.address)
         self.highest = max(self.highest, leader.epoch)
         try:

@@ -52,7 +52,7 @@ class ReadingStore(RecordStore, Protocol):
         """All rows as of the last commit, undecoded; a context manager, to be left soon."""
         ...
 
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> dict[str, Any]:
         """Sizes in bytes and numbers of rows, for a diagnosis; further ones are the store's own."""
         ...
 

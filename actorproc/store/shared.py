@@ -74,3 +74,8 @@ class SharedStore(ProcedureStore, Protocol):
     def has_lapsed(self) -> bool:
         """Another process may own the store by now: its owner has not been able to renew its lease in time."""
         ...
+
+    @property
+    def held_back(self) -> str:
+        """Sentence about what keeps the database from removing old rows, for health; "": nothing does."""
+        ...

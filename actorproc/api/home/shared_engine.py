@@ -372,6 +372,8 @@ class SharedEngine(SharedRequests):
         if problems:
             status = "degraded" if health.status == "running" else health.status
             health = msgspec.structs.replace(health, status=status, problems=(*health.problems, *problems))
+        if held := store.held_back:
+            health = msgspec.structs.replace(health, problems=(*health.problems, held))
         return msgspec.structs.replace(health, role="leading", leader=here)
 
     def _health_of_follower(self) -> Health:

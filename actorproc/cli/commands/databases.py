@@ -1,4 +1,4 @@
-"""``move`` and ``leader``: the way of a store into a database, and the manager that leads it there."""
+"""``move``, ``leader`` and ``grants``: the way of a store into a database, its leader there, and its roles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output
-from actorproc.cli.select.common import FAILED, OK, globals_for, home, open_client, refuse_password
+from actorproc.cli.select.common import FAILED, OK, directory, globals_for, home, open_client, refuse_password
 from actorproc.errors import UsageError
 from actorproc.ui.text import ago, counted, duration, plain_line
 
-__all__ = ["add_leader", "add_move"]
+__all__ = ["add_grants", "add_leader", "add_move"]
 
 _Commands = Any
 
@@ -117,3 +117,34 @@ def _leader(options: argparse.Namespace) -> int:
 
     output.one("leader", facts, lines, name=leader.owner if leader is not None else "")
     return OK if leads else FAILED
+
+
+def add_grants(commands: _Commands) -> None:
+    """Add ``grants``."""
+    parser = commands.add_parser(
+        "grants",
+        help="the SQL of the roles of a store in a database: managers, hosts, and those who only look",
+        description=(
+            "Prints SQL for an administrator, and changes nothing. Managers log in as the owner of the tables. A host "
+            "may read who leads. A looker may read all but the signing keys and the secret of the leader, so that "
+            "commands that look work with its URL, and all others are refused."
+        ),
+    )
+    globals_for(parser)
+    for name, whose in (("owner", "managers"), ("host", "hosts"), ("looker", "those who only look")):
+        parser.add_argument(f"--{name}", metavar="ROLE", help=f"role of {whose} (default: NAME_{name})")
+    parser.set_defaults(run=_grants)
+
+
+def _grants(options: argparse.Namespace) -> int:
+    from actorproc.store.postgres.place import is_database_url, place_of
+    from actorproc.store.postgres.schema.grants import grants
+
+    text = directory(options)
+    if not is_database_url(text):
+        raise UsageError(f"{text} is a directory: its files belong to one user. Roles are of a database (--path URL)")
+    place = place_of(text)
+    roles = {name: getattr(options, name) or f"{place.store}_{name}" for name in ("owner", "host", "looker")}
+    sql = grants(place, **roles)
+    Output(options).one("grants", {**roles, "sql": "\n".join(sql)}, lambda: sql, name=place.store)
+    return OK

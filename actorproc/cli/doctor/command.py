@@ -10,7 +10,7 @@ from typing import Any
 from actorproc.cli.output.output import Output
 from actorproc.cli.select.common import FAILED, OK, directory, globals_for
 from actorproc.errors import EngineError
-from actorproc.ui.text import counted, plain_line, size_of
+from actorproc.ui.text import counted, duration, plain_line, size_of
 
 __all__ = ["add_doctor"]
 
@@ -81,6 +81,12 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"server     PostgreSQL {version}.{patch}, {sessions}"
         libpq, patch = divmod(facts["libpq_version"], 10_000)
         yield f"driver     libpq {libpq}.{patch}, {'TLS' if facts['encrypted'] else 'not encrypted'}"
+    if "vacuum" in facts:
+        vacuum = facts["vacuum"]
+        held = f"of {vacuum['holder']}" if vacuum["holder"] else "none"
+        yield f"snapshot   {held}, {counted(vacuum['snapshot_age'], 'transaction')} ago"
+        last = "never" if vacuum["vacuumed"] is None else f"{duration(vacuum['vacuumed'])} ago"
+        yield f"vacuum     {vacuum['table']}: {counted(vacuum['dead'], 'dead row')}, vacuumed {last}"
     if "free_bytes" in facts:
         yield f"disk       {size_of(facts['free_bytes'])} free"
     yield f"clock      {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(report['checked_at']))}"

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 __all__ = ["diagnose_database"]
 
 _LISTED = 1000
-_OLD_SNAPSHOT = 1_000_000
-"""Transactions since the oldest snapshot, from which on vacuum is held back noticeably."""
 _FREEZE_SOON = 1_000_000_000
 """Transactions that are not frozen, at half of what stops the server."""
 _FEW_SESSIONS = 5
@@ -66,6 +64,8 @@ def _say(report: dict[str, Any], severity: str, says: str, command: str | None =
 
 
 def _judge(report: dict[str, Any], typed: str) -> None:
+    from actorproc.ui.text import counted
+
     facts = report["facts"]
     for row in report["damaged"][:20]:
         _say(report, "damage", f"{row['table']} {row['key']}: {row['reason']}")
@@ -75,9 +75,12 @@ def _judge(report: dict[str, Any], typed: str) -> None:
     if facts["synced"] == 0:
         says = "the database does not sync (fsync or synchronous_commit is off): a power cut loses commits"
         _say(report, "warning", says)
-    if facts["oldest_snapshot_age"] > _OLD_SNAPSHOT:
-        says = f"a snapshot of {facts['oldest_snapshot_age']} transactions ago keeps vacuum from removing old rows"
-        _say(report, "warning", says, "SELECT pid, backend_xmin, query FROM pg_stat_activity ORDER BY backend_xmin")
+    vacuum = facts["vacuum"]
+    if vacuum["is_held_back"]:
+        _say(report, "warning", vacuum["says"])
+    if vacuum["hidden"]:
+        says = f"{counted(vacuum['hidden'], 'session')} of other roles: whether they hold old snapshots cannot be seen"
+        _say(report, "note", says, "GRANT pg_read_all_stats TO the role of the managers")
     if facts["freeze_age"] > _FREEZE_SOON:
         _say(report, "warning", f"{facts['freeze_age']} transactions are not frozen; the server stops at 2 milliards")
     if facts["prepared_transactions"]:

@@ -288,7 +288,7 @@ def _known(
     options: argparse.Namespace, reader: StoreReader, ask: Callable[[StoreReader | ProcedureClient], _Told]
 ) -> _Told:
     """Answer of the manager, or of the store where none runs or answers: what is stored says a lot."""
-    from actorproc.errors import ManagerStopped
+    from actorproc.errors import ManagerStopped, NotAllowed
 
     if not is_live(reader):
         return ask(reader)
@@ -297,4 +297,7 @@ def _known(
         with open_client(options) as client:
             return ask(client)
     except ManagerStopped:
+        return ask(reader)
+    except NotAllowed:
+        complain("this login may only look: what follows is from the store, without what the manager knows")
         return ask(reader)

@@ -111,6 +111,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "lease": float | None,
         "candidates": list[str],
     },
+    "grants": {"owner": str, "host": str, "looker": str, "sql": str},
     "check": DeployReport,
     "replay": {
         "procedure": str,

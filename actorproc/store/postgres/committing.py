@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from actorproc.store.postgres.rows import bound_of
-from actorproc.store.postgres.schema import Statements
+from actorproc.store.postgres.schema.statements import Statements
 from actorproc.store.postgres.sessions import Question, array_of, number
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import Row, Until, WholeLog

@@ -21,7 +21,8 @@ _HINTS = {
     "3D000": "the database does not exist; make it with createdb, or correct the URL",
     "3F000": "the schema is gone; put it back, or correct ?store=NAME",
     "40P01": "another session got in the way (deadlock)",
-    "42501": "the role lacks a permission; the owner of the schema can grant it",
+    "42501": "the role lacks a permission: managers and commands that change log in as the role of the managers; see "
+    "`actorproc grants`",
     "42P01": "a table is gone; put it back from a backup",
     "53100": "the database has no disk space left; free some, its log says where",
     "53200": "the database has no memory left",

@@ -95,10 +95,10 @@ class DatabaseHome(Home):
         del allow_any_filesystem, even_damaged
         return self._reader(patience)
 
-    def _reader(self, patience: float = 0.0) -> DatabaseReader:
+    def _reader(self, patience: float = 0.0, *, whole: bool = True) -> DatabaseReader:
         from actorproc.store.postgres.reader import DatabaseReader  # noqa: PLC0415 - as above
 
-        return DatabaseReader(self.place, patience)
+        return DatabaseReader(self.place, patience, whole=whole)
 
     def exists(self) -> bool:
         with contextlib.suppress(EngineError), self._reader():
@@ -110,7 +110,7 @@ class DatabaseHome(Home):
             return reader.any_owner()
 
     def leader(self) -> Leader | None:
-        with self._reader() as reader:
+        with self._reader(whole=False) as reader:
             row = reader.leader_row()
         return None if row is None else row.leader()
 
@@ -149,7 +149,7 @@ class DatabaseHome(Home):
     def _keep(self, keys: tuple[bytes, ...], *, is_first: bool = False) -> tuple[bytes, ...]:
         from actorproc.store.postgres.connecting import connect, new_title  # noqa: PLC0415 - as above
         from actorproc.store.postgres.failures import DatabaseFailure, explained  # noqa: PLC0415 - as above
-        from actorproc.store.postgres.schema import statements_of  # noqa: PLC0415 - as above
+        from actorproc.store.postgres.schema.statements import statements_of  # noqa: PLC0415 - as above
 
         session: Session | None = None
         try:

@@ -2,8 +2,8 @@
 
 A row that was removed stays in its index until vacuum comes by, and as long as any snapshot in the server may see it.
 A scan walks over all of these: in a table through which procedures go, its low end is hundreds of thousands of them.
-The owner is the only one that adds rows. So it remembers, of a range that it has scanned, the keys that were there, and
-adds those of its own commits: the next scan looks these up, and walks from the end of the range on.
+The owner is the only one that adds rows. So it remembers the keys that were in a range when it was scanned, and adds
+those of its own commits. The next scan looks these up, and walks from the end of the range on.
 
 The keys that are remembered are those that are there, and more. That holds for a snapshot that is no older than the
 newest commit that had begun when it was learned: an older one may show rows that were removed meanwhile.
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from actorproc.store.rows.tables import INDEXES, Table
 
-__all__ = ["MOST_KEYS", "TABLES", "Added", "Known", "KnownKeys"]
+__all__ = ["MOST_KEYS", "TABLES", "CommitRows", "Known", "KnownKeys"]
 
 TABLES = frozenset({*INDEXES, Table.REMOVALS}) - {Table.MEMBERS, Table.TIMERS}
 """Tables that are scanned from an end, and whose values are short."""
@@ -29,7 +29,7 @@ _MOST_COMMITS = 256
 """Commits that are looked through for what they add; a snapshot that is older than these teaches nothing."""
 
 
-class Added(Protocol):
+class CommitRows(Protocol):
     """The rows of a commit."""
 
     def keys_of(self, table: Table) -> Sequence[bytes]:
@@ -65,13 +65,13 @@ class KnownKeys:
         self._ended = 0
         self._views = 0
         """Snapshots that are open."""
-        self._commits: list[tuple[int, Added]] = []
+        self._commits: list[tuple[int, CommitRows]] = []
         """Commits that a snapshot may not show: that under way, and those since the oldest one that is open."""
         self._forgotten = 0
         """The newest commit of which it is no longer known what it added."""
 
     # ------------------------------------------------------------ commits
-    def begin(self, added: Added) -> None:
+    def begin(self, added: CommitRows) -> None:
         """A commit is sent next, which adds these rows."""
         with self._lock:
             self._begun += 1

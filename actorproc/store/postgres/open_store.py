@@ -17,7 +17,7 @@ from actorproc.store.memory import MemoryRows
 from actorproc.store.postgres.known_keys import KnownKeys
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.rows import DatabaseView, SessionPool, bound_of
-from actorproc.store.postgres.schema import statements_of
+from actorproc.store.postgres.schema.statements import statements_of
 from actorproc.store.postgres.sessions import Answer, Session, array_of, number, numbered
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, prefix

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from actorproc.errors import EngineError
 from actorproc.store.postgres.connecting import connect, new_title, title_of_owners
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
 from actorproc.store.postgres.leading.owner_row import DatabaseOwner, LeaderRow, read_leader
 from actorproc.store.postgres.open_store import OpenDatabase
-from actorproc.store.postgres.open_tables import check_format, is_made
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.rows import DatabaseView
+from actorproc.store.postgres.schema.tables import check_format, is_made
+from actorproc.store.postgres.schema.vacuum import look_at_vacuum
 from actorproc.store.postgres.sessions import BYTES, Session, Statement, numbered
 
 __all__ = ["DatabaseReader"]
@@ -37,7 +38,6 @@ _FACTS = (
     "server_version",
     "sessions",
     "most_sessions",
-    "oldest_snapshot_age",
     "freeze_age",
     "prepared_transactions",
     "stuck_slots",
@@ -51,13 +51,15 @@ class DatabaseReader(OpenDatabase):
     Args:
         place: The store.
         patience: Seconds for which a read waits for a database that takes no connection at the moment. Default: 0.
+        whole: It is also for the rows of the store, whose format is checked; else for the leader's alone, which is all
+            that the role of a host may read. Default: True.
 
     Raises:
         EngineError: There is no store, or the database cannot be reached.
         StoreFormat: The store is of another format.
     """
 
-    def __init__(self, place: DatabasePlace, patience: float = 0.0) -> None:
+    def __init__(self, place: DatabasePlace, patience: float = 0.0, *, whole: bool = True) -> None:
         title = new_title(place, "reader")
         super().__init__(place, lambda: connect(place, "look", title), _WITHIN)
         try:
@@ -67,7 +69,8 @@ class DatabaseReader(OpenDatabase):
         try:
             if not is_made(session, place):
                 raise EngineError(f"there is no store at {place.words}: the schema {place.store!r} has none")
-            check_format(session, place)
+            if whole:
+                check_format(session, place)
         except DatabaseFailure as failure:
             raise explained(failure, f"reading the store {place.words}") from failure
         finally:
@@ -115,23 +118,28 @@ class DatabaseReader(OpenDatabase):
             found.append(f"process {pid} on {host}")
         return tuple(sorted(found))
 
-    def facts(self) -> dict[str, int]:
-        """Sizes and numbers of rows, and the state of the server, for a diagnosis."""
+    def facts(self) -> dict[str, Any]:
+        """Sizes and numbers of rows, and the state of the server and of vacuum, for a diagnosis."""
         with self._view() as rows:
             size, server = rows.ask((self._statements.size, ()), (self._statements.server, ()))
         values = [numbered(size.get_value(0, column)) for column in range(4)]
         values += [numbered(server.get_value(0, column)) for column in range(server.nfields)]
-        return dict(zip(_FACTS, values, strict=True)) | self._driver_facts()
+        return dict(zip(_FACTS, values, strict=True)) | self._session_facts()
 
-    def _driver_facts(self) -> dict[str, int]:
-        """Version of libpq, and whether the session is encrypted."""
+    def _session_facts(self) -> dict[str, Any]:
+        """Version of libpq, whether the session is encrypted, and the state of vacuum."""
         from psycopg import pq  # noqa: PLC0415 - a session was opened, so it is there
 
         session = self._pool.borrow()
         try:
-            return {"libpq_version": pq.version(), "encrypted": int(session.is_encrypted)}
+            vacuum = look_at_vacuum(session, self.place)
+        except DatabaseFailure as failure:
+            raise unavailable(failure, f"reading the store {self.place.words}") from failure
         finally:
             self._pool.give_back(session)
+        encrypted = int(session.is_encrypted)
+        words = {"is_held_back": vacuum.is_held_back, "says": vacuum.in_words()}
+        return {"libpq_version": pq.version(), "encrypted": encrypted, "vacuum": vacuum._asdict() | words}
 
     def may_write(self) -> bool:
         """True if the role of the session may change rows of the store."""

@@ -17,7 +17,7 @@ from typing import Self
 from actorproc.errors import StorageUnavailable
 from actorproc.store.postgres.failures import DatabaseFailure, is_temporary, unavailable
 from actorproc.store.postgres.known_keys import MOST_KEYS, TABLES, KnownKeys
-from actorproc.store.postgres.schema import Statements
+from actorproc.store.postgres.schema.statements import Statements
 from actorproc.store.postgres.sessions import Answer, Question, Session, Statement, array_of, number, numbered
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import BATCH, EPOCH

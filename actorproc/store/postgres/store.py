@@ -28,8 +28,8 @@ from actorproc.store.postgres.leading.leadership import LEASE, Leadership, Role
 from actorproc.store.postgres.leading.owner_row import DoorRow
 from actorproc.store.postgres.leading.takeover import is_in_the_way
 from actorproc.store.postgres.open_store import OpenDatabase
-from actorproc.store.postgres.open_tables import check_format, one_row
 from actorproc.store.postgres.place import DatabasePlace, place_of
+from actorproc.store.postgres.schema.tables import check_format, one_row
 from actorproc.store.postgres.sessions import Question, Session, Statement, array_of, numbered
 from actorproc.store.reading import Durability
 from actorproc.store.rows import codec
@@ -390,6 +390,11 @@ class DatabaseStore(OpenDatabase):
     def has_lapsed(self) -> bool:
         """The lease may have ended."""
         return self.leadership.has_lapsed
+
+    @property
+    def held_back(self) -> str:
+        """Sentence about what keeps the database from cleaning up. See `SharedStore.held_back`."""
+        return self.leadership.held_back
 
     def compact(self) -> CompactionReport:
         """Report the size, unchanged: giving space back is the work of the database's autovacuum."""

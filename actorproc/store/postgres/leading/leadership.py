@@ -23,9 +23,10 @@ from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.leading.owner_row import DoorRow, in_use, read_leader
 from actorproc.store.postgres.leading.store_lock import StoreLock
 from actorproc.store.postgres.leading.takeover import is_in_the_way
-from actorproc.store.postgres.open_tables import make_tables, one_row
 from actorproc.store.postgres.place import DatabasePlace
-from actorproc.store.postgres.schema import statements_of
+from actorproc.store.postgres.schema.statements import statements_of
+from actorproc.store.postgres.schema.tables import make_tables, one_row
+from actorproc.store.postgres.schema.vacuum import look_at_vacuum
 from actorproc.store.postgres.sessions import BYTES, NUMBER, Session, Statement, number, numbered
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import LAST_BATCH, STORE_ID, meta_of
@@ -45,6 +46,9 @@ _CLAIMS = 4
 """Tries to raise the epoch while sessions of older owners come in the way."""
 _JUMP = 1000
 """Numbers that are left out when the database was failed over: a leader whose epoch it lost may have taken some."""
+
+_LOOK_EVERY = 30.0
+"""Seconds between two looks at the vacuum of the database."""
 
 _TIMELINE = Statement(b"SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)::text::bytea", once=True)
 
@@ -83,6 +87,9 @@ class Leadership:
         """Renewals that came later than half a lease after the one before."""
         self.writing_since = 0.0
         """Monotonic seconds since when a commit waits for the database; 0: none does."""
+        self.held_back = ""
+        """Sentence about a snapshot that keeps vacuum from its work, as it was last; "": there is none."""
+        self._next_look = 0.0
 
     def clear_the_way(self) -> None:
         """End sessions of older owners, which came back and have locks; only for the owner of the present epoch.
@@ -217,6 +224,8 @@ class Leadership:
                 elif (other := self._renew()) is not None:
                     self.on_deposed(other)
                     return
+                else:
+                    self._look_at_vacuum()
             except Exception as error:  # noqa: BLE001 - as the docstring says
                 pause = self.lease / 10
                 _log.debug("the lease of %s was not renewed: %s", self._place.words, error)
@@ -250,6 +259,17 @@ class Leadership:
             return row.epoch if row is not None else 0
         self._renewed = sent
         return None
+
+    def _look_at_vacuum(self) -> None:
+        """Look for a snapshot that is held for long, now and then. Raises `DatabaseFailure`."""
+        now, session = time.monotonic(), self.lock.session
+        if now < self._next_look or session is None:
+            return
+        self._next_look = now + _LOOK_EVERY
+        vacuum = look_at_vacuum(session, self._place)
+        was, self.held_back = self.held_back, vacuum.in_words() if vacuum.is_held_back else ""
+        if self.held_back and not was:
+            _log.warning("%s", self.held_back)
 
     def publish(self, door_row: DoorRow) -> None:
         """Change the door that the row names, for a new certificate. Raises `DatabaseFailure`, `StoreInUse`.

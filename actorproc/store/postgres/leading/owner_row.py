@@ -11,7 +11,7 @@ from actorproc.errors import StoreInUse
 from actorproc.store.leader import Leader
 from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
-from actorproc.store.postgres.schema import statements_of
+from actorproc.store.postgres.schema.statements import statements_of
 from actorproc.store.postgres.sessions import Session, number, numbered
 
 __all__ = ["DatabaseOwner", "DoorRow", "LeaderRow", "in_use", "owner_in", "patience_with", "read_leader"]
@@ -76,7 +76,7 @@ class LeaderRow(NamedTuple):
 
 
 def read_leader(session: Session, place: DatabasePlace) -> LeaderRow | None:
-    """The row of `leader`; None: the store was not made yet.
+    """The row of `leader`; None: the store was not made yet. A role that may only look is not shown the secret.
 
     Args:
         session: A session.
@@ -88,8 +88,15 @@ def read_leader(session: Session, place: DatabasePlace) -> LeaderRow | None:
     Raises:
         DatabaseFailure: The database refuses.
     """
+    asked = statements_of(place.schema).leader
     try:
-        (answer,) = session.ask([(statements_of(place.schema).leader, (number(place.lock),))], _WITHIN)
+        try:
+            (answer,) = session.ask([(asked, (number(place.lock),))], _WITHIN)
+        except DatabaseFailure as failure:
+            if failure.state != "42501" or session.is_broken:
+                raise
+            shown = asked._replace(sql=asked.sql.replace(b"l.secret", b"NULL::bytea"))
+            (answer,) = session.ask([(shown, (number(place.lock),))], _WITHIN)
     except DatabaseFailure as failure:
         if failure.state in {"42P01", "3F000"} and not session.is_broken:
             return None

@@ -6,8 +6,8 @@ from actorproc.errors import StoreDamaged, StoreFormat
 from actorproc.model.ids import new_id
 from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
-from actorproc.store.postgres.schema import create, statements_of
-from actorproc.store.postgres.sessions import Question, Session, Statement, array_of, numbered
+from actorproc.store.postgres.schema.statements import create, statements_of
+from actorproc.store.postgres.sessions import BYTES, Question, Session, Statement, array_of, numbered
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import FORMAT, FORMAT_KEY, STORE_ID
 from actorproc.store.rows.tables import Table
@@ -48,7 +48,10 @@ def make_tables(session: Session, place: DatabasePlace) -> None:
 
 
 def _make(session: Session, place: DatabasePlace) -> None:
-    questions: list[Question] = [(Statement(statement.encode(), once=True), ()) for statement in create(place)]
+    made = create(place)
+    if _has_schema(session, place):  # whose owner may lack the permission to make schemas
+        made = made[1:]
+    questions: list[Question] = [(Statement(statement.encode(), once=True), ()) for statement in made]
     put = statements_of(place.schema).tables[Table.META].put
     for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id())):
         questions.append((put, one_row(key, codec.encode(Table.META, key, value))))
@@ -61,6 +64,12 @@ def _make(session: Session, place: DatabasePlace) -> None:
                 "it was not changed. Give another ?store=NAME"
             ) from failure
         raise
+
+
+def _has_schema(session: Session, place: DatabasePlace) -> bool:
+    is_there = Statement(b"SELECT count(*) FROM pg_namespace WHERE nspname = convert_from($1, 'UTF8')", (BYTES,), True)
+    (answer,) = session.ask([(is_there, (place.store.encode(),))], _WITHIN)
+    return bool(numbered(answer.get_value(0, 0)))
 
 
 def check_format(session: Session, place: DatabasePlace) -> None:

@@ -217,7 +217,6 @@ def statements_of(schema: str) -> Statements:
             "SELECT current_setting('server_version_num')::bigint, "
             "(SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()), "
             "current_setting('max_connections')::bigint, "
-            "coalesce((SELECT max(age(backend_xmin)) FROM pg_stat_activity), 0)::bigint, "
             "(SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint, "
             "(SELECT count(*) FROM pg_prepared_xacts), (SELECT count(*) FROM pg_replication_slots WHERE NOT active), "
             "(current_setting('fsync') = 'on' AND current_setting('synchronous_commit') <> 'off')::int::bigint"
