@@ -131,7 +131,9 @@ class DatabaseHome(Home):
         try:
             with self._reader() as reader:
                 return keys_in(reader.signing_keys())
-        except StorageUnavailable:
+        except StorageUnavailable as error:
+            if getattr(error.__cause__, "state", "") == "42501":
+                return ()  # not for a role that only looks
             raise  # there may be keys
         except EngineError:
             return ()

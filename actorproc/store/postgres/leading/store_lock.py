@@ -31,7 +31,10 @@ _WITHIN = 10.0
 """Seconds for a question about the lock or its owner."""
 _PAUSE = 0.05
 _LOOK = 0.1
-"""Seconds between two looks of a candidate."""
+"""Seconds between two looks of a candidate at the owner."""
+_TRY_EVERY = 0.025
+"""Seconds between two tries of a candidate to take the lock. It does not wait in the server for it: a statement that
+waits holds a snapshot, which would keep vacuum from its work."""
 _LONGEST_REST = 5.0
 """Seconds that a candidate rests at most after the database refused it."""
 
@@ -112,6 +115,7 @@ class StoreLock:
             True with the lock; False when it was stopped.
         """
         failures = 0
+        next_look = 0.0
         session: Session | None = None
         while not stop.is_set():
             try:
@@ -120,7 +124,9 @@ class StoreLock:
                 if self._try(session):
                     self._become_owner(session)
                     return True
-                self._look(session)
+                if time.monotonic() >= next_look:
+                    next_look = time.monotonic() + _LOOK
+                    self._look(session)
             except Exception as error:  # noqa: BLE001 - no proof of the lock is no lock, whatever the reason
                 failures += 1
                 _log.debug("a candidate of %s looks again: %s", self._place.words, error)
@@ -131,7 +137,7 @@ class StoreLock:
                 stop.wait(random.uniform(_LOOK, min(_LONGEST_REST, _LOOK * 2 ** min(failures, 10))))  # noqa: S311
             else:
                 failures = 0
-                stop.wait(_LOOK)
+                stop.wait(_TRY_EVERY)
         if session is not None:
             session.close()
         return False
