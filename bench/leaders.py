@@ -1,10 +1,11 @@
 """Standstill of a store in a database when its leader, or the database, fails.
 
-    python bench/leaders.py [--kills 20] [--freezes 5] [--crashes 10] [--lease 5.0]
+    python bench/leaders.py [--path URL] [--kills 20] [--freezes 5] [--crashes 10] [--lease 5.0]
 
-Two managers in processes of their own have a store on a private server, which waits for its disk. Short steps run all
-the time. Each writes the monotonic time at its start and the epoch of its leader to a file, so that what is measured
-is the first step of the next leader, and no client.
+Two managers in processes of their own have a store in that database, or else on a private server, which waits for its
+disk. A database that was given is not crashed. Short steps run all the time. Each writes the monotonic time at its
+start and the epoch of its leader to a file, so that what is measured is the first step of the next leader, and no
+client.
 
 - The leader is killed (SIGKILL): from the kill to the first step of the next one, which had come to
   rest before.
@@ -29,7 +30,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from common import options, report, spread
+from common import options, report, spread, store_in
 from jobs import Beat
 
 from actorproc import Config, ProcedureClient, ProcedureManager
@@ -159,18 +160,17 @@ def main() -> None:
         serve(given.serve, given.lease)
         return
     given = options(__doc__, kills=(20, 2), freezes=(5, 1), crashes=(10, 1), lease=(5.0, 1.0))
-    with DatabaseServer(fsync=True) as server, tempfile.TemporaryDirectory(prefix="actorproc-bench-") as folder:
-        pair = Pair(server.url("leaders"), Path(folder), given.lease)
-        with contextlib.closing(pair):
-            kills = [failed(pair, signal.SIGKILL) for _ in range(given.kills)]
-            freezes = [failed(pair, signal.SIGSTOP) for _ in range(given.freezes)]
-            crashes = [crashed(pair, server) for _ in range(given.crashes)]
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="actorproc-bench-"))
+        server = None if given.path else stack.enter_context(DatabaseServer(fsync=True))
+        path = stack.enter_context(store_in(given.path)) if server is None else server.url("leaders")
+        pair = stack.enter_context(contextlib.closing(Pair(path, Path(folder), given.lease)))
+        kills = [failed(pair, signal.SIGKILL) for _ in range(given.kills)]
+        freezes = [failed(pair, signal.SIGSTOP) for _ in range(given.freezes)]
+        crashes = [crashed(pair, server) for _ in range(given.crashes)] if server is not None else []
     bare = sorted(bare_interpreter() for _ in range(5))[2]
-    found = {
-        "killed_s": spread(kills),
-        "frozen_s": spread(freezes),
-        "crashed_s": spread(crashes),
-    }
+    measured = {"killed_s": kills, "frozen_s": freezes, "crashed_s": crashes}
+    found = {name: spread(times) for name, times in measured.items() if times}
     words = {
         "killed_s": "leader killed -> first step of the next",
         "frozen_s": f"leader frozen -> first step (lease {given.lease:g} s)",

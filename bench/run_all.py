@@ -2,7 +2,7 @@
 
     python bench/run_all.py [--quick | --full] [--only steps,peers] [--no-install]
 
-A quarter of an hour on two cores; three minutes with ``--quick``, which shows that all work, and measures little; with
+Half an hour on two cores; five minutes with ``--quick``, which shows that all work, and measures little; with
 ``--full`` the benches of scale have their full sizes (a million procedures), which takes ten minutes more. What the
 benches compare with is installed first, into bench/.peers; with ``--no-install`` they use what is there.
 """
@@ -33,6 +33,10 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bare": ((), ("--quick",)),
     "recorded": ((), ("--quick",)),
     "peers": ((), ("--quick",)),
+    "stores": (("--steps=10000", "--pending=50000"), ("--quick",)),
+    "leaders": (("--freezes=2", "--crashes=5"), ("--quick",)),
+    "long_snapshot": (("--procedures=50000", "--commits=5000"), ("--quick",)),
+    "large_states": ((), ("--quick",)),
     "executor": ((), ("--quick",)),
     "large_calls": ((), ("--quick",)),
     "isolation": ((), ("--quick",)),
