@@ -57,6 +57,12 @@ class Config:
     # ------------------------------------------------------------ Several machines, with a store in a database
     lease: Seconds = Seconds(5.0, endless=False)
     """Seconds after its last sign of life for which a manager that leads is taken for alive; at least 0.5."""
+    host_patience: Seconds = Seconds(10.0, endless=False)
+    """Seconds of silence after which a manager that leads takes a worker host for lost, and runs its steps elsewhere;
+    at least 1. The host has killed its busy workers before, after six tenths of that."""
+    code: str = ""
+    """Revision of the code, such as that of the version control; a host and a leader with another one do not join.
+    Default: none, and the files of the classes are compared."""
     listen: str | None = None
     """Address on which a manager that leads lets the others in: ``host`` or ``host:port``. Default: the address by
     which this machine reaches the database, and a free port."""
@@ -210,6 +216,9 @@ class Config:
     def _check_door(self) -> None:
         if self.lease < 0.5:
             msg = f"Config.lease is {self.lease!r}; it must be at least 0.5 seconds"
+            raise ValueError(msg)
+        if self.host_patience < 1.0:
+            msg = f"Config.host_patience is {self.host_patience!r}; it must be at least 1 second"
             raise ValueError(msg)
         for name in ("listen", "advertise"):
             given: Any = getattr(self, name)

@@ -388,7 +388,7 @@ class ProcedureManager(
         environment = self._environment
         home = self._home if self._given_store is None else None
         config = self._config
-        return assembly.LocalPool(
+        local = assembly.LocalPool(
             epoch=epoch,
             spares=config.spares,
             preload=self._preload,
@@ -410,6 +410,24 @@ class ProcedureManager(
                 spool=config.log_file_bytes,
             ),
         )
+        return self._with_hosts(local, epoch) if self._is_shared else local
+
+    def _with_hosts(self, local: WorkerPool, epoch: int) -> WorkerPool:
+        """This machine's pool, and those of the hosts that join the manager while it leads."""
+        from actorproc.workers.hosts.messages import PoolSettings  # noqa: PLC0415 - for stores of several machines
+        from actorproc.workers.hosts.pool import HostedPool  # noqa: PLC0415
+
+        config = self._config
+        settings = PoolSettings(
+            max_frame=config._longest_frame,
+            max_state=config.max_state,
+            max_call=config.max_state,
+            warm_limit=config.warm_limit,
+            recycle_steps=config.recycle_steps,
+            recycle_age=config.recycle_age,
+            recycle_memory=config.recycle_memory,
+        )
+        return HostedPool(local, epoch=epoch, settings=settings, patience=config.host_patience, code=config.code)
 
     def _give_up_start(self) -> None:
         """Have a start that is under way end with `ManagerStopped`. For signal handlers: it takes no lock."""

@@ -172,6 +172,9 @@ class Connection:
         limit = self._server.config.max_frame
         try:
             stream = self._stream = self._guest.admit()
+            if stream is None:
+                self.close()
+                return
             if not self._server.entrance.is_fit():
                 self.close()
                 return

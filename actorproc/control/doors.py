@@ -9,7 +9,7 @@ the same for both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from actorproc.errors import UsageError
 
@@ -39,8 +39,11 @@ class Stream(Protocol):
 class Guest(Protocol):
     """A connection that has come in, whose client is not known yet."""
 
-    def admit(self) -> Stream:
+    def admit(self) -> Stream | None:
         """Find out who it is; on the thread of the connection, as that may take seconds.
+
+        Returns:
+            The stream; None: it is no client, and was handed over.
 
         Raises:
             OSError: The connection broke, or its client is not let in.
@@ -66,6 +69,8 @@ class Entrance(Protocol):
 
     words: str
     """The place, for messages."""
+    take_host: Callable[[Any, str], object] | None
+    """Called with the connection and the address of a host; None: none comes in here."""
     beat: float | None
     """Seconds of silence after which a client is to be sent a sign of life; None: the kernel tells it of a death."""
 

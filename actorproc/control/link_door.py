@@ -42,9 +42,10 @@ class LinkEntrance:
     ) -> None:
         self.words = words
         self.is_fit = is_fit
+        self.take_host: Callable[[LinkStream, str], object] | None = None
         self.beat: float | None = listener.silence / _BEATS
         self._listener = listener
-        self._newer = newer
+        self.newer = newer
 
     def open(self) -> None:
         """Nothing: it listens already. Connections that came meanwhile wait in the backlog."""
@@ -62,7 +63,7 @@ class LinkEntrance:
 
     def accept(self) -> GuestByLink:
         """Wait for a connection."""
-        return GuestByLink(self._listener.accept(), self._newer)
+        return GuestByLink(self._listener.accept(), self)
 
     def close(self) -> None:
         """Listen no more."""
@@ -76,22 +77,33 @@ class LinkEntrance:
 class GuestByLink:
     """A connection to the listener for links."""
 
-    def __init__(self, guest: LinkGuest, newer: Callable[[int], object]) -> None:
+    def __init__(self, guest: LinkGuest, entrance: LinkEntrance) -> None:
         self._guest = guest
-        self._newer = newer
+        self._entrance = entrance
         self.hang_up = guest.hang_up
         self.close = guest.close
 
-    def admit(self) -> LinkStream:
-        """Have it prove that it knows the secret."""
+    def admit(self) -> LinkStream | None:
+        """Have it prove that it knows the secret. A host is handed over, and is no client."""
         stream = self._guest.admit()
-        if self._guest.peer is not None:
-            self._newer(self._guest.peer.epoch)
-        return stream
+        peer, entrance = self._guest.peer, self._entrance
+        if peer is None or peer.role is not LinkRole.HOST:
+            if peer is not None:
+                entrance.newer(peer.epoch)
+            return stream
+        if entrance.take_host is None or not entrance.is_fit():
+            raise ConnectionRefusedError("this manager takes no hosts")
+        self.hang_up = self.close = _not_ours
+        entrance.take_host(stream, self._guest.address)
+        return None
 
     def turn_away(self, error: UsageError) -> None:
         """End it: one that has proved nothing is told nothing."""
         self._guest.refuse(ConnectionRefusedError(str(error)))
+
+
+def _not_ours() -> None:
+    """The connection belongs to others now."""
 
 
 class LinkWay:

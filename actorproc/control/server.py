@@ -27,6 +27,7 @@ class ControlServer:
     def __init__(self, engine: EngineTree, entrance: Entrance, config: Config) -> None:
         self.engine = engine
         self.entrance = entrance
+        entrance.take_host = getattr(engine.pool, "come", None)
         self.config = config
         self.hello = ClientHello(
             PROTOCOL,

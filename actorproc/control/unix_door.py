@@ -8,6 +8,7 @@ import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -54,6 +55,7 @@ class UnixEntrance:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._directory = Path(directory)
         self.beat: float | None = None
+        self.take_host: Callable[[Any, str], object] | None = None
         self.words = f"the control socket {self._directory / SOCKET_FILE}"
         self.is_fit = _always
         self._listener: socket.socket

@@ -28,6 +28,7 @@ from actorproc.model.policies import LockMode, Scheduling, TypeMeta
 from actorproc.model.rows.cold_trees import COLD_STATES, is_alone
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, UndoRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
+from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = ["hold_back", "load_tree", "rebuild", "resume", "take_up"]
@@ -192,7 +193,9 @@ def _rehire_all(
     if hosts is not None:
         state.workers.table.hosts.adopt(hosts)
     state.workers.slot_plan.take_over(
-        ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving
+        ready.worker.slot
+        for ready, _ in workers
+        if ready.reserved is None and not ready.leaving and not host_of(ready.worker.slot)
     )
     for ready, tokens in workers:
         _rehire(state, ready, tokens, now)

@@ -28,15 +28,18 @@ from actorproc.engine.gateway import Gateway
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.manager_parts import ManagerParts
 from actorproc.engine.messages import (
+    AddHost,
     Begin,
     Booted,
     Drain,
+    DrainHostSlots,
     Halt,
     LaunchAll,
     LookSettled,
     ManagerStatus,
     OwnerDeposed,
     RegisterType,
+    RemoveHost,
     ReplaceWorker,
     StandDown,
     Succeeded,
@@ -58,6 +61,7 @@ from actorproc.errors import (
     NotAllowed,
     WorkerBootFailed,
 )
+from actorproc.model.ids import WorkerId
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import HostAdded, ReloadBegan
 from actorproc.model.reports import CompactionReport
@@ -66,7 +70,7 @@ from actorproc.store.base import ProcedureStore
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import HostJoined, PoolFailed, WorkerBooted, WorkerDied, WorkerPool
+from actorproc.workers.base import HostDrains, HostJoined, HostLeft, PoolFailed, WorkerBooted, WorkerDied, WorkerPool
 
 __all__ = ["EngineTree"]
 
@@ -116,8 +120,8 @@ class EngineTree(Gateway):
         self._clock = clock
         self._on_fatal = on_fatal
         self._on_event = on_event
-        self._bereaved: WorkerDied | None = None
-        """A worker that died in a step, and whose place was given to a spare. For the pool's thread."""
+        self._bereaved: dict[WorkerId, WorkerDied] = {}
+        """Workers that died in a step, by the spares that were given their places. For threads of the pool."""
         self._offer = offer
         self._gated = gated
         self._callback_thread = CallbackThread()
@@ -427,18 +431,31 @@ class EngineTree(Gateway):
             self._callback_thread.post(tell)
 
     # ------------------------------------------------------------ messages
-    def _worker_event(self, event: HostJoined | WorkerDied | WorkerBooted | PoolFailed) -> None:
-        if isinstance(event, HostJoined):
-            self.host = event
+    def _worker_event(self, event: HostJoined | HostDrains | HostLeft | WorkerDied | WorkerBooted | PoolFailed) -> None:
+        if isinstance(event, HostJoined | HostDrains | HostLeft):
+            self._host_event(event)
         elif isinstance(event, WorkerDied) and event.successor is not None:
-            self._bereaved = event  # that its successor has booted is what follows
+            self._bereaved[event.successor] = event  # that its successor has booted is what follows
         elif isinstance(event, WorkerBooted):
             self._worker_booted(event)
         else:
             self._to_manager(event)
 
+    def _host_event(self, event: HostJoined | HostDrains | HostLeft) -> None:
+        if isinstance(event, HostJoined) and event.host == 0:
+            self.host = event
+            return
+        # The manager first: it must know a host before the workers there. The deaths of those come behind this.
+        self._to_manager(event)
+        if isinstance(event, HostJoined):
+            self._to_supervisor(AddHost(event.host, event.slots, tuple(worker for worker, _, _ in event.living)))
+        elif isinstance(event, HostDrains):
+            self._to_supervisor(DrainHostSlots(event.host))
+        else:
+            self._to_supervisor(RemoveHost(event.host))
+
     def _worker_booted(self, event: WorkerBooted) -> None:
-        died, self._bereaved = self._bereaved, None
+        died = self._bereaved.pop(event.worker, None)
         if died is None:
             self._to_manager(event)
         else:

@@ -18,10 +18,12 @@ from actorproc.core.locks.request import LockWaiter
 from actorproc.engine.end_waiters import OpenWait, settle_future
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.messages import (
+    AddHost,
     AddSlot,
     Booted,
     Describe,
     Described,
+    DrainHostSlots,
     Ending,
     EndListener,
     EndWaiter,
@@ -37,6 +39,7 @@ from actorproc.engine.messages import (
     OpenGate,
     Patience,
     RegisterType,
+    RemoveHost,
     ReportStatus,
     RetireSlot,
     SlotStatus,
@@ -56,7 +59,9 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.workers.base import (
+    HostDrains,
     HostJoined,
+    HostLeft,
     PoolEvent,
     PoolFailed,
     WorkerBooted,
@@ -249,7 +254,7 @@ class Gateway:
         else:
             self._worker_event(event)
 
-    def _worker_event(self, event: HostJoined | WorkerDied | WorkerBooted | PoolFailed) -> None:
+    def _worker_event(self, event: HostJoined | HostDrains | HostLeft | WorkerDied | WorkerBooted | PoolFailed) -> None:
         """A machine or a worker came, or one is dead, or none can come any more."""
         raise NotImplementedError
 
@@ -260,7 +265,17 @@ class Gateway:
             self._to_manager(message)
 
     def _to_supervisor(
-        self, message: AddSlot | Booted | Gone | LaunchAll | ReportStatus | RetireSlot | StandDown
+        self,
+        message: AddHost
+        | AddSlot
+        | Booted
+        | DrainHostSlots
+        | Gone
+        | LaunchAll
+        | RemoveHost
+        | ReportStatus
+        | RetireSlot
+        | StandDown,
     ) -> None:
         actor = self._supervisor
         if actor is not None:

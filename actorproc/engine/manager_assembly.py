@@ -67,7 +67,16 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.policies import Quotas
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerExceeded, WorkerMessages
+from actorproc.workers.base import (
+    HostDrains,
+    HostJoined,
+    HostLeft,
+    PoolFailed,
+    WorkerBooted,
+    WorkerDied,
+    WorkerExceeded,
+    WorkerMessages,
+)
 
 __all__ = ["AssembledManager"]
 
@@ -239,6 +248,9 @@ class AssembledManager:
             WorkerBooted: self.worker_messages.booted,
             WorkerDied: self.worker_messages.died,
             WorkerExceeded: self.time.exceeded,
+            HostJoined: self.worker_messages.host_joined,
+            HostDrains: self.worker_messages.host_drains,
+            HostLeft: self.worker_messages.host_left,
             Succeeded: self.worker_messages.succeeded,
             PoolFailed: self.worker_messages.pool_failed,
             StorageTrouble: self.outage.go_on,

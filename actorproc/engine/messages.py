@@ -23,6 +23,7 @@ from actorproc.report.metrics import Histogram, ProcedureCounts, StepCounts
 from actorproc.workers.base import WorkerBooted, WorkerDied
 
 __all__ = [
+    "AddHost",
     "AddSlot",
     "Begin",
     "Booted",
@@ -32,6 +33,7 @@ __all__ = [
     "Describe",
     "Described",
     "Drain",
+    "DrainHostSlots",
     "EndListener",
     "EndWaiter",
     "Ending",
@@ -49,6 +51,7 @@ __all__ = [
     "OwnerDeposed",
     "Patience",
     "RegisterType",
+    "RemoveHost",
     "ReopenFailed",
     "Reopened",
     "ReplaceWorker",
@@ -403,6 +406,26 @@ class LaunchAll(_Message, frozen=True):
 
 class AddSlot(_Message, frozen=True):
     """Keep a worker in one more slot."""
+
+
+class AddHost(_Message, frozen=True):
+    """A host has joined: keep workers in its slots. Of some of them workers live already."""
+
+    host: int
+    slots: int
+    living: tuple[WorkerId, ...] = ()
+
+
+class DrainHostSlots(_Message, frozen=True):
+    """A host leaves: no worker that ends there is replaced."""
+
+    host: int
+
+
+class RemoveHost(_Message, frozen=True):
+    """A host is gone, and its slots with it."""
+
+    host: int
 
 
 class RetireSlot(_Message, frozen=True):

@@ -22,10 +22,13 @@ import pykka
 from actorproc.config import Config
 from actorproc.engine.end_waiters import fail_future, settle_future
 from actorproc.engine.messages import (
+    AddHost,
     AddSlot,
     Booted,
+    DrainHostSlots,
     Gone,
     LaunchAll,
+    RemoveHost,
     ReportStatus,
     RetireSlot,
     SlotParked,
@@ -42,6 +45,7 @@ from actorproc.engine.workers.restart_policy import SlotRestarts, is_killed_from
 from actorproc.errors import EngineError, InternalError, WorkerBootFailed
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
+from actorproc.model.slots import first_slot, host_of
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerPool
@@ -111,6 +115,9 @@ class SupervisorActor(QuickActor):
             Gone: self._gone,
             AddSlot: self._add_slot,
             RetireSlot: self._retire_slot,
+            AddHost: self._add_host,
+            DrainHostSlots: self._drain_host,
+            RemoveHost: self._remove_host,
             Booted: self._booted,
             LaunchAll: self._launch_all,
             Wake: self._wake,
@@ -133,9 +140,11 @@ class SupervisorActor(QuickActor):
     # ------------------------------------------------------------ starting
     def _launch_all(self, message: LaunchAll) -> None:
         self._starting = message.future
-        self._unheard, self._has_booted = set(self._slots), False
-        for slot in self._slots.values():
-            self._launch(slot)
+        self._unheard = {number for number in self._slots if host_of(number) == 0}
+        self._has_booted = False
+        for slot in list(self._slots.values()):
+            if host_of(slot.number) == 0:
+                self._launch(slot)
 
     def _launch(self, slot: _Slot) -> None:
         slot.incarnation += 1
@@ -193,6 +202,46 @@ class SupervisorActor(QuickActor):
             slot.state = "retiring"
             self._parts.pool.stop(slot.worker)
 
+    # ------------------------------------------------------------ hosts
+    def _add_host(self, message: AddHost) -> None:
+        if self._stopping:
+            return
+        living = {worker.slot: worker for worker in message.living}
+        first = first_slot(message.host)
+        for number in range(first, first + message.slots):
+            slot = self._slots[number] = _Slot(number, self._no_past())
+            slot.incarnation = self._incarnations.get(number, 0)
+            if number in living:
+                slot.incarnation, slot.state = living[number].incarnation, "running"
+                slot.past.booted(self._parts.clock.monotonic())
+            else:
+                self._launch(slot)
+        if living:
+            self._recover()
+
+    def _slots_of(self, host: int) -> list[_Slot]:
+        return [slot for slot in self._slots.values() if host_of(slot.number) == host]
+
+    def _drain_host(self, message: DrainHostSlots) -> None:
+        for slot in self._slots_of(message.host):
+            if slot.state == "running":
+                slot.state = "retiring"
+            elif slot.state == "booting":
+                slot.state = "retiring"
+                self._parts.pool.stop(slot.worker)
+            else:  # it has no worker
+                self._give_up(slot)
+
+    def _remove_host(self, message: RemoveHost) -> None:
+        for slot in self._slots_of(message.host):
+            self._boot_deadlines.over(slot.worker)
+            self._give_up(slot)
+        self._arm()
+
+    def _give_up(self, slot: _Slot) -> None:
+        self._incarnations[slot.number] = slot.incarnation
+        del self._slots[slot.number]
+
     # ------------------------------------------------------------ replacing
     def _gone(self, message: Gone) -> None:
         is_stuck = self._boot_deadlines.over(message.worker) and not message.booted
@@ -203,8 +252,7 @@ class SupervisorActor(QuickActor):
             self._succeed(slot, message)
             return
         if slot.state == "retiring":
-            self._incarnations[slot.number] = slot.incarnation
-            del self._slots[slot.number]
+            self._give_up(slot)
             return
         slot.restarts += 1
         slot.reason = self._stuck_in_words() if is_stuck else _in_words(message.report)

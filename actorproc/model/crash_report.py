@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["CrashReport"]
+__all__ = ["HOST_LOST", "CrashReport"]
+
+HOST_LOST = "host-lost"
+"""Kind of the report of a worker that was lost with its host."""
 
 
 class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -12,7 +15,7 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     kind: str
     """exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit, heartbeat-limit, boot, protocol,
-    killed, stopped."""
+    killed, stopped, host-lost."""
     message: str
     """One sentence: "killed by signal 9 (SIGKILL)", "exited with code 3 in the middle of a step"."""
     code: int | None = None

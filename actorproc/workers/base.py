@@ -20,7 +20,9 @@ from actorproc.workers.protocol.log_entry import LogEntry
 __all__ = [
     "DUMP_SECONDS",
     "STACK_SECONDS",
+    "HostDrains",
     "HostJoined",
+    "HostLeft",
     "PoolEvent",
     "PoolFailed",
     "WorkerBooted",
@@ -39,14 +41,38 @@ STACK_SECONDS = 0.1
 
 
 class HostJoined(msgspec.Struct, frozen=True, gc=False):
-    """A machine offers workers: the first event of a pool."""
+    """A machine offers workers. The first event of a pool is the one of the manager's own machine, with number 0."""
 
     host: int
-    """Its number; 0: the machine of the manager."""
+    """Its number, of which those of its slots are made (`first_slot`)."""
     limits: str = "none"
     """Enforcement of memory limits there: "cgroup", "rlimit" or "none"."""
     process_limits: str = "none"
     """Protection against a fork bomb before it is seen: "cgroup", "rlimit", "sampling" (nothing does) or "none"."""
+    name: str = ""
+    """Name as people see it; "": the manager's own machine."""
+    slots: int = 0
+    """Number of workers to start there; of the manager's own machine the manager knows it."""
+    labels: tuple[str, ...] = ()
+    resources: dict[str, float] = {}
+    living: tuple[tuple[WorkerId, int, tuple[StepToken, ...]], ...] = ()
+    """Workers that live there already, with their pids and the steps in their hands that count."""
+
+
+class HostDrains(msgspec.Struct, frozen=True, gc=False):
+    """A machine wants to leave: its workers are to end what they have begun."""
+
+    host: int
+    reason: str
+
+
+class HostLeft(msgspec.Struct, frozen=True, gc=False):
+    """A machine is gone; the deaths of the workers that it still had follow, with the kind host-lost."""
+
+    host: int
+    reason: str
+    is_lost: bool
+    """It was not expected to go."""
 
 
 class WorkerBooted(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +119,9 @@ class PoolFailed(msgspec.Struct, frozen=True):
     error: BaseException
 
 
-PoolEvent = HostJoined | WorkerBooted | WorkerMessages | WorkerExceeded | WorkerDied | PoolFailed
+PoolEvent = (
+    HostJoined | HostDrains | HostLeft | WorkerBooted | WorkerMessages | WorkerExceeded | WorkerDied | PoolFailed
+)
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -11,6 +11,7 @@ from actorproc.config import Config
 from actorproc.control.link_door import LinkEntrance
 from actorproc.link.addresses import address_text, local_address_towards, parsed_address, published_address
 from actorproc.link.certificates import Credentials, FileCertificate, LinkCertificate, made_credentials
+from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkListener
 from actorproc.store.shared import SharedStore
 
@@ -67,7 +68,9 @@ def open_door(
     else:
         assert credentials is not None
         certificate = LinkCertificate(credentials)
-    listener = LinkListener(host, port, certificate=certificate, secret=secret, silence=config.lease)
+    listener = LinkListener(
+        host, port, certificate=certificate, secret=secret, silence=config.lease, roles=frozenset(LinkRole)
+    )
     shown = towards if host in _EVERYWHERE else host, listener.port
     if config.advertise is not None:
         shown = parsed_address(config.advertise, listener.port)

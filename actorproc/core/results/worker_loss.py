@@ -23,15 +23,17 @@ from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.workers import WorkerState
 from actorproc.core.state.step_limits import limits_of, retries_overtime
-from actorproc.model.crash_report import CrashReport
+from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import Mode
 from actorproc.model.messages.events import WorkerLost, WorkerReady
 from actorproc.model.names import step_in_words
 from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL
 
-__all__ = ["on_lost", "on_ready"]
+__all__ = ["LOSSES_OF_HOSTS", "on_lost", "on_ready"]
 
+LOSSES_OF_HOSTS = 3
+"""Hosts in a row that a step may be lost with; the next loss is its failure."""
 _OVERTIME = ("timeout", "cpu-limit", "heartbeat-limit")
 """Kinds of reports of workers that were killed because a step took too long."""
 
@@ -66,6 +68,8 @@ def on_lost(state: EngineState, event: WorkerLost) -> None:
             settle_bypass(state, record)
         elif record.state in TERMINAL and not record.undoing:
             pass  # it ended while it was asked, or a moment ago, bypassed with one below it that was in hand as well
+        elif item is guilty and event.report.kind == HOST_LOST:
+            _lost_with_host(state, record, item, event.report)
         elif item is guilty:
             _charge(state, record, item, event)
         else:
@@ -137,6 +141,39 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: Wo
             on_step_error(state, record, error, retryable=retries_overtime(state.types, record))
     else:
         _count_crash(state, record, item, report, details)
+
+
+def _lost_with_host(state: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport) -> None:
+    """Count a loss, which is the fault of no step; but a step that eats memory takes one host after the other along."""
+    if item.token.mode is Mode.ASK_ABORT or item.forced is not None:
+        _give_back(state, record, item)
+        return
+    head.count_host_loss(record)
+    state.decision.touch(record)
+    step = step_in_words(item.token.step, record.current_name)
+    in_words = f"its host was lost in {step}: {report.message}"
+    if record.host_losses > 1:
+        in_words = f"its host was lost for the {_ordinal(record.host_losses)} time in a row in {step}: {report.message}"
+    is_last = record.host_losses > LOSSES_OF_HOSTS
+    if is_last:
+        in_words += "; so it is not run any more: it may use more memory than any host has"
+    error = ErrorInfo(
+        "crash",
+        "WorkerCrashed",
+        in_words,
+        "",
+        record.id,
+        item.token.step,
+        crash=report,
+        step_name=record.current_name or "",
+    )
+    note_attempt(state.decision, record, item, error, report.duration)
+    if not is_last:
+        _run_again(state, record, item)
+    elif item.token.mode is Mode.ROLLBACK:
+        on_rollback_error(state, record, error, retryable=False)
+    else:
+        on_step_error(state, record, error, retryable=False)
 
 
 def _is_killed(item: InHand, report: CrashReport) -> bool:

@@ -4,6 +4,7 @@ When every worker has been in its step for `stuck_after` seconds and work waits,
 `max_workers`. A worker that had nothing to do for `extra_worker_idle` seconds is retired while there are too many
 (HBase's and IoTDB's keep-alive workers). Workers are anonymous: it is the number that counts, so after a stuck spell
 any idle one may go, the highest slot first. Nothing here is stored; a restart begins with `workers`.
+All of this is about the manager's own machine: a host has as many workers as it offers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.workers import WorkerState
 from actorproc.model.messages.commands import AddWorker, Reply, RetireWorker
 from actorproc.model.messages.events import Resized, WorkerReady
+from actorproc.model.slots import host_of
 
 __all__ = ["joined", "left", "look_after", "next_look", "resize"]
 
@@ -23,7 +25,7 @@ __all__ = ["joined", "left", "look_after", "next_look", "resize"]
 def joined(state: EngineState, event: WorkerReady) -> None:
     """A worker is ready: an extra one that was ordered, or the next one of a slot that is known."""
     slot_plan = state.workers.slot_plan
-    if event.reserved is not None:
+    if event.reserved is not None or host_of(event.worker.slot):
         return
     if event.worker.slot not in slot_plan.slots:
         slot_plan.slots.add(event.worker.slot)
@@ -96,7 +98,7 @@ def resize(state: EngineState, event: Resized) -> None:
     slot_plan.vacated.update(sorted(slot_plan.slots - there, reverse=True)[:too_many])
     too_many -= len(slot_plan.vacated)
     # Of those that are there idle ones do; the others end the step they are in and give back what they have not begun.
-    leave_first = sorted(state.workers.table.for_all(), key=lambda worker: (bool(worker.queue), -worker.id.slot))
+    leave_first = sorted(_local(state.workers), key=lambda worker: (bool(worker.queue), -worker.id.slot))
     going = leave_first[: max(0, too_many - slot_plan.ordered)]
     for worker in going:
         _retire(state, worker)
@@ -112,9 +114,12 @@ def _stuck_at(state: EngineState) -> float:
 
 
 def _idle(workers: WorkerState) -> list[Worker]:
-    return sorted(
-        (worker for worker in workers.table.for_all() if not worker.queue), key=lambda worker: -worker.id.slot
-    )
+    return sorted((worker for worker in _local(workers) if not worker.queue), key=lambda worker: -worker.id.slot)
+
+
+def _local(workers: WorkerState) -> list[Worker]:
+    """Workers of the manager's own machine: those of hosts come and go with them."""
+    return [worker for worker in workers.table.for_all() if not host_of(worker.id.slot)]
 
 
 def _surplus(state: EngineState) -> int:
@@ -124,7 +129,7 @@ def _surplus(state: EngineState) -> int:
 
 def _has_spare(state: EngineState) -> bool:
     """True if an idle worker may go: as many as there should be are ready without it."""
-    return _surplus(state) > 0 and len(state.workers.table.for_all()) > state.settings.scheduling.workers
+    return _surplus(state) > 0 and len(_local(state.workers)) > state.settings.scheduling.workers
 
 
 def _is_short(state: EngineState) -> bool:

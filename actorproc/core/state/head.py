@@ -6,6 +6,9 @@ nowhere else in the core. A test looks for such assignments. A caller that chang
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from actorproc.model.rows.record_parts import Past
 from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord
 from actorproc.model.states import ProcedureState
 
@@ -66,6 +69,8 @@ def begin_step(record: ProcedureRecord, attempt: int) -> None:
     """A step is recorded: the next one has counters of its own, and `attempt` attempts."""
     record.attempt = attempt
     record.errors = record.crashes = 0
+    if record.past is not None and record.past.host_losses:
+        _forget_losses(record)
     record.first_error_at = None
     record.interrupted = None
     if not record.rolling:
@@ -75,12 +80,16 @@ def begin_step(record: ProcedureRecord, attempt: int) -> None:
 def end_last_step(record: ProcedureRecord) -> None:
     """The last step ended well: nothing counts any more."""
     record.attempt = record.errors = record.crashes = 0
+    if record.past is not None and record.past.host_losses:
+        _forget_losses(record)
     record.error = None
 
 
 def reset_errors(record: ProcedureRecord) -> None:
     """Its errors and crashes are counted from here."""
     record.errors = record.crashes = 0
+    if record.past is not None and record.past.host_losses:
+        _forget_losses(record)
     record.first_error_at = None
 
 
@@ -132,6 +141,16 @@ def count_error(record: ProcedureRecord, now: float) -> float:
 def count_crash(record: ProcedureRecord) -> None:
     """The step, or its undo, killed its worker once more."""
     record.crashes += 1
+
+
+def count_host_loss(record: ProcedureRecord) -> None:
+    """The host of the step, or of its undo, was lost once more."""
+    record.past = replace(record.past or Past(), host_losses=record.host_losses + 1)
+
+
+def _forget_losses(record: ProcedureRecord) -> None:
+    assert record.past is not None
+    record.past = replace(record.past, host_losses=0)
 
 
 # ---------------------------------------------------------------------- the error

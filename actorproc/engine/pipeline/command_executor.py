@@ -76,7 +76,7 @@ class CommandExecutor:
         clock: Clock,
         keep_promise: Callable[[Sequence[str], Promise], None],
         watch_later: Callable[[str], None],
-        hire: Callable[[str], None],
+        hire: Callable[[str, str], None],
         worker_table: Callable[[AddSlot | RetireSlot], None],
     ) -> None:
         self._worker_table = worker_table
@@ -267,7 +267,7 @@ class CommandExecutor:
         self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason, ask=ask)
 
     def _start_worker(self, command: StartWorker, _batch: CommitBatch) -> None:
-        self._hire(command.procedure)
+        self._hire(command.procedure, command.host)
 
     def _stop_worker(self, command: StopWorker, _batch: CommitBatch) -> None:
         self._flush()

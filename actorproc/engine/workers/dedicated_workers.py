@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 
 from actorproc.engine.workers.boot_deadlines import BootDeadlines
 from actorproc.engine.workers.restart_policy import RestartWindow
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
+from actorproc.model.slots import FIRST_DEDICATED_SLOT, dedicated_slot
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerPool
 
-__all__ = ["FIRST_DEDICATED_SLOT", "DedicatedWorkers", "is_dedicated"]
+__all__ = ["DedicatedWorkers", "is_dedicated"]
 
-FIRST_DEDICATED_SLOT = 100_000
-"""Slot numbers from here on are not the supervisor's; each is used once."""
 _NEVER_PARKED = 1 << 30
 
 logger = engine_logger("actorproc")
@@ -46,17 +46,25 @@ class DedicatedWorkers:
         self._pool = pool
         self._clock = clock
         self._boot_deadlines = BootDeadlines(boot_limit, clock, pool.stop)
-        self._next_slot = FIRST_DEDICATED_SLOT
+        self.hosts: dict[str, int] = {}
+        """Numbers of the hosts that take workers, by name."""
+        self._counts: Counter[int] = Counter()
+        """Workers that were started so far, by host."""
+        self._wanted_on: dict[str, str] = {}
+        """Hosts that were asked for, by procedure."""
         self._workers: dict[WorkerId, str] = {}
         self._retries: dict[str, tuple[float, RestartWindow]] = {}
         self._failures: dict[str, RestartWindow] = {}
 
-    def want(self, procedure: str) -> None:
-        """Start a worker for this procedure, unless there is one or one is on its way."""
+    def want(self, procedure: str, host: str = "") -> None:
+        """Start a worker for this procedure, unless there is one or one is on its way; "": on the manager's machine."""
         if procedure in self._retries or procedure in self._workers.values():
             return
-        worker = WorkerId(self._next_slot, 1)
-        self._next_slot += 1
+        number = self.hosts.get(host, 0)
+        worker = WorkerId(*dedicated_slot(number, self._counts[number]))
+        self._counts[number] += 1
+        if host:
+            self._wanted_on[procedure] = host
         self._workers[worker] = procedure
         self._boot_deadlines.begin(worker)
         self._pool.launch(worker)
@@ -95,6 +103,7 @@ class DedicatedWorkers:
         for procedure in [name for name, (when, _) in self._retries.items() if when <= now]:
             del self._retries[procedure]
             if is_wanted(procedure):
-                self.want(procedure)
+                self.want(procedure, self._wanted_on.pop(procedure, ""))
             else:
                 self._failures.pop(procedure, None)
+                self._wanted_on.pop(procedure, None)

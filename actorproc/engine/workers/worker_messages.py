@@ -45,9 +45,18 @@ from actorproc.model.messages.events import (
     WorkerReady,
 )
 from actorproc.model.messages.outcomes import Suspended
+from actorproc.model.slots import host_of
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.base import (
+    HostDrains,
+    HostJoined,
+    HostLeft,
+    PoolFailed,
+    WorkerBooted,
+    WorkerDied,
+    WorkerMessages,
+)
 from actorproc.workers.protocol.frames import (
     Ask,
     Began,
@@ -101,6 +110,8 @@ class WorkerMessageHandler:
         self._clock = clock
         self._log_lines = LogForwarder(post)
         self._on_gone = on_gone
+        self._hosts: dict[int, str] = {}
+        """Names of the hosts that have joined, by number."""
 
     # ------------------------------------------------------------ entrance
     def messages(self, message: WorkerMessages) -> None:
@@ -131,6 +142,24 @@ class WorkerMessageHandler:
         """A worker is dead, and a spare has its place."""
         self.died(message.died)
         self.booted(message.booted)
+
+    def host_joined(self, message: HostJoined) -> None:
+        """A host offers workers."""
+        self._hosts[message.host] = message.name
+        self._dedicated.hosts[message.name] = message.host
+        self.changed(HostAdded(message.name, message.labels, message.resources))
+
+    def host_drains(self, message: HostDrains) -> None:
+        """A host is to get no further step."""
+        self._dedicated.hosts.pop(self._hosts.get(message.host, ""), None)
+        self.changed(HostDraining(self._hosts.get(message.host, "")))
+
+    def host_left(self, message: HostLeft) -> None:
+        """A host is gone; the deaths of its workers come behind this."""
+        name = self._hosts.pop(message.host, None)
+        if name is not None:
+            self._dedicated.hosts.pop(name, None)
+            self.changed(HostRemoved(name))
 
     def changed(
         self,
@@ -269,7 +298,12 @@ class WorkerMessageHandler:
     def joined(self, message: WorkerBooted) -> WorkerReady:
         """A worker takes steps now; returns what the core is to be told."""
         self._dedicated.booted(message.worker)
-        ready = WorkerReady(message.worker, reserved=self._dedicated.procedure_of(message.worker), pid=message.pid)
+        ready = WorkerReady(
+            message.worker,
+            reserved=self._dedicated.procedure_of(message.worker),
+            pid=message.pid,
+            host=self._hosts.get(host_of(message.worker.slot), "") if self._hosts else "",
+        )
         self._in_flight.join(ready)
         return ready
 

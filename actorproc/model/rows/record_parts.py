@@ -144,3 +144,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Generation of record 1: that of the last restart by a submit."""
     exposes: bool = False
     """It has shown values, which are rows of their own."""
+    host_losses: int = 0
+    """Times the current step was lost with its host, one after the other."""
+    host: int = 0
+    """Number of the host that has its step in hand; 0: the machine of the manager, or none has."""

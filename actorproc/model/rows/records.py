@@ -280,6 +280,11 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
         return (self.undo_name or None) if self.undoing else self.step_name
 
     @property
+    def host_losses(self) -> int:
+        """Times the current step was lost with its host, one after the other."""
+        return 0 if self.past is None else self.past.host_losses
+
+    @property
     def trimmed(self) -> int:
         """Records 2 to this one were removed from the step log; 0: none."""
         return 0 if self.past is None else self.past.trimmed

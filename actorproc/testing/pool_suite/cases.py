@@ -28,6 +28,9 @@ class PoolSuite:
     bound = 20.0
     """Seconds after which a test gives up what a pool should do soon. A subclass may set its own."""
 
+    first_slot = 0
+    """Number of the first worker slot that a test uses. A subclass may set its own."""
+
     @pytest.fixture
     def make_pool(self) -> MakePool:
         """A function that makes a pool that is not open yet."""
@@ -37,7 +40,7 @@ class PoolSuite:
     @pytest.fixture
     def host(self, make_pool: MakePool) -> Iterator[PoolListener]:
         """A pool that is open, and a listener that hears it."""
-        made = PoolListener(make_pool(), bound=self.bound)
+        made = PoolListener(make_pool(), bound=self.bound, first_slot=self.first_slot)
         yield made
         made.pool.close(min(1.0, self.bound))
 
@@ -45,7 +48,7 @@ class PoolSuite:
         worker = host.boot()
 
         assert host.finish(worker, Count(1)) == 1
-        assert (host.pool.facts()[worker].slot, host.pool.facts()[worker].incarnation) == (0, 1)
+        assert (host.pool.facts()[worker].slot, host.pool.facts()[worker].incarnation) == (self.first_slot, 1)
 
     def test_each_worker_runs_its_steps_in_the_order_they_were_sent(self, host: PoolListener) -> None:
         worker = host.boot()
@@ -251,10 +254,15 @@ class PoolSuite:
 
     def test_a_worker_that_is_launched_when_the_pool_has_closed_does_not_live(self, host: PoolListener) -> None:
         host.boot()
+        late = WorkerId(self.first_slot + 1, 1)
         host.pool.close(5.0)
         with contextlib.suppress(UsageError):
-            host.pool.launch(WorkerId(1, 1))
+            host.pool.launch(late)
 
         assert host.pool.facts() == {}
         heard = [*host.heard, *host.events.queue]
-        assert not [event for event in heard if isinstance(event, WorkerBooted) and event.worker == WorkerId(1, 1)]
+        assert not [
+            event
+            for event in heard
+            if isinstance(event, WorkerBooted) and event.worker == WorkerId(self.first_slot + 1, 1)
+        ]

@@ -32,11 +32,13 @@ class PoolListener:
     Args:
         pool: A pool that is not open yet.
         bound: Seconds after which a condition that should hold soon is given up. Default: 20.
+        first_slot: Number of the slot that `boot` calls 0. Default: 0.
     """
 
-    def __init__(self, pool: WorkerPool, *, bound: float = 20.0) -> None:
+    def __init__(self, pool: WorkerPool, *, bound: float = 20.0, first_slot: int = 0) -> None:
         self.pool = pool
         self.bound = bound
+        self.first_slot = first_slot
         self.events: queue.Queue[PoolEvent] = queue.Queue()
         self.heard: list[PoolEvent] = []
         """Events that no test has taken yet."""
@@ -67,7 +69,7 @@ class PoolListener:
         Returns:
             The worker.
         """
-        worker = WorkerId(slot, incarnation)
+        worker = WorkerId(self.first_slot + slot, incarnation)
         self.pool.launch(worker)
         self.next_event(WorkerBooted, worker)
         return worker

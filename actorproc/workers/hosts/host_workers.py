@@ -12,7 +12,9 @@ from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import (
+    HostDrains,
     HostJoined,
+    HostLeft,
     PoolEvent,
     PoolFailed,
     WorkerBooted,
@@ -244,6 +246,8 @@ class HostWorkers:
             self._tell(PoolLost(f"{type(event.error).__name__}: {event.error}"))
             self._abandon(pool)
             self._on_failed()
+        elif isinstance(event, HostDrains | HostLeft):
+            pass  # a pool of one machine says this of none
         elif event.worker in self._doomed:
             if isinstance(event, WorkerDied):
                 self._doomed_died(pool, event)

@@ -1,0 +1,29 @@
+"""Numbers of worker slots, of which each host has its own: host × 1,000 + n, and others for dedicated workers."""
+
+from __future__ import annotations
+
+__all__ = ["FIRST_DEDICATED_SLOT", "SLOTS_OF_HOST", "dedicated_slot", "first_slot", "host_of"]
+
+SLOTS_OF_HOST = 1000
+"""Worker slots of a host at most, dedicated workers not counted."""
+FIRST_DEDICATED_SLOT = 10_000_000
+"""Slot numbers from here on belong to dedicated workers."""
+_DEDICATED = 100_000
+"""Numbers for dedicated workers of one host."""
+
+
+def first_slot(host: int) -> int:
+    """Number of the first worker slot of a host."""
+    return host * SLOTS_OF_HOST
+
+
+def dedicated_slot(host: int, count: int) -> tuple[int, int]:
+    """Slot and incarnation of a dedicated worker of a host, where there were `count` before it."""
+    return FIRST_DEDICATED_SLOT + host * _DEDICATED + count % _DEDICATED, count // _DEDICATED + 1
+
+
+def host_of(slot: int) -> int:
+    """Number of the host that a slot belongs to; 0: the manager's own machine."""
+    if slot < FIRST_DEDICATED_SLOT:
+        return slot // SLOTS_OF_HOST
+    return (slot - FIRST_DEDICATED_SLOT) // _DEDICATED

@@ -1,0 +1,39 @@
+"""Admission of hosts: what a host and the manager that leads must have in common."""
+
+from __future__ import annotations
+
+import sys
+
+from actorproc.model.slots import SLOTS_OF_HOST
+from actorproc.workers.hosts.messages import HOST_PROTOCOL, HostHello, HostRefused
+
+__all__ = ["refusal_of"]
+
+
+def refusal_of(hello: HostHello, epoch: int, code: str) -> HostRefused | None:
+    """The refusal of a host that does not fit; None: it may join.
+
+    Args:
+        hello: Its first message.
+        epoch: Epoch of the manager.
+        code: Revision of the manager's code; "": none is named.
+    """
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if hello.protocol != HOST_PROTOCOL:
+        why = (
+            f"it speaks version {hello.protocol} of the protocol of hosts (actorproc {hello.version}), and the "
+            f"manager version {HOST_PROTOCOL}; use the same version of actorproc on both"
+        )
+        return HostRefused(why, "protocol", final=True)
+    if hello.python != python:
+        why = f"it runs Python {hello.python}, and the manager Python {python}; use the same version on both"
+        return HostRefused(why, "python", final=True)
+    if hello.epoch > epoch:
+        return HostRefused(f"it has seen epoch {hello.epoch}, and this manager leads with {epoch}", "epoch")
+    if hello.code and code and hello.code != code:
+        why = f"it has the code {hello.code!r}, and the manager {code!r} (Config.code)"
+        return HostRefused(why, "code")
+    if not 0 <= hello.workers <= SLOTS_OF_HOST:
+        why = f"it offers {hello.workers} workers; 0 to {SLOTS_OF_HOST} are allowed"
+        return HostRefused(why, "workers", final=True)
+    return None

@@ -1,0 +1,361 @@
+"""The pool of a leader: workers of its own machine and of hosts, and what becomes of those of a host that is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+
+import msgspec
+import pytest
+
+pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
+
+from actorproc.link.certificates import LinkCertificate, made_credentials
+from actorproc.link.handshake import LinkRole
+from actorproc.link.listener import LinkListener, dial
+from actorproc.link.session import hear_first, say_first
+from actorproc.model.ids import WorkerId
+from actorproc.model.slots import FIRST_DEDICATED_SLOT, dedicated_slot, first_slot, host_of
+from actorproc.testing.fake_pool import FakePool
+from actorproc.testing.pool_suite import PoolListener, PoolSuite
+from actorproc.testing.pool_suite.steps import Count, Hold
+from actorproc.workers.base import HostDrains, HostJoined, HostLeft, WorkerBooted, WorkerDied
+from actorproc.workers.hosts.messages import (
+    HostHello,
+    HostRefused,
+    HostWelcome,
+    PoolSettings,
+    decode_reply,
+    encode_message,
+)
+from actorproc.workers.hosts.pool import HostedPool
+from actorproc.workers.pool.local_pool import LocalPool
+from actorproc.workers.protocol.frames import Ask, Ended, StepAnswer
+from tests.hosts.plain_leader import Host
+from tests.kit.waiting import BOUND, wait_until
+
+_CERTIFICATE = []
+
+
+def certificate():
+    if not _CERTIFICATE:
+        _CERTIFICATE.append(LinkCertificate(made_credentials("here")))
+    return _CERTIFICATE[0]
+
+
+class Leader:
+    """A hosted pool behind a listener, as the door of a manager that leads has them."""
+
+    def __init__(self, *, epoch=1, patience=5.0, local=FakePool, **more):
+        self.secret = secrets.token_bytes(32)
+        self.listener = LinkListener(
+            "127.0.0.1",
+            0,
+            certificate=certificate(),
+            secret=self.secret,
+            silence=patience,
+            roles=frozenset({LinkRole.HOST}),
+        )
+        self.pool = HostedPool(local(), epoch=epoch, settings=PoolSettings(), patience=patience, **more)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                guest = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._let_in, args=(guest,), daemon=True).start()
+
+    def _let_in(self, guest):
+        with contextlib.suppress(OSError):
+            self.pool.come(guest.admit(), guest.address)
+
+    def dial(self, port=None):
+        return dial(
+            "127.0.0.1",
+            port or self.listener.port,
+            secret=self.secret,
+            pin=certificate().current().pin,
+            role=LinkRole.HOST,
+            epoch=0,
+            name="here",
+            within=3,
+        )
+
+    def close(self):
+        self.listener.close()
+        self.pool.close(0.1)
+
+
+@pytest.fixture
+def opened():
+    """A function that makes an open leader with hosts that have joined."""
+    made = []
+
+    def start(hosts=1, make_pool=FakePool, **more):
+        leader = Leader(**more)
+        made.append(leader)
+        listener = PoolListener(leader.pool, bound=BOUND)
+        joined = []
+        for count in range(hosts):
+            joined.append(Host(leader, make_pool))
+            made.append(joined[-1])
+            wait_until(lambda count=count: len(leader.pool.hosts) == count + 1 and leader.pool.hosts[-1].is_open)
+        return leader, listener, joined
+
+    yield start
+    for part in reversed(made):
+        part.close()
+
+
+def next_of(listener, kind):
+    """The next event of a kind about a host."""
+    deadline = time.monotonic() + BOUND
+    while time.monotonic() < deadline:
+        event = listener.events.get(timeout=BOUND)
+        if isinstance(event, kind) and getattr(event, "host", None) != 0:
+            return event
+        listener.heard.append(event)
+    raise AssertionError(kind)
+
+
+class _OnAHost(PoolSuite):
+    first_slot = first_slot(1)
+    pool = FakePool
+
+    @pytest.fixture
+    def make_pool(self, hosted):
+        return lambda: hosted(self.pool)
+
+    def test_closing_ends_every_worker_and_may_be_repeated(self):
+        """Hosts keep their workers for the next leader: see `test_a_leader_that_stops_leaves_the_workers_of_hosts`."""
+
+    def test_closing_ends_a_worker_whose_step_does_not_end(self):
+        """As above."""
+
+    def test_a_worker_that_is_launched_when_the_pool_has_closed_does_not_live(self, host):
+        host.boot()
+        host.pool.close(5.0)
+        host.pool.launch(WorkerId(self.first_slot + 1, 1))
+        assert host.died(WorkerId(self.first_slot + 1, 1)).booted is False
+
+
+class _Waiting(HostedPool):
+    """Opens when its one host has joined, so that a test may start workers there at once."""
+
+    leader = None
+
+    def open(self, sink):
+        super().open(sink)
+        wait_until(lambda: self.hosts and self.hosts[0].is_open)
+
+
+@pytest.fixture
+def hosted():
+    made = []
+
+    def start(make_pool):
+        leader = Leader()
+        leader.pool.__class__ = _Waiting
+        made.extend([leader, Host(leader, make_pool)])
+        return leader.pool
+
+    yield start
+    for part in reversed(made):
+        part.close()
+
+
+class TestFakePoolOnAHost(_OnAHost):
+    """The conformance suite, with the workers on a host and no processes."""
+
+
+class TestLocalPoolOnAHost(_OnAHost):
+    """The same with processes."""
+
+    pool = staticmethod(lambda: LocalPool(spares=0))
+
+
+def test_slots_name_their_hosts():
+    assert [host_of(slot) for slot in (0, 999, 1000, 3001, 9_999_999)] == [0, 0, 1, 3, 9999]
+    for host in (0, 1, 250):
+        for count in (0, 99_999, 100_000, 250_001):
+            slot, incarnation = dedicated_slot(host, count)
+            assert slot >= FIRST_DEDICATED_SLOT
+            assert (host_of(slot), incarnation) == (host, count // 100_000 + 1)
+
+
+def test_workers_of_all_machines_run_steps_beside_each_other(opened):
+    _, listener, _ = opened(hosts=2)
+    workers = [listener.boot(slot) for slot in (0, first_slot(1), first_slot(2))]
+
+    for worker in workers:
+        assert listener.finish(worker, Count(1), name=f"p{worker.slot}") == 1
+
+    assert sorted(listener.pool.facts()) == sorted(workers)
+
+
+def test_a_host_tells_what_it_offers(opened):
+    leader = Leader()
+    listener = PoolListener(leader.pool)
+    host = Host(leader, FakePool, labels=("gpu",), resources={"gpu": 2.0})
+    joined = next_of(listener, HostJoined)
+    assert (joined.host, joined.name, joined.slots) == (1, "h1", 2)
+    assert (joined.labels, joined.resources) == (("gpu",), {"gpu": 2.0})
+    host.close()
+    leader.close()
+
+
+def test_a_host_that_is_silent_is_lost_and_the_deaths_of_its_workers_come_behind_that(opened):
+    leader, listener, [host] = opened(patience=1.0)
+    worker = listener.boot(first_slot(1))
+    listener.start(worker, Hold())
+    listener.next_message(Ask, worker)
+
+    host.proxy.close()
+
+    left = next_of(listener, HostLeft)
+    died = listener.died(worker)
+    assert (left.host, left.is_lost) == (1, True)
+    assert "was silent for 1 s" in left.reason
+    assert (died.report.kind, died.report.message, died.booted) == ("host-lost", left.reason, True)
+    assert leader.pool.hosts == ()
+    listener.pool.launch(WorkerId(worker.slot, 2))
+    assert listener.next_event(WorkerDied, WorkerId(worker.slot, 2)).report.message == "its host has left"
+
+
+def test_a_link_that_breaks_is_resumed_and_nothing_is_lost(opened):
+    leader, listener, [host] = opened()
+    worker = listener.boot(first_slot(1))
+    for number in range(3):
+        run = listener.start(worker, Hold(), name=f"p{number}")
+        ask = listener.next_message(Ask, worker)
+        host.proxy.cut()
+        listener.pool.send(worker, [StepAnswer(ask.request, value=ask.value)])
+        assert listener.next_message(Ended, worker).token == run.token
+    assert len(leader.pool.hosts) == 1
+    assert leader.pool.hosts[0].session.resumes >= 2
+
+
+def test_an_agent_that_is_started_again_is_another_host(opened):
+    leader, listener, [host] = opened(patience=3.0)
+    listener.boot(first_slot(1))
+    host.close()
+    second = Host(leader, FakePool)
+    joined = next_of(listener, HostJoined)
+    assert joined.host == 2
+    second.close()
+
+
+def test_a_host_that_drains_is_closed_out_when_its_last_worker_has_ended(opened):
+    leader, listener, [host] = opened()
+    worker = listener.boot(first_slot(1))
+    host.agent.drain("maintenance")
+
+    assert next_of(listener, HostDrains).reason == "maintenance"
+    assert leader.pool.hosts[0].state == "draining"
+    leader.pool.stop(worker)
+
+    left = next_of(listener, HostLeft)
+    assert (left.is_lost, listener.died(worker).report.kind) == (False, "stopped")
+    host.joined()
+    assert not host.thread.is_alive()
+
+
+def test_a_leader_has_a_host_drained_by_its_name(opened):
+    leader, listener, _ = opened()
+    assert not leader.pool.drain("h9", "test")
+    assert leader.pool.drain("h1", "test")
+    assert next_of(listener, HostDrains).host == 1
+    assert next_of(listener, HostLeft).host == 1
+
+
+def test_a_leader_that_stops_leaves_the_workers_of_hosts(opened):
+    leader, listener, [host] = opened()
+    worker = listener.boot(first_slot(1))
+    listener.start(worker, Hold())
+    listener.next_message(Ask, worker)
+
+    leader.pool.close(1.0)
+
+    assert host.agent.busy == 1
+    assert leader.pool.facts() == {}
+
+
+def test_one_slow_host_does_not_hold_up_the_others(opened):
+    leader, listener, [slow, _] = opened(hosts=2)
+    workers = [listener.boot(first_slot(1)), listener.boot(first_slot(2))]
+    slow.proxy.hold()
+    began = time.monotonic()
+    for number in range(40):  # 80 MB that the first host does not take
+        listener.start(workers[0], Hold("x" * 2_000_000), name=f"big{number}")
+    assert listener.finish(workers[1], Count(1)) == 1
+    assert time.monotonic() - began < BOUND / 2
+    assert leader.pool.hosts[0].session.outstanding > 60_000_000
+
+
+def hello(**change):
+    import sys
+
+    from actorproc.workers.hosts.messages import HOST_PROTOCOL
+
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return msgspec.structs.replace(HostHello(HOST_PROTOCOL, "1", python, "i", "there", 1, 0, 2), **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"protocol": 99}, "protocol", "use the same version of actorproc"),
+        ({"python": "2.7"}, "python", "it runs Python 2.7"),
+        ({"code": "other"}, "code", "it has the code 'other', and the manager 'mine'"),
+        ({"epoch": 8}, "epoch", "it has seen epoch 8, and this manager leads with 7"),
+        ({"workers": 5000}, "workers", "it offers 5000 workers"),
+    ],
+)
+def test_a_host_that_does_not_fit_is_refused_in_words(opened, change, kind, words):
+    leader, _, _ = opened(hosts=0, epoch=7, code="mine")
+    newer = []
+    leader.pool.newer = newer.append
+    stream = leader.dial()
+
+    say_first(stream, encode_message(hello(**change)))
+    refused = decode_reply(hear_first(stream, time.monotonic() + BOUND, 1 << 20))
+
+    assert isinstance(refused, HostRefused)
+    assert refused.kind == kind
+    assert words in refused.why
+    assert newer == ([8] if kind == "epoch" else [])
+    stream.close()
+
+
+def test_a_number_that_an_earlier_leader_gave_is_given_again_if_it_is_free(opened):
+    leader, _, _ = opened(hosts=0)
+    numbers = []
+    for instance, number in (("a", 5), ("b", 5), ("c", 0), ("d", 2)):
+        stream = leader.dial()
+        say_first(stream, encode_message(hello(instance=instance, number=number)))
+        welcome = decode_reply(hear_first(stream, time.monotonic() + BOUND, 1 << 20))
+        assert isinstance(welcome, HostWelcome)
+        numbers.append(welcome.number)
+        stream.close()
+    assert numbers == [5, 1, 2, 3]
+
+
+def test_a_host_that_speaks_of_the_workers_of_another_is_lost(opened):
+    _leader, listener, [one, _] = opened(hosts=2)
+    worker = listener.boot(first_slot(1))
+    listener.start(worker, Hold())
+    ask = listener.next_message(Ask, worker)
+    forged = msgspec.structs.replace(ask, token=msgspec.structs.replace(ask.token, worker=WorkerId(first_slot(2), 1)))
+    from actorproc.workers.hosts.messages import Said
+
+    with one.agent._lock:
+        one.agent._tell(Said(worker, [forged]))
+
+    left = next_of(listener, HostLeft)
+    assert left.host == 1
+    assert "another worker has" in left.reason
+    assert [event for event in listener.heard if isinstance(event, WorkerBooted)] == []
