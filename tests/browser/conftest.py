@@ -60,14 +60,14 @@ def axe(tmp_path_factory):
 class Program:
     """A process that says something when it is ready."""
 
-    def __init__(self, command, ready):
-        self._command, self._ready = command, ready
+    def __init__(self, command, ready, place=ROOT):
+        self._command, self._ready, self._place = command, ready, place
         self.start()
 
     def start(self):
         self.process = subprocess.Popen(
             self._command,
-            cwd=ROOT,
+            cwd=self._place,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -116,8 +116,8 @@ class Pages(Program):
         file.write_text(token)
         file.chmod(0o600)
         self.token = token
-        command = [sys.executable, "-m", "actorproc", "--path", str(directory), "web"]
-        super().__init__([*command, "--port", str(port), "--token-file", str(file), *options], "http")
+        command = [sys.executable, "-m", "actorproc", "--path", directory.name, "web"]
+        super().__init__([*command, "--port", str(port), "--token-file", str(file), *options], "http", directory.parent)
         self.address = self.said.partition("#")[0]
 
     @property
@@ -188,6 +188,7 @@ def window(chromium):
 def picture(page, name):
     """A picture for the documentation, where such are made."""
     if PICTURES:
+        page.evaluate("document.querySelectorAll('.store').forEach((one) => (one.hidden = true))")  # of this machine
         page.screenshot(path=Path(PICTURES) / f"{name}.png", animations="disabled")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.conftest import Store, picture, until
+from tests.browser.conftest import Store, until
 
 UNRECORDED = ("Send a signal", "Acknowledge")
 """They are no repairs, and the audit does not have them."""
@@ -76,7 +76,6 @@ def test_many_are_acted_on_after_their_count_was_agreed(window, acted):
     page.get_by_role("toolbar").get_by_role("button", name="Delete …").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("heading", name="Delete: 60 procedures").wait_for()
-    picture(page, "bulk")
     # Meanwhile the count changes: nothing is done before it is agreed again.
     with acted.client as client:
         client.delete("part-000", reason="one less")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.browser.conftest import Store, picture, until
+from tests.browser.conftest import Store, until
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,6 @@ def test_a_page_outlives_its_manager(window, moving):
     page.wait_for_selector("button.live.open")
     moving.send(signal.SIGSTOP)
     page.wait_for_selector(f".banner:has-text('kill -CONT {moving.process.pid}')", timeout=40_000)
-    picture(page, "hung")
     moving.send(signal.SIGCONT)
     page.wait_for_selector(".banner", state="detached")
     moving.end(signal.SIGKILL)
