@@ -73,7 +73,7 @@ def _refused(state: EngineState, new: NewProcedure) -> ActorprocError | None:
 
 def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
     """Admit these; but those that need nothing but a worker, and would get none now, wait for their turn outside."""
-    room = state.workers.table.room if state.switches.hands_out else 0
+    room = state.workers.table.room(len(accepted)) if state.switches.hands_out else 0
     if not state.leaves_outside:
         room = len(accepted)
     outside = []

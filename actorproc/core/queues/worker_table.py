@@ -7,6 +7,7 @@ a commit and the next dispatch. Steps that wait behind a long one are asked back
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -133,6 +134,14 @@ class WorkerTable:
         self.hosts = HostTable()
         self.in_hand: dict[str, Worker] = {}
         """Worker by procedure, for every step handed out."""
+        self.by_host: dict[str, dict[int, Worker]] = {}
+        """Workers by slot, of each host."""
+        self.busy = 0
+        """Workers with anything in hand."""
+        self._idle: list[int] = []
+        """Heap of slots: of each idle worker that is for all, and of others, which leave it when one is looked for."""
+        self._listed: set[int] = set()
+        """Slots in that heap."""
         self._expected: dict[str, float] = {}
         self._bulky: dict[str, int] = {}
         """Bytes of large first states that no worker got yet. A hint: after a start they are not known."""
@@ -159,7 +168,24 @@ class WorkerTable:
         """A worker is ready."""
         added = Worker(worker, {}, 0.0, now, pid, reserved, leaving, host=host)
         self.workers[worker.slot] = added
+        self.by_host.setdefault(host, {})[worker.slot] = added
+        self._list_idle(worker.slot)
         return added
+
+    def _list_idle(self, slot: int) -> None:
+        if slot not in self._listed:
+            self._listed.add(slot)
+            heappush(self._idle, slot)
+
+    def _first_idle(self) -> Worker | None:
+        """The idle worker for all with the lowest slot."""
+        heap = self._idle
+        while heap:
+            worker = self.workers.get(heap[0])
+            if worker is not None and not worker.queue and worker.reserved is None and not worker.leaving:
+                return worker
+            self._listed.discard(heappop(heap))
+        return None
 
     def set_back(self, now: float) -> None:
         """The clock was set back: no worker has been heard of later than that."""
@@ -202,13 +228,22 @@ class WorkerTable:
         worker.active_at = now
         expected = self._expected.get(type_name, PREFETCH_WINDOW)
         self._expected[type_name] = expected + _SMOOTHING * (elapsed - expected)
-        worker.load = worker.load - item.weight if queue else 0.0
+        if queue:
+            worker.load -= item.weight
+        else:
+            worker.load = 0.0
+            self.busy -= 1
+            slot = worker.id.slot
+            if slot not in self._listed:  # as `_list_idle`
+                self._listed.add(slot)
+                heappush(self._idle, slot)
         return worker
 
     def give(self, worker: Worker, item: InHand, now: float) -> None:
         """Note that a step is handed to a worker."""
         if not worker.queue:
             worker.active_at = now
+            self.busy += 1
         procedure = item.token.procedure
         item.weight = self._expected.get(item.type_name, PREFETCH_WINDOW)
         if self._bulky:
@@ -263,7 +298,12 @@ class WorkerTable:
         if item.demand is not None:
             self.hosts.give_back(worker.host, item.demand)
         worker.active_at = now
-        worker.load = worker.load - item.weight if worker.queue else 0.0
+        if worker.queue:
+            worker.load -= item.weight
+        else:
+            worker.load = 0.0
+            self.busy -= 1
+            self._list_idle(worker.id.slot)
         if item.size:
             self.note_size(procedure, item.size)
         return item
@@ -281,6 +321,12 @@ class WorkerTable:
     def lose(self, worker: Worker) -> list[InHand]:
         """A worker is gone; what it had in hand, first the one that ran."""
         del self.workers[worker.id.slot]
+        self.busy -= bool(worker.queue)
+        beside = self.by_host[worker.host]
+        if beside.get(worker.id.slot) is worker:
+            del beside[worker.id.slot]
+            if not beside:
+                del self.by_host[worker.host]
         for procedure, item in worker.queue.items():
             del self.in_hand[procedure]
             if item.demand is not None:
@@ -306,6 +352,15 @@ class WorkerTable:
             if worker is not None and is_open and self._has_room(worker, type_name):
                 return worker
         expected = self._expected.get(type_name, PREFETCH_WINDOW)
+        if among is None:
+            heap = self._idle
+            while heap:  # as `_first_idle`: of many workers most are busy
+                idle = self.workers.get(heap[0])
+                if idle is not None and not idle.queue and idle.reserved is None and not idle.leaving:
+                    return idle
+                self._listed.discard(heappop(heap))
+            if expected > PREFETCH_WINDOW:
+                return None
         best: Worker | None = None
         for worker in workers:  # for every step that is handed out: `_has_room` written out
             if worker.reserved is not None or worker.leaving:
@@ -343,11 +398,15 @@ class WorkerTable:
         """Workers that stay and are not dedicated."""
         return [worker for worker in self.workers.values() if worker.reserved is None and not worker.leaving]
 
-    @property
-    def room(self) -> int:
-        """Number of further steps that could be handed out at most, whatever they are."""
-        workers = self.for_all()
-        return sum(PREFETCH_LIMIT - len(one.queue) for one in workers if one.threaded or one.load < PREFETCH_WINDOW)
+    def room(self, wanted: int) -> int:
+        """Number of further steps that could be handed out at most, whatever they are; not counted beyond `wanted`."""
+        found = 0
+        for worker in self.workers.values():
+            if (worker.threaded or worker.load < PREFETCH_WINDOW) and worker.reserved is None and not worker.leaving:
+                found += PREFETCH_LIMIT - len(worker.queue)
+                if found >= wanted:
+                    break
+        return found
 
     @property
     def is_full(self) -> bool:
@@ -364,10 +423,7 @@ class WorkerTable:
     @property
     def has_idle(self) -> bool:
         """True if a worker has nothing in hand."""
-        for worker in self.workers.values():  # asked after every message: no generator
-            if not worker.queue and worker.reserved is None and not worker.leaving:
-                return True
-        return False
+        return self._first_idle() is not None
 
     @staticmethod
     def waiting_behind(worker: Worker) -> list[InHand]:
@@ -381,14 +437,14 @@ class WorkerTable:
 
     def steal_at(self) -> float | None:
         """Time at which prefetched steps should be asked back, None when there is no worker to give them to."""
-        if len(self.in_hand) < 2 or not self.has_idle:
+        if len(self.in_hand) == self.busy or not self.has_idle:  # each worker has one step at most: none waits
             return None
         times = [worker.active_at for worker in self.workers.values() if _waiting_behind(worker)]
         return min(times) + STEAL_AFTER if times else None
 
     def stuck_behind(self, now: float) -> list[tuple[Worker, list[InHand]]]:
         """Steps to ask back now: those behind the running one of silent workers, while another is idle."""
-        if not self.has_idle:
+        if len(self.in_hand) == self.busy or not self.has_idle:
             return []
         return [
             (worker, behind)

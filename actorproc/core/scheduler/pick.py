@@ -139,7 +139,8 @@ def wants_another_worker(state: EngineState) -> bool:
     """True if a step waits that one worker more than there are might get."""
     shares = state.workers.shares
     wanting: set[str] = set() if shares is None else _wanting(state)
-    for worker in state.workers.table.workers.values():
+    table = state.workers.table
+    for worker in table.workers.values() if len(table.in_hand) > table.busy else ():
         if len(worker.queue) < 2 or worker.threaded:  # they run beside each other, so none waits
             continue
         if shares is None or shares.would_use_another(state.workers.table, worker.work_class, wanting):
