@@ -46,6 +46,7 @@ def main() -> int:
     servers = [*_of_system(), *_of_wheel()]
     if not servers:
         return SKIPPED
+    tests: tuple[str, ...]
     tests, named = (_ENGINE, {"ACTORPROC_TEST_STORE": "postgres"}) if leaders is None else (_LEADERS, sizes(leaders))
     if given.chosen:
         tests, named = _CHOSEN, {}
