@@ -374,6 +374,49 @@ def test_a_clock_that_went_back_an_hour_delays_a_takeover_by_two_leases_at_most(
     assert silence.look(1, 500, 3587.9, 6.0)
 
 
+def jump(url: str, hours: int) -> None:
+    """The lease as it is seen when the clock of the database has jumped: its end does not jump along."""
+    ask(url, f"UPDATE {place_of(url).schema}.leader SET expires = expires - interval '{hours} hours'")
+
+
+def test_a_living_owner_keeps_the_store_when_the_clock_of_the_database_jumps_forward(open_owner, open_store, url):
+    owner, candidate = open_owner(url), open_store(url, lease=LEASE)
+    stop = threading.Event()
+    won = []
+    thread = threading.Thread(target=lambda: won.append(candidate.leadership.lock.campaign(stop)))
+    thread.start()
+    wait_until(lambda: sessions(url, "candidate"))
+    for number in range(1, 6):
+        jump(url, 1)
+        owner.say("alive")
+        assert owner.hear() == f"done {number}"
+        time.sleep(0.4 * LEASE)
+    stop.set()
+    thread.join(BOUND)
+    assert won == [False]
+    assert candidate.leadership.lock.ended == 0
+
+
+def test_an_owner_that_was_killed_is_followed_at_once_though_the_clock_of_the_database_went_back(
+    open_owner, open_store, url
+):
+    owner = open_owner(url)
+    jump(url, -1)
+    owner.signal(signal.SIGKILL)
+    store = open_store(url, lease=LEASE)
+    assert campaign(store) < 2 * LEASE  # the lock decides
+    assert store.own() == owner.epoch + 1
+
+
+def test_an_owner_that_froze_is_followed_though_the_clock_of_the_database_went_back(open_owner, open_store, url):
+    owner = open_owner(url)
+    owner.signal(signal.SIGSTOP)
+    jump(url, -1)
+    store = open_store(url, lease=LEASE)
+    assert campaign(store) < 6 * LEASE
+    assert store.own() == owner.epoch + 1
+
+
 def test_a_candidate_of_a_short_lease_waits_for_an_owner_of_a_long_one(open_store, url):
     old, new = open_store(url, lease=30.0), open_store(url, lease=0.5)
     old.own()
