@@ -248,7 +248,8 @@ def _sockets(settings: PageSettings) -> list[socket.socket]:
 
 
 def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named asyncio sends small answers at once (TCP_NODELAY), else 40 ms later.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

@@ -40,8 +40,8 @@ _PATIENCE = 1.0
 """Seconds that a look waits for a manager that does not answer."""
 _VERB_PATIENCE = 5.0
 """Seconds that a verb waits for one."""
-_FRESH = 0.5
-"""Seconds for which a look at the manager counts."""
+_FRESH = 0.95
+"""Seconds for which a look at a manager that answers counts; of another one half of that."""
 _AGAIN = 1.0
 """Seconds until a manager that did not answer is asked again."""
 _PAUSE = 0.02
@@ -129,13 +129,14 @@ class PageSource:
 
     # ------------------------------------------------------------ the manager
     def look(self) -> ManagerLook:
-        """State of the manager, at most half a second old. Never raises what the store or the manager brings about."""
-        if time.monotonic() - self._looked_at < _FRESH:
+        """State of the manager, at most a second old. Never raises what the store or the manager brings about."""
+        fresh = _FRESH if self._look.is_up else _FRESH / 2
+        if time.monotonic() - self._looked_at < fresh:
             return self._look
         if not self._asking.acquire(blocking=self._looked_at < 0):
             return self._look  # another thread is asking
         try:
-            if time.monotonic() - self._looked_at >= _FRESH:
+            if time.monotonic() - self._looked_at >= fresh:
                 try:
                     self._look = self._fresh_look()
                 except (ActorprocError, OSError) as error:

@@ -206,6 +206,21 @@ def test_s9_it_listens_on_this_machine_alone(store):
             assert get(address, "api/v1/session", token, {"Host": host})[0] == 403
 
 
+def test_an_answer_is_sent_at_once(store):
+    """Without TCP_NODELAY a second answer on one connection waits for the delayed acknowledgement of the first."""
+    with web(store) as (address, token, _):
+        parts = urlsplit(address)
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+        walls = []
+        for _ in range(12):
+            began = time.perf_counter()
+            connection.request("GET", "/api/v1/session", headers={"Authorization": f"Bearer {token}"})
+            connection.getresponse().read()
+            walls.append(time.perf_counter() - began)
+        connection.close()
+    assert min(walls[3:]) < 0.03
+
+
 def test_s9_headers_of_proxies_are_not_believed(store):
     forged = {
         "X-Forwarded-For": "10.0.0.1",

@@ -20,9 +20,9 @@ _WAITING = 256 << 10
 _UNREAD = 30.0
 """Seconds for which a browser may take nothing."""
 _PING = 15.0
-_RATE = 24 << 10
+_RATE = 20 << 10
 """Bytes a second that rows of changes may take of a stream; beyond it their number is told."""
-_BURST = 128 << 10
+_BURST = 48 << 10
 _MOST_TOPICS = 64
 _PLAIN = frozenset({"status", "procedures", "locks", "workers", "activity"})
 _OF_ONE = ("procedure", "log")
