@@ -27,6 +27,8 @@ __all__ = ["PageSettings", "new_token", "read_token", "serve_page"]
 
 _GRACE = 3
 """Seconds that a stop waits for requests."""
+_UNHEARD = 30_000
+"""Milliseconds after which a connection ends whose other end acknowledges nothing."""
 _NEAR = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -252,6 +254,10 @@ def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.soc
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(
+            socket, "TCP_USER_TIMEOUT"
+        ):  # a browser that vanished without a word is noticed, and its stream ends
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNHEARD)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))

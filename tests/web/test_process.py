@@ -6,6 +6,7 @@ import http.client
 import json
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -275,6 +276,71 @@ def test_behind_a_proxy_that_knows_its_users_their_names_are_in_the_audit(store,
         process.terminate()
         process.wait(20)
         assert not Path(uds).exists()
+
+
+def test_a_socket_that_a_service_manager_opened_is_used(store):
+    with socket.create_server(("127.0.0.1", 0)) as handed:
+        port, number = handed.getsockname()[1], handed.fileno()
+        process = command("--path", store, "web", "--fd", number, pass_fds=[number])
+        try:
+            assert process.stdout.readline().strip() == f"http://127.0.0.1:{port}/"
+            token = place_of_page(str(store)).token
+            assert get(f"http://127.0.0.1:{port}/", "api/v1/status", token)[0] == 200
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_s9_with_tls_it_may_be_seen_by_other_machines_under_its_names(store, tmp_path):
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    self_signed(certificate, key)
+    words = ("--host", "0.0.0.0", "--certificate", certificate, "--key", key, "--allow-host", "ops.test")
+    with web(store, *words) as (address, token, _):
+        assert address.startswith("https://0.0.0.0:")
+        port = urlsplit(address).port
+        trust = ssl.create_default_context(cafile=str(certificate))
+        trust.check_hostname = False
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=trust)
+        for host, status in ((f"ops.test:{port}", 200), ("ops.test", 403), ("evil.test", 403)):
+            connection.request("GET", "/api/v1/status", headers={"Host": host, "Authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == status
+        headers = {"X-Actorproc": "1", "Origin": f"https://ops.test:{port}", "Content-Type": "application/json"}
+        connection.request("POST", "/session", json.dumps({"token": token}), {**headers, "Host": f"ops.test:{port}"})
+        answer = connection.getresponse()
+        answer.read()
+        assert "Secure" in answer.getheader("set-cookie")
+        connection.close()
+
+
+def self_signed(certificate, key):
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    secret = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ops.test")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(secret.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - timedelta(days=1))
+        .not_valid_after(datetime.now(UTC) + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(secret, hashes.SHA256())
+    )
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        secret.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
 
 
 def test_a_port_that_is_taken_is_told_in_one_line(store):
