@@ -33,4 +33,16 @@ export const css = directive(
   },
 );
 
+let detail = /** @type {Promise<unknown> | null} */ (null);
+
+/** Styles of what most pages do not have, loaded when the first one is opened that has. */
+export function details() {
+  detail ??= new Promise((found) => {
+    const sheet = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("static/app/detail.css", document.baseURI).href });
+    sheet.onload = sheet.onerror = found;
+    document.head.append(sheet);
+  });
+  return detail;
+}
+
 export { nothing, render, repeat, live };

@@ -1,10 +1,9 @@
 // Start of the page: token, session, routes, and the loop of load, show and hear.
 import { token } from "./token.js";
 import { get, logIn, Refused } from "./api.js";
-import { render } from "./html.js";
+import { details, render } from "./html.js";
 import { follow, link, listen } from "./live.js";
 import { shell } from "./shell.js";
-import { wrong } from "./trouble.js";
 
 const ROUTES = /** @type {[RegExp, string][]} */ ([
   [/^$/, "overview"],
@@ -47,6 +46,7 @@ let isAgain = false;
 let loadedAt = 0;
 let timer = 0;
 let isDrawn = false;
+let wrong = /** @type {any} */ (null);
 
 /** Draw once before the next frame, however often it is asked for. */
 function show() {
@@ -55,7 +55,9 @@ function show() {
   queueMicrotask(() => {
     isDrawn = false;
     document.title = [titleOf(), "actorproc"].filter(Boolean).join(" · ");
-    render(shell(app, app.error && !app.data ? wrong(app) : app.page && app.data ? app.page.view(app) : null), root);
+    const isWrong = app.error && !app.data;
+    if (isWrong && !wrong) import("./wrong.js").then((pages) => ((wrong = pages.wrong), show()));
+    render(shell(app, isWrong ? wrong?.(app) : app.page && app.data ? app.page.view(app) : null), root);
     root.querySelector("main")?.setAttribute("aria-busy", String(!app.data && !app.error));
     app.page?.drawn?.(app);
   });
@@ -209,6 +211,9 @@ document.addEventListener("keydown", (event) => {
 });
 
 async function start() {
+  show(); // the header is seen before the first answer
+  const found = ROUTES.find(([form]) => form.test((pathOf(location.pathname) ?? "-").replace(/\/$/, "")));
+  if (found) import(`./pages/${found[1]}.js`).catch(() => null); // on its way while the session is asked for
   try {
     app.session = token === null ? await get("session") : (await logIn(token), await get("session"));
   } catch (error) {
@@ -229,4 +234,5 @@ async function start() {
 let keys = /** @type {any} */ (null);
 start().then(async () => {
   keys = await import("./keys.js"); // after the first page is seen
+  details();
 });

@@ -26,6 +26,9 @@ export function fitting(info) {
   return found;
 }
 
+/** Commands that only look, with their pages. @type {Record<string, [string, string]>} */
+const LOOKS = { stack: ["/stack", "Stack"], why: ["", "Why"], show: ["", "Show"], steps: ["/steps", "Steps"], tree: ["/tree", "Tree"], logs: ["/logs", "Logs"], state: ["/state", "State"] };
+
 const asking = () => import("./asking.js");
 /** @param {any} app @param {string} verb @param {string} id @param {any} [set] Flags to begin with. */
 export const askVerb = (app, verb, id, set = {}) => asking().then((dialogs) => dialogs.askVerb(app, verb, id, set));
@@ -41,8 +44,7 @@ export function repairs(app, why) {
   const found = (why.repairs_to_do || []).map((/** @type {any} */ repair) => {
     const { verb, id, flags = {}, command, says } = repair;
     let button = nothing;
-    if (verb === "stack") button = html`<a class="button" href=${`procedures/${encodeURIComponent(id)}/stack`}>Stack</a>`;
-    else if (verb === "why") button = html`<a class="button" href=${`procedures/${encodeURIComponent(id)}`}>Why</a>`;
+    if (id && verb in LOOKS) button = html`<a class="button" href=${`procedures/${encodeURIComponent(id)}${LOOKS[verb][0]}`}>${LOOKS[verb][1]}</a>`;
     else if (!may(app, verb)) button = nothing;
     else if (verb === "clear-poison") button = html`<button @click=${() => askClear(app, id ?? repair.key)}>Clear the key</button>`;
     else if (verb === "signal") button = html`<button @click=${() => askSignal(app, id)}>Send a signal</button>`;

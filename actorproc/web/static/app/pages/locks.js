@@ -1,7 +1,7 @@
 // Locks: who waits for whom, as a graph and as a table in queue order, and the poisoned keys.
 import { get, query } from "../api.js";
 import { ago, count, duration, keyLink, plural, procedureLink } from "../format.js";
-import { html, nothing } from "../html.js";
+import { details, html, nothing } from "../html.js";
 import { empty } from "../trouble.js";
 import { askClear, may } from "../verbs.js";
 
@@ -17,6 +17,7 @@ export async function load(app, signal) {
     get("locks" + query({ key, limit: 200, waited: key || app.query.get("all") ? "" : "1", after: app.query.get("after") }), signal),
     get("locks/graph", signal),
     get("poisons", signal),
+    details(),
   ]);
   if (found.edges.some((/** @type {any} */ edge) => !edge.held)) graph ??= await import("../graph.js");
   return { locks: locks.items, next: locks.next, graph: found, poisons: poisons.items.filter((/** @type {any} */ one) => !key || one.path === key) };

@@ -16,14 +16,21 @@ export async function load(app, signal) {
   const part = (/** @type {string} */ path) => get(path, signal);
   const status = await part("status");
   app.status = { ...app.status, ...status };
-  const [failures, troubled, locked, poisons, activity] = await Promise.all([
+  const rest = Promise.all([
     part("failures"),
     part("procedures?troubled=1&limit=8"),
     part("procedures?phase=locked-out&limit=4"),
     part("poisons"),
     part("activity?limit=8"),
   ]);
-  return { status, failures: failures.items, troubled: [...troubled.items, ...locked.items], poisons: poisons.items, activity: activity.items };
+  const whole = rest.then(([failures, troubled, locked, poisons, activity]) => ({
+    status, failures: failures.items, troubled: [...troubled.items, ...locked.items], poisons: poisons.items, activity: activity.items,
+  }));
+  if (app.data) return whole;
+  // At first the numbers are shown at once, and the lists when they are there.
+  const { page } = app;
+  whole.then((data) => app.page === page && (Object.assign(app, { data }), app.render()), () => !signal.aborted && app.soon());
+  return { status, failures: [], troubled: null, poisons: [], activity: [] };
 }
 
 export const heard = (/** @type {any} */ _app, /** @type {string} */ name) => ["dirty", "many", "activity"].includes(name);
@@ -66,7 +73,7 @@ export function view(app) {
       ${tile("Store", bytes(status.used_bytes), plural(status.procedures || 0, "procedure"))}
     </dl>
     <section aria-labelledby="troubled"><h2 id="troubled">In trouble</h2>
-      ${troubled.length === 0 ? empty("Nothing is stuck, parked, locked out or failed.") : html`<ul class="cards">${troubled.map((/** @type {any} */ info) => html`<li data-row data-id=${info.id}>
+      ${troubled === null ? html`<p class="loading">Loading …</p>` : troubled.length === 0 ? empty("Nothing is stuck, parked, locked out or failed.") : html`<ul class="cards">${troubled.map((/** @type {any} */ info) => html`<li data-row data-id=${info.id}>
         ${standing(info)} ${procedureLink(info.id)} <span class="muted">${shortType(info.type_name)}, step ${stepOf(info)}, ${ago(info.updated_at)}</span><div class="clip">${whyOf(info)}</div></li>`)}</ul>
         <p><a href="procedures?troubled=1">All in trouble</a> · <a href="procedures?phase=locked-out">All that wait for locks</a></p>`}
     </section>

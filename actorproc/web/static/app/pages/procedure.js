@@ -1,7 +1,7 @@
 // One procedure: why it stands where it stands, and its steps, tree, times, states, logs, stack and audit, each a page of its own.
 import { get, procedure as at } from "../api.js";
 import { plural, standing, stepOf, typeLink, procedureLink } from "../format.js";
-import { html, nothing } from "../html.js";
+import { details, html, nothing } from "../html.js";
 import { askVerb, fitting, may, VERBS } from "../verbs.js";
 
 const TABS = [["", "Why"], ["steps", "Steps"], ["tree", "Tree"], ["timeline", "Timeline"], ["state", "State"], ["logs", "Logs"], ["stack", "Stack"], ["audit", "Audit"]];
@@ -16,7 +16,7 @@ export async function load(app, signal) {
   const [id, name = ""] = app.params;
   const file = FILES[/** @type {keyof typeof FILES} */ (name)];
   if (!file) throw Object.assign(new Error(`There is no page ${name} of a procedure.`), { status: 404, code: "no-page", do: "", body: {} });
-  const [info, module] = await Promise.all([get(at(id), signal), import(`../tabs/${file}.js`)]);
+  const [info, module] = await Promise.all([get(at(id), signal), import(`../tabs/${file}.js`), details()]);
   const part = await module.load(app, info, signal);
   tab = module;
   return { info, part, file };

@@ -1,7 +1,7 @@
 // Workers: each with its step, for how long, its share of a core and its memory; the step can be killed from here.
 import { get } from "../api.js";
 import { bytes, count, duration, progress, procedureLink, badge } from "../format.js";
-import { html, nothing, svg, repeat } from "../html.js";
+import { details, html, nothing, svg, repeat } from "../html.js";
 import { empty } from "../trouble.js";
 import { askVerb, may } from "../verbs.js";
 
@@ -11,7 +11,7 @@ export const topics = () => ["workers"];
 
 /** @param {any} app @param {AbortSignal} signal */
 export async function load(app, signal) {
-  const answer = await get("workers", signal);
+  const [answer] = await Promise.all([get("workers", signal), details()]);
   remember(app, answer.items);
   return answer;
 }
