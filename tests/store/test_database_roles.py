@@ -45,48 +45,59 @@ def run_sql(lines):
     return done.stderr
 
 
-@pytest.fixture
-def urls(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """The URLs of each role to a store that the managers' role has made."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    database_or_skip()
     url = new_store()
     sql = grants(place_of(url), **ROLES)
     assert "run this again" in run_sql(sql)
-    made = {name: as_role(url, role) for name, role in ROLES.items()}
-    with ProcedureManager(made["owner"], procedures=[Waits], workers=1) as manager:
-        manager.submit(Waits(), id="w", delay=3600)
+    found = {name: as_role(url, role) for name, role in ROLES.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
+        with ProcedureManager(found["owner"], procedures=[Waits], workers=1) as manager:
+            manager.submit(Waits(), id="w", delay=3600)
     for _ in range(2):
         assert "run this again" not in run_sql(sql)
-    yield made
+    yield found
     run_sql([f'DROP SCHEMA {place_of(url).schema} CASCADE; DROP ROLE "roles_owner", "roles host", "the ""looker""";'])
 
 
-def is_refused(url, sql):
-    session = connect(place_of(url), "look", "a test")
+@pytest.fixture
+def urls(made, tmp_path, monkeypatch):
+    """The same, for one test, which changes nothing in the store."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    database_or_skip()
+    return made
+
+
+def is_refused(session, sql):
     try:
         session.ask([(Statement(sql.encode(), once=True), ())], 10.0)
     except DatabaseFailure as failure:
         return failure.state == "42501"
-    finally:
-        session.close()
     return False
 
 
 def test_each_role_reads_what_it_may_and_writes_nothing(urls):
     schema = place_of(urls["owner"]).schema
+    sessions = {role: connect(place_of(url), "look", "a test") for role, url in urls.items()}
     every = [f'{schema}."{name}"' for name in (*OWN_TABLES, *(table.label for table in Table))]
     readable = {
-        role: {name for name in every if not is_refused(urls[role], f"SELECT * FROM {name} LIMIT 1")} for role in ROLES
+        role: {name for name in every if not is_refused(sessions[role], f"SELECT * FROM {name} LIMIT 1")}
+        for role in ROLES
     }
 
     assert readable["owner"] == set(every)
     assert readable["host"] == {f'{schema}."leader"'}
     assert readable["looker"] == set(every) - {f'{schema}."leader"', f'{schema}."keys"'}
-    assert is_refused(urls["looker"], f"SELECT secret FROM {schema}.leader")
-    assert not is_refused(urls["looker"], f"SELECT epoch, address, certificate FROM {schema}.leader")
+    assert is_refused(sessions["looker"], f"SELECT secret FROM {schema}.leader")
+    assert not is_refused(sessions["looker"], f"SELECT epoch, address, certificate FROM {schema}.leader")
     for role in ("host", "looker"):
         for name in every:
-            assert is_refused(urls[role], f"DELETE FROM {name}")
+            assert is_refused(sessions[role], f"DELETE FROM {name}")
+    for session in sessions.values():
+        session.close()
 
 
 def test_commands_that_look_work_with_a_lookers_url_and_verbs_are_refused_in_words(urls, capsys):
