@@ -42,6 +42,13 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def looked_at(filled, here):
+    """The store that is filled once, for one test that changes nothing in it."""
+    database_or_skip()
+    return filled
+
+
+@pytest.fixture
 def url(database_url, here):
     fill(database_url)
     return database_url
@@ -69,7 +76,6 @@ CHANGES = ["rotate-key", "retry bad", "abort later", "ack good", "delete good", 
 
 
 def works_on(url, command, capsys):
-    database_or_skip()
     code = main([*command.split(), "--path", url])
 
     told = capsys.readouterr()
@@ -78,8 +84,8 @@ def works_on(url, command, capsys):
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_a_command_that_looks_works_on_a_stopped_store_in_a_database(filled, here, capsys, command):
-    works_on(filled, command, capsys)
+def test_a_command_that_looks_works_on_a_stopped_store_in_a_database(looked_at, capsys, command):
+    works_on(looked_at, command, capsys)
 
 
 @pytest.mark.parametrize("command", CHANGES)
@@ -87,9 +93,9 @@ def test_a_command_that_changes_works_on_a_stopped_store_in_a_database(url, caps
     works_on(url, command, capsys)
 
 
-def test_an_export_goes_into_another_store_in_a_database(url, tmp_path, capsys):
-    assert main(["export", "--all", "--out", "trees.json", "--path", url]) == 0
-    other = f"{url}_imported"
+def test_an_export_goes_into_another_store_in_a_database(looked_at, tmp_path, capsys):
+    assert main(["export", "--all", "--out", "trees.json", "--path", looked_at]) == 0
+    other = f"{looked_at}_imported"
 
     assert main(["import", "trees.json", "--path", other, "--dry-run"]) == 0
     assert main(["import", "trees.json", "--path", other]) == 0
@@ -108,8 +114,8 @@ def test_verbs_reach_the_manager_that_runs(url, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_the_url_may_come_from_the_environment_with_a_password(url, monkeypatch, capsys):
-    monkeypatch.setenv("ACTORPROC_PATH", url.replace("actorproc@", "actorproc:secret@"))
+def test_the_url_may_come_from_the_environment_with_a_password(looked_at, monkeypatch, capsys):
+    monkeypatch.setenv("ACTORPROC_PATH", looked_at.replace("actorproc@", "actorproc:secret@"))
 
     assert main(["list", "-o", "name"]) == 0
     assert main(["status"]) == 0
@@ -119,7 +125,7 @@ def test_the_url_may_come_from_the_environment_with_a_password(url, monkeypatch,
     assert "secret" not in told.out + told.err
 
 
-def test_good_trees_are_saved_from_a_database(url, tmp_path, capsys):
-    assert main(["doctor", "--export-good", "good.json", "--path", url]) == 0
+def test_good_trees_are_saved_from_a_database(looked_at, tmp_path, capsys):
+    assert main(["doctor", "--export-good", "good.json", "--path", looked_at]) == 0
     assert len(json.loads((tmp_path / "good.json").read_text())["trees"]) == 3
     assert "3 trees" in capsys.readouterr().out
