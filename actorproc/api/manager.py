@@ -52,6 +52,9 @@ from actorproc.workers.os.patched import refuse_patched_threads
 from actorproc.workers.os.processors import usable_processors
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actorproc.api.home.host_side import HostSide
     from actorproc.api.home.shared_engine import SharedEngine
     from actorproc.control.doors import Entrance
     from actorproc.control.link_door import LinkEntrance
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from actorproc.store.reading import Durability
     from actorproc.store.shared import SharedStore
     from actorproc.workers.base import WorkerPool
+    from actorproc.workers.hosts.messages import PoolSettings
 
 __all__ = ["ProcedureManager"]
 
@@ -95,6 +99,8 @@ class ProcedureManager(
             (`Config.stuck_after`). Default: twice ``workers``.
         labels: Labels that this machine offers to steps with ``Limits(on=…)``. Default: none.
         resources: Amounts by name that this machine offers to steps with ``Limits(resources=…)``. Default: none.
+        lead: Lead the store if no other manager does. False, for a store in a database: follow only, with the workers
+            of this machine at the service of the manager that leads. Default: True.
         store: A store in place of the one on disk; then ``path`` and ``durability`` are not used. Default: None.
         config: All other settings. Default: ``Config()``.
         environment: A factory called once in each worker; its result is ``ctx.env``. Default: None.
@@ -124,6 +130,7 @@ class ProcedureManager(
         max_workers: int | None = None,
         labels: Sequence[str] = (),
         resources: Mapping[str, float] | None = None,
+        lead: bool = True,
         store: ProcedureStore | None = None,
         config: Config | None = None,
         environment: Callable[[], Any] | None = None,
@@ -144,6 +151,10 @@ class ProcedureManager(
         self._slots = workers if workers is not None else usable_processors()
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._offer = _offer(labels, resources)
+        if not lead and not self._is_shared:
+            msg = "lead=False needs a store in a database (postgresql://…): in a directory no other manager can lead"
+            raise UsageError(msg)
+        self._may_lead = lead
         self._given_store = store
         check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
         permit_size(self._config.max_state)
@@ -328,6 +339,8 @@ class ProcedureManager(
             self._config,
             make_store=lambda: cast("SharedStore", self._make_store()),
             lead=lead,
+            make_host=self._make_host,
+            may_lead=self._may_lead,
             definitions=self._definitions,
             on_change=lambda kind, epoch: hooks.put(
                 LeaderEvent(kind=kind, at=self._clock.wall(), epoch=epoch, store=self._path)
@@ -337,6 +350,22 @@ class ProcedureManager(
         self._attach(engine)
         self._tree = engine
         return engine
+
+    def _make_host(self) -> HostSide:
+        """The workers of this machine, for a manager that leads elsewhere."""
+        from actorproc.api.home import assembly  # noqa: PLC0415
+
+        offer, config = self._offer, self._config
+        return assembly.HostSide(
+            self._home,
+            self._make_pool_of_host,
+            workers=self._slots,
+            labels=offer.labels if offer is not None else (),
+            resources=offer.resources if offer is not None else {},
+            code=config.code,
+            digests={known.meta.type_name: known.digest for known in self._types.known() if known.digest},
+            stop_timeout=config.stop_timeout,
+        )
 
     def _begin(self, tree: EngineTree, entrance: Entrance | None) -> None:
         """Start an engine, and let other processes in."""
@@ -383,51 +412,56 @@ class ProcedureManager(
                 logger.exception("on_fatal raised")
 
     def _make_pool(self, epoch: int) -> WorkerPool:
+        """The pool of this machine for an engine here."""
+        from actorproc.api.home import assembly  # noqa: PLC0415
+
+        config, home = self._config, self._home if self._given_store is None else None
+        settings = assembly.PoolSettings(
+            max_frame=config._longest_frame,
+            max_state=config.max_state,
+            max_call=config.max_call if home is None or home.largest_value is None else config.max_state,
+            warm_limit=config.warm_limit,
+            recycle_steps=config.recycle_steps,
+            recycle_age=config.recycle_age,
+            recycle_memory=config.recycle_memory,
+        )
+        local = self._make_pool_of_host(settings, epoch, directory=home.spool if home is not None else None)
+        if not self._is_shared:
+            return local
+        from actorproc.workers.hosts.pool import HostedPool  # noqa: PLC0415 - for stores of several machines
+
+        return HostedPool(local, epoch=epoch, settings=settings, patience=config.host_patience, code=config.code)
+
+    def _make_pool_of_host(self, settings: PoolSettings, epoch: int, *, directory: Path | None = None) -> WorkerPool:
+        """The pool of this machine, by the settings of the manager that leads. `directory` is that of a log spool."""
         from actorproc.api.home import assembly  # noqa: PLC0415
 
         environment = self._environment
         home = self._home if self._given_store is None else None
         config = self._config
-        local = assembly.LocalPool(
+        return assembly.LocalPool(
             epoch=epoch,
             spares=config.spares,
             preload=self._preload,
             environment=pickled_by_value(environment) if environment is not None else None,
             executable=config.executable,
-            max_frame=config._longest_frame,
-            max_state=config.max_state,
-            max_call=config.max_call if home is None or home.largest_value is None else config.max_state,
+            max_frame=settings.max_frame,
+            max_state=settings.max_state,
+            max_call=settings.max_call,
             withheld=home.secrets if home is not None else (),
             staging=home.staging if home is not None else "",
-            warm_limit=config.warm_limit,
-            recycle_steps=config.recycle_steps,
-            recycle_age=config.recycle_age,
-            recycle_memory=config.recycle_memory,
+            warm_limit=settings.warm_limit,
+            log_level=settings.log_level,
+            recycle_steps=settings.recycle_steps,
+            recycle_age=settings.recycle_age,
+            recycle_memory=settings.recycle_memory,
             log_buffer=assembly.LogBuffer(
                 config.log_bytes,
                 config.log_bytes_total,
-                directory=home.spool if home is not None else None,
+                directory=directory,
                 spool=config.log_file_bytes,
             ),
         )
-        return self._with_hosts(local, epoch) if self._is_shared else local
-
-    def _with_hosts(self, local: WorkerPool, epoch: int) -> WorkerPool:
-        """This machine's pool, and those of the hosts that join the manager while it leads."""
-        from actorproc.workers.hosts.messages import PoolSettings  # noqa: PLC0415 - for stores of several machines
-        from actorproc.workers.hosts.pool import HostedPool  # noqa: PLC0415
-
-        config = self._config
-        settings = PoolSettings(
-            max_frame=config._longest_frame,
-            max_state=config.max_state,
-            max_call=config.max_state,
-            warm_limit=config.warm_limit,
-            recycle_steps=config.recycle_steps,
-            recycle_age=config.recycle_age,
-            recycle_memory=config.recycle_memory,
-        )
-        return HostedPool(local, epoch=epoch, settings=settings, patience=config.host_patience, code=config.code)
 
     def _give_up_start(self) -> None:
         """Have a start that is under way end with `ManagerStopped`. For signal handlers: it takes no lock."""

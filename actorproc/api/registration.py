@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from actorproc.api.deploys.code_files import CodeFiles
 from actorproc.errors import UnknownType, UsageError, ValueNotDecodable
 from actorproc.model.messages.definitions import Definition
@@ -197,10 +199,11 @@ class Registration:
                 self._refused[name] = known, error
                 continue
             self._refused.pop(name, None)
+            self.code.note((known.procedure_class, known.loader, *known.codec.classes))
+            definition = msgspec.structs.replace(definition, digest=self.code.digest_of(definition.module))
             self._definitions[name] = definition
             if self._listener is not None:
                 self._listener.register(definition)
-            self.code.note((known.procedure_class, known.loader, *known.codec.classes))
             self._announced[name] = known  # last: who finds it there submits without waiting for the lock
 
     def _check_size(self, definition: Definition) -> None:

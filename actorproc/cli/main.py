@@ -59,6 +59,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor.command", "add_doctor"),
     "check": ("commands.check", "add_check"),
     "run": ("service.run", "add_command"),
+    "worker": ("service.worker", "add_command"),
     "demo": ("commands.demo", "add_command"),
     "torture": ("commands.torture", "add_command"),
     "schema": ("commands.maintenance", "add_schema"),
@@ -74,7 +75,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
     "Store": ("backup", "compact", "move", "export", "import", "leader", "grants", "rotate-key", "reload"),
-    "Run": ("run", "demo", "torture", "schema", "completion"),
+    "Run": ("run", "worker", "demo", "torture", "schema", "completion"),
 }
 """The commands as the help shows them."""
 

@@ -50,6 +50,18 @@ class CodeFiles:
                 if seen is not None:
                     self._files[name] = place, seen
 
+    def digest_of(self, module: str | None) -> str:
+        """SHA-256 of the file of a module, as it was when a class of it was noted.
+
+        Args:
+            module: Name of the module; None for a class that goes by value.
+
+        Returns:
+            Hexadecimal digits; "" where there is no file.
+        """
+        found = self._files.get(module) if module is not None else None
+        return found[1].digest.hex() if found is not None else ""
+
     def changed(self) -> tuple[str, ...]:
         """Modules whose file has other bytes now; a file that is missing, or cannot be read, is changed as well."""
         found = []

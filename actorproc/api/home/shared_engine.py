@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from actorproc.api.home.host_side import HostSide
 from actorproc.api.home.leader_door import made_in_advance, open_door
 from actorproc.api.home.seen_epoch import note_epoch, seen_epoch
 from actorproc.api.home.shared_requests import SharedRequests
@@ -76,6 +77,8 @@ class SharedEngine(SharedRequests):
         config: The settings of the manager.
         make_store: Makes a store that is not owned yet.
         lead: Starts an engine on a store, with an entrance for others; calls the last argument with it before.
+        make_host: Makes a host of the workers of this machine, which serves the leader while this manager follows.
+        may_lead: False: follow only.
         definitions: The types that are registered.
         on_change: Called with the kind of a `LeaderEvent` and the epoch after each change.
     """
@@ -87,6 +90,8 @@ class SharedEngine(SharedRequests):
         *,
         make_store: Callable[[], SharedStore],
         lead: Callable[[SharedStore, LinkEntrance | None, Callable[[EngineTree], None]], EngineTree],
+        make_host: Callable[[], HostSide],
+        may_lead: bool,
         definitions: Callable[[], Sequence[Definition]],
         on_change: Callable[[LeaderEventKind, int], object],
     ) -> None:
@@ -94,6 +99,10 @@ class SharedEngine(SharedRequests):
         self._home = home
         self._make_store = make_store
         self._lead_with = lead
+        self._make_host = make_host
+        self._may_lead = may_lead
+        self._host: HostSide | None = None
+        """The workers of this machine, while this manager follows."""
         self._definitions = definitions
         self._on_change = on_change
         self._highest = 0
@@ -122,17 +131,21 @@ class SharedEngine(SharedRequests):
             EngineError: Neither is possible; the message names the leader's address, and why it does not answer.
         """
         try:
+            if not self._may_lead:
+                self._stand_by()
+                self._find_leader("this manager does not lead (lead=False)", until)
+                return
             credentials = made_in_advance(self._config)
             try:
                 self._begin(self._make_store(), credentials)
             except StoreInUse as in_use:
                 self._stand_by()
-                self._find_leader(in_use, until)
+                self._find_leader(str(in_use), until)
         except BaseException:
             self.stop(drain=False, timeout=0.0)
             raise
 
-    def _find_leader(self, in_use: StoreInUse, until: float) -> None:
+    def _find_leader(self, in_use: str, until: float) -> None:
         """Wait until the leader answers, or this manager leads. Raises why neither comes."""
         until = max(until, time.monotonic() + max(self._config.lease, self._config.boot_timeout))
         look = RemoteEngine(self._home, patience=_GLANCE, max_frame=self._config.max_frame)
@@ -155,6 +168,7 @@ class SharedEngine(SharedRequests):
     def _begin(self, store: SharedStore, credentials: Any) -> None:
         """Become the leader with a store. Raises what stands in the way; the store is closed then."""
         entrance: LinkEntrance | None = None
+        self._end_host()  # its workers are the engine's own from here on
         try:
             store.see_epoch(max(self._highest, seen_epoch(self._home)))
             entrance = open_door(self._config, store, self._home.words, credentials, self._see)
@@ -196,8 +210,23 @@ class SharedEngine(SharedRequests):
         with self._changing:
             if self._ending.is_set():
                 return
-            self._candidate = threading.Thread(target=self._campaign, name="actorproc-candidate", daemon=True)
-            self._candidate.start()
+            if self._may_lead:
+                self._candidate = threading.Thread(target=self._campaign, name="actorproc-candidate", daemon=True)
+                self._candidate.start()
+        self._begin_host()
+
+    def _begin_host(self) -> None:
+        """Have the workers of this machine serve the leader, until this manager leads."""
+        with self._changing:
+            if self._host is None and not self._ending.is_set() and self._local is None:
+                self._host = self._make_host()
+                self._host.start()
+
+    def _end_host(self, *, drain: bool = False) -> None:
+        with self._changing:
+            host, self._host = self._host, None
+        if host is not None:
+            host.stop(drain=drain)
 
     def _let_others_go_first(self) -> None:
         """After a step down: wait until another manager leads, for a lease at most."""
@@ -216,6 +245,7 @@ class SharedEngine(SharedRequests):
             self._let_others_go_first()
         while not self._ending.is_set():
             store: SharedStore | None = None
+            self._begin_host()
             try:
                 credentials = made_in_advance(self._config)  # before, as a takeover is a matter of milliseconds
                 store = self._make_store()
@@ -290,6 +320,7 @@ class SharedEngine(SharedRequests):
             local = self._local
         if local is not None:
             local.stop(drain=drain, timeout=timeout)
+        self._end_host(drain=drain)
         if candidate is not None and candidate is not threading.current_thread():
             candidate.join(timeout=5.0)
         self._remote.close()
@@ -395,5 +426,5 @@ class SharedEngine(SharedRequests):
         return msgspec.structs.replace(found, role="following", leader=named)
 
 
-def _unable(in_use: StoreInUse, error: ActorprocError) -> EngineError:
+def _unable(in_use: str, error: ActorprocError) -> EngineError:
     return EngineError(f"this manager can neither lead nor follow: {in_use}. The leader does not answer: {error}")

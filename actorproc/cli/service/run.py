@@ -18,7 +18,7 @@ from actorproc.errors import ActorprocError, EngineError
 if TYPE_CHECKING:
     from actorproc.api.manager import ProcedureManager
 
-__all__ = ["CannotRun", "add_command", "find_manager", "found_in"]
+__all__ = ["CannotRun", "add_command", "find_manager", "found_in", "procedures_in"]
 
 
 class CannotRun(ActorprocError):
@@ -158,11 +158,7 @@ def find_manager(
             )
             raise CannotRun(msg)
         return found
-    listed = list(found) if isinstance(found, list | tuple | set | frozenset) else [found]
-    classes = _procedure_classes(listed)
-    if not classes or len(classes) < len(listed):
-        msg = f"{name} is neither a ProcedureManager, nor a function that makes one, nor procedures: {found!r:.80}"
-        raise CannotRun(msg)
+    classes = _only_procedures(found, name)
     directory = path or os.environ.get("ACTORPROC_PATH") or "state"
     try:
         refuse_password(path)
@@ -170,6 +166,29 @@ def find_manager(
         return ProcedureManager(directory, procedures=classes, workers=workers, labels=labels, resources=resources)
     except UsageError as error:
         raise CannotRun(str(error)) from None
+
+
+def procedures_in(target: str) -> list[type]:
+    """Procedure classes of ``module:attribute``. Raises `CannotRun`. Exceptions of the module pass.
+
+    A manager that the module makes would have workers of its own: it is refused.
+    """
+    from actorproc.api.manager import ProcedureManager
+
+    found, name = found_in(target)
+    if isinstance(found, ProcedureManager):
+        msg = f"{name} is a manager; name the procedures of the module as MODULE:NAME, such as a list of them"
+        raise CannotRun(msg)
+    return _only_procedures(found, name)
+
+
+def _only_procedures(found: Any, name: str) -> list[type]:
+    listed = list(found) if isinstance(found, list | tuple | set | frozenset) else [found]
+    classes = _procedure_classes(listed)
+    if not classes or len(classes) < len(listed):
+        msg = f"{name} is neither a ProcedureManager, nor a function that makes one, nor procedures: {found!r:.80}"
+        raise CannotRun(msg)
+    return classes
 
 
 def found_in(target: str) -> tuple[Any, str]:

@@ -7,16 +7,19 @@ import os
 import queue
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from actorproc.api.home.host_side import HostSide
 from actorproc.api.manager import ProcedureManager
 from actorproc.cli.service.notify import Notifier
 from actorproc.errors import EngineError, ManagerStopped
 from actorproc.report.health import Health
+from actorproc.workers.hosts.agent import HostRejected
 
-__all__ = ["EXIT_FAILED", "EXIT_STOPPED", "serve"]
+__all__ = ["EXIT_FAILED", "EXIT_STOPPED", "serve", "serve_host"]
 
 logger = logging.getLogger("actorproc")
 
@@ -44,7 +47,7 @@ def serve(
     the directory to stop; a signal ends this waiting too. `begun` is called once the manager runs.
     """
     manager._is_service = True
-    with _first_signal(manager) as asked:
+    with _first_signal(manager._give_up_start) as asked:
         try:
             if wait:
                 notifier.status(f"waiting at most {wait:g} s for the directory's owner to stop")
@@ -69,6 +72,54 @@ def serve(
         logger.info("stopping; running steps have %g s to end, a second signal ends them now", stop_timeout)
         manager.stop(drain=True, timeout=stop_timeout)
     return EXIT_STOPPED
+
+
+def serve_host(host: HostSide, *, notifier: Notifier, stop_timeout: float) -> int:
+    """Run the workers of this machine for the manager that leads, until a signal; the exit code.
+
+    As `serve`, the first signal drains, and a second one ends the process at once. The watchdog is fed while the guard
+    of the agent makes its rounds, whether a leader is there or not: to start again would not bring one.
+    """
+    agent = host.agent
+    ended = threading.Event()
+    with _first_signal() as asked:
+        failures: list[HostRejected] = []
+        threading.Thread(target=_run_host, args=(host, failures, ended, asked), name="actorproc-host").start()
+        beat = notifier.watchdog_seconds
+        pause = min(_LOOK_EVERY, beat / 2) if beat is not None else _LOOK_EVERY
+        logger.info("process %d offers %d workers; SIGTERM or Ctrl-C drains it", os.getpid(), agent.offer.workers)
+        notifier.ready("looking for a leader")
+        while not ended.is_set():
+            words = f"host {agent.name}: {agent.busy} busy" if agent.is_joined else "looking for a leader"
+            if beat is None:
+                notifier.status(words)
+            elif agent.is_alive:
+                notifier.alive(words)
+            try:
+                number = asked.get(timeout=pause)
+            except queue.Empty:
+                continue
+            if number is not None:
+                notifier.stopping(f"waiting at most {stop_timeout:g} s for running steps")
+                logger.info("leaving; running steps have %g s to end, a second signal ends them now", stop_timeout)
+                agent.drain(f"its process got {signal.Signals(number).name}")
+        if failures:
+            logger.critical("no leader takes this host in: %s", failures[0])
+            notifier.stopping(str(failures[0]))
+            return EXIT_FAILED
+    return EXIT_STOPPED
+
+
+def _run_host(
+    host: HostSide, failures: list[HostRejected], ended: threading.Event, asked: queue.SimpleQueue[int | None]
+) -> None:
+    try:
+        host.run()
+    except HostRejected as error:
+        failures.append(error)
+    finally:
+        ended.set()
+        asked.put(None)
 
 
 def _watch(manager: ProcedureManager, notifier: Notifier, asked: queue.SimpleQueue[int | None]) -> str | None:
@@ -102,10 +153,10 @@ def _in_words(health: Health) -> str:
 
 
 @contextmanager
-def _first_signal(manager: ProcedureManager) -> Iterator[queue.SimpleQueue[int | None]]:
+def _first_signal(at_once: Callable[[], object] = lambda: None) -> Iterator[queue.SimpleQueue[int | None]]:
     """A queue that gets the first signal asking for an end; the second ends the process. The old handlers come back.
 
-    A manager that is being started is told as well, as it may be waiting for another owner.
+    `at_once` is called by the handler: a manager that is being started may be waiting for another owner.
     """
     # The one queue that may be filled by a handler which interrupts its reader.
     asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -117,7 +168,7 @@ def _first_signal(manager: ProcedureManager) -> Iterator[queue.SimpleQueue[int |
             os._exit(128 + number)
         seen.append(number)
         asked.put(number)
-        manager._give_up_start()
+        at_once()
 
     asking = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

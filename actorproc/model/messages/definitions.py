@@ -32,6 +32,8 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     """Module path of the program that sent it, for modules that a worker that started earlier does not find."""
     migrations: bytes | None = None
     """Migrations of value classes that stand in other modules than these (cloudpickle, pairs of class and function)."""
+    digest: str = ""
+    """SHA-256 of the file of its module; "": it goes by value, or its module is no file."""
 
 
 class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):

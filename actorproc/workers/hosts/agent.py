@@ -65,6 +65,8 @@ _PAUSES = (0.05, 2.0)
 """Seconds of the first pause between two looks for a leader at most, and of the longest."""
 _ROUND = 0.1
 """Seconds between two rounds of the guard."""
+_STALE = 5.0
+"""Seconds without a round of the guard after which the agent counts as stuck."""
 _FLUSH = 2.0
 """Seconds for the last message to arrive."""
 _GIVE_UP = 5.0
@@ -144,6 +146,10 @@ class HostAgent:
         """Monotonic seconds at which a drain is given up."""
         self._drain_reason: str | None = None
         self._failure: BaseException | None = None
+        self._refusal = ""
+        """Reason of the last refusal, which is logged once."""
+        self._round = time.monotonic()
+        """Monotonic seconds of the last round of the guard."""
         self.late_rounds = 0
         """Rounds of the guard that came more than a second late: this machine, or this program, is overloaded."""
 
@@ -192,6 +198,11 @@ class HostAgent:
         return session is not None and session.is_connected
 
     @property
+    def is_alive(self) -> bool:
+        """The guard has made a round in the last seconds."""
+        return time.monotonic() - self._round < _STALE
+
+    @property
     def busy(self) -> int:
         """Number of workers with a step in hand."""
         with self._lock:
@@ -222,7 +233,7 @@ class HostAgent:
         try:
             stream = self._connect()
         except OSError as error:
-            logger.info("no leader to join: %s", error)
+            logger.debug("no leader to join: %s", error)
             return False
         try:
             began, hello = time.monotonic(), self._hello()
@@ -272,8 +283,10 @@ class HostAgent:
             )
 
     def _refused(self, reply: HostRefused) -> None:
-        level = logging.ERROR if reply.final else logging.WARNING
-        logger.log(level, "the leader does not take this host in: %s", reply.why)
+        if reply.final or reply.why != self._refusal:
+            self._refusal = reply.why
+            level = logging.ERROR if reply.final else logging.WARNING
+            logger.log(level, "the leader does not take this host in: %s", reply.why)
         with self._lock:
             self._leave_session()  # it knows nothing of it
             if reply.final:
@@ -281,6 +294,7 @@ class HostAgent:
 
     def _welcomed(self, stream: LinkStream, welcome: HostWelcome, began: float) -> None:
         with self._lock:
+            self._refusal = ""
             self._patience, self.epoch = welcome.patience, max(self.epoch, welcome.epoch)
             self.number, self.name = welcome.number, welcome.name
             session = self._session
@@ -382,7 +396,7 @@ class HostAgent:
                 now = time.monotonic()
                 was_frozen = now - before > _ALONE * self._patience
                 self.late_rounds += now - before > 1.0 + _ROUND
-                before = now
+                before = self._round = now
                 limit = _ALONE * self._patience
                 if was_frozen or self._unheard_for(now) > limit:
                     count = self._workers.kill_busy(f"no leader had heard its host for {limit:.1f} s")

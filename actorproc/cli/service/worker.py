@@ -1,0 +1,112 @@
+"""``actorproc worker``: the workers of this machine, for the manager that leads a store in a database."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from typing import Any
+
+from actorproc.cli.select.common import whole_number
+from actorproc.cli.select.filters import seconds
+from actorproc.cli.select.offers import add_offer
+from actorproc.errors import ActorprocError, EngineError, UsageError
+
+__all__ = ["add_command"]
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "worker",
+        help="run steps for the manager that leads a store in a database, from this machine",
+        description=(
+            "Runs worker processes for whichever manager leads, until SIGTERM, SIGINT or SIGHUP: then running steps "
+            "end, and no further ones begin; a second signal ends it at once. It waits for a leader as long as it "
+            "takes, and follows a change of leaders. It submits and decides nothing."
+        ),
+        epilog=(
+            "exit codes: 0 drained; 1 no leader lets this host in, and none will; 2 the module cannot be run; "
+            "129, 130, 143 ended by a second signal (SIGHUP, SIGINT, SIGTERM)"
+        ),
+    )
+    parser.add_argument(
+        "target",
+        metavar="MODULE[:ATTRIBUTE]",
+        help="module with the procedures, as `actorproc run` has it; the current directory is searched as well",
+    )
+    parser.add_argument(
+        "--path",
+        metavar="URL",
+        default=argparse.SUPPRESS,
+        help="URL of the store (default: $ACTORPROC_PATH)",
+    )
+    parser.add_argument(
+        *("-n", "--workers"),
+        type=whole_number(1),
+        metavar="N",
+        default=None,
+        help="worker processes (default: one per processor it may use, by affinity and the quota of its container)",
+    )
+    add_offer(parser)
+    parser.add_argument(
+        "--code",
+        metavar="REVISION",
+        default="",
+        help="revision of the code; a leader with another one does not let this host in (default: files are compared)",
+    )
+    parser.add_argument(
+        "--stop-timeout",
+        type=seconds,
+        default=30.0,
+        metavar="TIME",
+        help="how long running steps may go on after a signal: 90s, 5m (default: 30s)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from actorproc.cli.service.notify import Notifier
+    from actorproc.cli.service.run import CannotRun
+    from actorproc.cli.service.service import EXIT_FAILED, serve_host
+
+    notifier = Notifier.from_environment(os.environ)
+    try:
+        host = _host(options)
+    except CannotRun as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (UsageError, ValueError) as error:
+        print(f"this host cannot start: {error}", file=sys.stderr)
+        return 2
+    except (EngineError, ActorprocError) as error:
+        print(f"this host cannot start: {error}", file=sys.stderr)
+        notifier.stopping(f"cannot start: {error}")
+        return EXIT_FAILED
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return serve_host(host, notifier=notifier, stop_timeout=options.stop_timeout)
+
+
+def _host(options: argparse.Namespace) -> Any:
+    """The host, not started. Raises `CannotRun` when the module has no procedures."""
+    from actorproc.api.manager import ProcedureManager
+    from actorproc.cli.select.common import refuse_password
+    from actorproc.cli.service.run import CannotRun, procedures_in
+    from actorproc.config import Config
+
+    path = getattr(options, "path", None) or os.environ.get("ACTORPROC_PATH")
+    if path is None or "://" not in path:
+        msg = f"a host serves a store in a database, not {path!r}: give --path postgresql://…"
+        raise CannotRun(msg)
+    refuse_password(path)
+    manager = ProcedureManager(
+        path,
+        procedures=procedures_in(options.target),
+        workers=options.workers,
+        config=Config(code=options.code, stop_timeout=options.stop_timeout),
+        labels=options.label,
+        resources=dict(options.resource),
+        lead=False,
+    )
+    return manager._make_host()
