@@ -29,6 +29,7 @@ from actorproc.link.stream import LinkStream
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerPool
 from actorproc.workers.hosts.host_workers import HostWorkers
+from actorproc.workers.hosts.memory_guard import MemoryGuard
 from actorproc.workers.hosts.messages import (
     HOST_PROTOCOL,
     LARGEST_HELLO,
@@ -48,6 +49,7 @@ from actorproc.workers.hosts.messages import (
     lane_of,
     may_be_dropped,
 )
+from actorproc.workers.os.container_memory import container_memory
 
 __all__ = ["HostAgent", "HostOffer", "HostRejected"]
 
@@ -134,6 +136,8 @@ class HostAgent:
         self._lock = threading.RLock()
         """Guards all of this, and keeps what is noted and what is sent in one order."""
         self._news = threading.Condition(self._lock)
+        container = container_memory()
+        self._memory = MemoryGuard(container) if container is not None else None
         self._workers = HostWorkers(make_pool, self._lock, self._tell, self._break_off)
         self._session: LinkSession | None = None
         self._session_id = b""
@@ -162,9 +166,13 @@ class HostAgent:
         """
         guard = threading.Thread(target=self._guard, name="actorproc-host-guard", daemon=True)
         guard.start()
+        if self._memory is not None:
+            self._memory.start()
         try:
             self._serve()
         finally:
+            if self._memory is not None:
+                self._memory.stop()
             self._finish()
             guard.join()
         if self._failure is not None:
@@ -302,6 +310,8 @@ class HostAgent:
                 self._leave_session()
                 session = self._new_session(welcome)
                 self._workers.take_over(welcome)
+            if self._memory is not None:
+                self._memory.guard(self._workers.pool)
             session.attach(stream, welcome.received, began)
             self._is_broken = False
             if self._drain_reason is not None and not welcome.resumed:
