@@ -54,20 +54,20 @@ ROOMS = ("core", "engine", "store", "workers")
 _PLAIN = """
     acquire add ahead all answer argument ask asked assembled assembly back backup base began begin belong booted
     bounded by cache caller cancellation cgroup children clock close code codec combining committed committing
-    compaction connecting count counter cross crowd dangling data database define describe described died dir
-    dispatched down draining end ended ending entry environment error exceeded exit explain failed farewell filling
-    filter find finding finish forget forgettable fork forwarder frozen gate gc glance gone guard halt hand held
-    hello hook hosted housekeeping ids info intake interpreter interrupt isolated joined kept killer killing known lag late
-    launch layout leadership leading learn leaving left lifecycle limiter line listener listening live lmdb loading
-    local look loss lost main mark marker memory metric move moving need offspring on opened order os out output
-    outside part pass patched patience pending pipe place plan poison postgres postponed prepare prepared process
-    processor program promise protocol put quarantine query question quick read reader reading ready receiver recipe
-    recovered reference refused register rejected remain remote removal remove reopen reopened replace report result
-    retire returned rolling rule runtime said sampled sampler scaling schedule schema send sender service set
-    setting settled shared shutdown signing skipped stack stand standard start started statement status stop
-    stopwatch storage stream subscribe subscriber subscription succeeded sweep switches system take target to tool
-    tracker transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting wake wanted
-    warm warning watched welcome whole window work
+    compaction connecting container count counter cross crowd dangling data database define describe described died
+    dir dispatched down draining end ended ending entry environment error exceeded exit explain failed farewell
+    filling filter find finding finish forget forgettable fork forwarder frozen gate gc glance gone guard halt hand
+    held hello hook hosted housekeeping ids info intake interpreter interrupt isolated joined kept killer killing
+    known lag late launch layout leadership leading learn leaving left lifecycle limiter line listener listening
+    live lmdb loading local look loss lost main mark marker memory metric move moving need offspring on opened order
+    os out output outside part pass patched patience pending pipe place plan poison postgres postponed prepare
+    prepared process processor program promise protocol put quarantine query question quick read reader reading
+    ready receiver recipe recovered reference refused register rejected remain remote removal remove reopen reopened
+    replace report result retire returned rolling rule runtime said sampled sampler scaling schedule schema send
+    sender service set setting settled shared shutdown signing skipped stack stand standard start started statement
+    status stop stopwatch storage stream subscribe subscriber subscription succeeded sweep switches system take
+    target to tool tracker transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting
+    wake wanted warm warning watched welcome whole window work
 """
 PLAIN = frozenset(_PLAIN.split())
 """Words of names that need no definition, in the singular. A word that is a concept of its own goes into the glossary."""

@@ -79,6 +79,9 @@ class HostSide:
             stop_timeout=stop_timeout,
         )
         self._thread: threading.Thread | None = None
+        self._left = threading.Event()
+        self._why = ""
+        """Reason for which it serves no more."""
 
     def run(self) -> None:
         """Serve until it was drained. Blocks.
@@ -110,8 +113,23 @@ class HostSide:
     def _serve(self) -> None:
         try:
             self.agent.run()
+            self._why = self.agent.drain_reason or "it was stopped"
         except HostRejected as error:
             logger.error("this machine is no host of the store: %s", error)  # noqa: TRY400 - the reason says it all
+            self._why = str(error)
+        finally:
+            self._left.set()
+
+    def wait_until_left(self, timeout: float | None) -> str | None:
+        """Wait until a host that was started serves no more: it was drained, stopped, or refused for good.
+
+        Args:
+            timeout: Seconds to wait at most; None: as long as it takes.
+
+        Returns:
+            The reason, in words; None: it still serves.
+        """
+        return self._why if self._left.wait(timeout) else None
 
     def _connect(self) -> LinkStream:
         try:

@@ -222,6 +222,18 @@ class SharedEngine(SharedRequests):
                 self._host = self._make_host()
                 self._host.start()
 
+    def wait_until_left(self, timeout: float | None) -> str | None:
+        """Wait until the workers of this machine serve no leader any more. For a manager that only follows.
+
+        Args:
+            timeout: Seconds to wait at most; None: as long as it takes.
+
+        Returns:
+            The reason, in words; None: they still serve.
+        """
+        host = self._host
+        return "it was stopped" if host is None else host.wait_until_left(timeout)
+
     def _end_host(self, *, drain: bool = False) -> None:
         with self._changing:
             host, self._host = self._host, None

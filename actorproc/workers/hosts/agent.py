@@ -206,6 +206,11 @@ class HostAgent:
         return session is not None and session.is_connected
 
     @property
+    def drain_reason(self) -> str | None:
+        """Reason for which it leaves or has left; None: it does not."""
+        return self._drain_reason
+
+    @property
     def is_alive(self) -> bool:
         """The guard has made a round in the last seconds."""
         return time.monotonic() - self._round < _STALE
