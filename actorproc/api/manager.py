@@ -151,11 +151,11 @@ class ProcedureManager(
         self._slots = workers if workers is not None else usable_processors()
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._offer = _offer(labels, resources)
+        self._given_store = store
         if not lead and not self._is_shared:
             msg = "lead=False needs a store in a database (postgresql://…): in a directory no other manager can lead"
             raise UsageError(msg)
         self._may_lead = lead
-        self._given_store = store
         check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
         permit_size(self._config.max_state)
         permit_calls(self._config.max_call)

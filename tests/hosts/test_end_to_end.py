@@ -1,0 +1,205 @@
+"""Managers and hosts as processes on one database: killed, frozen and cut off; nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
+
+from actorproc import Config, EngineError, ProcedureManager, UsageError
+from tests.databases import database_or_skip, new_store
+from tests.hosts.journalled import Noted
+from tests.kit.waiting import BOUND, wait_until
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).parents[2]
+PATIENCE = 3.0
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
+
+
+@pytest.fixture
+def url():
+    database_or_skip()
+    return new_store()
+
+
+def config(**options) -> Config:
+    return Config(lease=1.0, host_patience=PATIENCE, spares=0, allow_any_filesystem=True, **options)
+
+
+class Program:
+    """A process of the command line, and what it logs."""
+
+    def __init__(self, tmp_path, *arguments: str) -> None:
+        self.log = tmp_path / f"log-{time.monotonic_ns()}.txt"
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with self.log.open("w") as file:
+            command = [sys.executable, "-m", "actorproc", *arguments]
+            self.process = subprocess.Popen(command, stderr=file, stdout=file, env=environment, cwd=ROOT)
+        self.pid = self.process.pid
+
+    def said(self, text: str) -> bool:
+        return text in self.log.read_text()
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGCONT)
+            self.process.kill()
+        self.process.wait(BOUND)
+
+
+@pytest.fixture
+def programs(tmp_path, url):
+    """A function that starts a host."""
+    made = []
+
+    def start(*options: str, command: str = "worker") -> Program:
+        made.append(Program(tmp_path, command, "tests.hosts.journalled", "--path", url, *options))
+        return made[-1]
+
+    yield start
+    for program in made:
+        program.end()
+
+
+@pytest.fixture
+def leader(url):
+    """A manager that leads, with one worker of its own."""
+    with ProcedureManager(url, procedures=[Noted], workers=1, config=config()) as manager:
+        yield manager
+
+
+def noted(journal) -> list[list[str]]:
+    return [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
+
+
+def check(journal, handles, steps: int) -> None:
+    """Each procedure ended with its number of steps, and the last begin of each step has an end."""
+    for handle in handles:
+        assert handle.result(BOUND) == steps
+    ended = {(id_, step) for word, id_, step, *_ in noted(journal) if word == "end"}
+    assert ended == {(handle.id, str(step)) for handle in handles for step in range(1, steps + 1)}
+
+
+def joined(*hosts: Program) -> None:
+    wait_until(lambda: all(host.said("joined the leader") for host in hosts))
+
+
+def test_steps_run_on_hosts_and_here(leader, programs, tmp_path):
+    journal = tmp_path / "journal"
+    first, second = programs("-n", "2"), programs("-n", "2")
+    joined(first, second)
+    handles = [leader.submit(Noted(str(journal), 3)) for _ in range(20)]
+    check(journal, handles, 3)
+    assert {int(parent) for *_, parent in noted(journal)} == {os.getpid(), first.pid, second.pid}
+
+
+@pytest.mark.parametrize("whom", ["a worker", "an agent", "an agent that is frozen"])
+def test_nothing_is_lost_when_a_part_of_a_host_goes(leader, programs, tmp_path, whom):
+    journal = tmp_path / "journal"
+    first, second = programs("-n", "2"), programs("-n", "2")
+    joined(first, second)
+    handles = [leader.submit(Noted(str(journal), 4, 0.2)) for _ in range(10)]
+    wait_until(lambda: str(first.pid) in {parent for *_, parent in noted(journal)})
+    if whom == "a worker":
+        workers = [child for child in psutil.Process(first.pid).children() if child.is_running()]
+        workers[0].kill()
+    elif whom == "an agent":
+        first.process.kill()
+    else:
+        os.kill(first.pid, signal.SIGSTOP)
+        wait_until(lambda: len(noted(journal)) >= 40)
+        time.sleep(PATIENCE)
+        os.kill(first.pid, signal.SIGCONT)
+    check(journal, handles, 4)
+    assert all(handle.info().crashes == 0 for handle in handles) or whom == "a worker"
+
+
+def test_a_host_drains_on_sigterm_and_its_steps_end_there(leader, programs, tmp_path):
+    journal = tmp_path / "journal"
+    host = programs("-n", "2")
+    joined(host)
+    handles = [leader.submit(Noted(str(journal), 1, 0.5)) for _ in range(3)]
+    wait_until(lambda: str(host.pid) in {parent for *_, parent in noted(journal)})
+    host.process.send_signal(signal.SIGTERM)
+    assert host.process.wait(BOUND) == 0
+    check(journal, handles, 1)
+    begun = [entry[1:4] for entry in noted(journal) if entry[0] == "begin"]
+    assert len(begun) == len({tuple(entry) for entry in begun}) == 3, "no step was run twice"
+
+
+def test_a_signal_to_the_group_of_an_agent_does_not_reach_its_workers(leader, programs, tmp_path):
+    journal = tmp_path / "journal"
+    host = programs("-n", "1")
+    joined(host)
+    wait_until(lambda: psutil.Process(host.pid).children())
+    groups = {os.getpgid(child.pid) for child in psutil.Process(host.pid).children()}
+    assert os.getpgid(host.pid) not in groups
+    handle = leader.submit(Noted(str(journal), 1, 0.1))
+    check(journal, [handle], 1)
+
+
+def test_hosts_go_on_with_the_next_leader(url, programs, tmp_path):
+    journal = tmp_path / "journal"
+    first = programs("--workers", "1", command="run")
+    wait_until(lambda: first.said("serves"))
+    host = programs("-n", "2")
+    joined(host)
+    with ProcedureManager(url, procedures=[Noted], workers=1, config=config()) as manager:
+        handles = [manager.submit(Noted(str(journal), 4, 0.3)) for _ in range(4)]
+        wait_until(lambda: str(host.pid) in {parent for *_, parent in noted(journal)})
+        first.process.kill()
+        check(journal, handles, 4)
+        assert manager.health().role == "leading"
+
+
+def test_a_manager_that_only_follows_has_the_methods_and_lends_its_workers(leader, url, tmp_path):
+    journal = tmp_path / "journal"
+    with ProcedureManager(url, procedures=[Noted], workers=2, lead=False, config=config()) as follower:
+        assert not follower._tree.leads
+        wait_until(lambda: follower._tree._host.agent.is_joined)
+        handles = [follower.submit(Noted(str(journal), 2)) for _ in range(4)]
+        check(journal, handles, 2)
+
+
+def test_a_manager_that_only_follows_needs_a_leader(url):
+    manager = ProcedureManager(url, procedures=[Noted], workers=1, lead=False, config=config(boot_timeout=0.5))
+    with pytest.raises(EngineError, match="lead=False"):
+        manager.start()
+
+
+def test_a_directory_has_no_followers(tmp_path):
+    with pytest.raises(UsageError, match="needs a store in a database"):
+        ProcedureManager(tmp_path / "state", lead=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tests.hosts.journalled", "--path", "state"), "a host serves a store in a database"),
+        (("tests.hosts.nowhere", "--path", "postgresql://db/app"), "there is no module"),
+        (("tests.hosts.journalled:nothing", "--path", "postgresql://db/app"), "has no 'nothing'"),
+        (("tests.hosts.journalled", "--path", "postgresql://u:secret@db/app"), "password"),
+        (("tests.hosts.journalled", "--path", "postgresql://db/app", "--label", "a b"), "label"),
+    ],
+)
+def test_what_cannot_be_a_host_is_told_in_words(arguments, words):
+    ended = subprocess.run(
+        [sys.executable, "-m", "actorproc", "worker", *arguments],
+        capture_output=True, text=True, timeout=BOUND, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
