@@ -39,7 +39,6 @@ from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, Store
 from actorproc.model.messages.events import HostAdded
 from actorproc.model.placement import checked_labels, checked_resources
 from actorproc.procedure.authoring.function import ProcedureFunction
-from actorproc.procedure.runtime.class_shipping import pickled_by_value
 from actorproc.procedure.shipping.importing import shut_here
 from actorproc.procedure.values.codec import permit_calls, permit_size
 from actorproc.report.changes import LeaderEvent, LifecycleEvent
@@ -52,17 +51,15 @@ from actorproc.workers.os.patched import refuse_patched_threads
 from actorproc.workers.os.processors import usable_processors
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from actorproc.api.home.host_side import HostSide
     from actorproc.api.home.shared_engine import SharedEngine
+    from actorproc.api.home.worker_pools import WorkerPools
     from actorproc.control.doors import Entrance
     from actorproc.control.link_door import LinkEntrance
     from actorproc.engine.engine import EngineTree
     from actorproc.store.reading import Durability
     from actorproc.store.shared import SharedStore
     from actorproc.workers.base import WorkerPool
-    from actorproc.workers.hosts.messages import PoolSettings
 
 __all__ = ["ProcedureManager"]
 
@@ -176,6 +173,8 @@ class ProcedureManager(
         self._given_up = False
         """It was stopped while it was being started."""
         self._tree: EngineTree | SharedEngine | None = None
+        self._shared: SharedEngine | None = None
+        """The engine of a store that several machines share, from the moment when it is made."""
         self._pid = 0
         self._shut = shut_here()
         """The import that keeps this manager shut in this process."""
@@ -346,20 +345,21 @@ class ProcedureManager(
                 LeaderEvent(kind=kind, at=self._clock.wall(), epoch=epoch, store=self._path)
             ),
         )
+        self._shared = engine
         engine.start(until)
         self._attach(engine)
         self._tree = engine
         return engine
 
-    def _make_host(self) -> HostSide:
-        """The workers of this machine, for a manager that leads elsewhere."""
-        from actorproc.api.home import assembly  # noqa: PLC0415
+    def _make_host(self, workers: int | None = None) -> HostSide:
+        """The workers of this machine, all or so many, for a manager that leads elsewhere."""
+        from actorproc.api.home.host_side import HostSide  # noqa: PLC0415 - for stores of several machines
 
         offer, config = self._offer, self._config
-        return assembly.HostSide(
+        return HostSide(
             self._home,
-            self._make_pool_of_host,
-            workers=self._slots,
+            self._pools().for_host,
+            workers=self._slots if workers is None else workers,
             labels=offer.labels if offer is not None else (),
             resources=offer.resources if offer is not None else {},
             code=config.code,
@@ -412,56 +412,13 @@ class ProcedureManager(
                 logger.exception("on_fatal raised")
 
     def _make_pool(self, epoch: int) -> WorkerPool:
-        """The pool of this machine for an engine here."""
+        return self._pools().for_engine(epoch, self._shared.own_number if self._shared is not None else 0)
+
+    def _pools(self) -> WorkerPools:
         from actorproc.api.home import assembly  # noqa: PLC0415
 
-        config, home = self._config, self._home if self._given_store is None else None
-        settings = assembly.PoolSettings(
-            max_frame=config._longest_frame,
-            max_state=config.max_state,
-            max_call=config.max_call if home is None or home.largest_value is None else config.max_state,
-            warm_limit=config.warm_limit,
-            recycle_steps=config.recycle_steps,
-            recycle_age=config.recycle_age,
-            recycle_memory=config.recycle_memory,
-        )
-        local = self._make_pool_of_host(settings, epoch, directory=home.spool if home is not None else None)
-        if not self._is_shared:
-            return local
-        from actorproc.workers.hosts.pool import HostedPool  # noqa: PLC0415 - for stores of several machines
-
-        return HostedPool(local, epoch=epoch, settings=settings, patience=config.host_patience, code=config.code)
-
-    def _make_pool_of_host(self, settings: PoolSettings, epoch: int, *, directory: Path | None = None) -> WorkerPool:
-        """The pool of this machine, by the settings of the manager that leads. `directory` is that of a log spool."""
-        from actorproc.api.home import assembly  # noqa: PLC0415
-
-        environment = self._environment
         home = self._home if self._given_store is None else None
-        config = self._config
-        return assembly.LocalPool(
-            epoch=epoch,
-            spares=config.spares,
-            preload=self._preload,
-            environment=pickled_by_value(environment) if environment is not None else None,
-            executable=config.executable,
-            max_frame=settings.max_frame,
-            max_state=settings.max_state,
-            max_call=settings.max_call,
-            withheld=home.secrets if home is not None else (),
-            staging=home.staging if home is not None else "",
-            warm_limit=settings.warm_limit,
-            log_level=settings.log_level,
-            recycle_steps=settings.recycle_steps,
-            recycle_age=settings.recycle_age,
-            recycle_memory=settings.recycle_memory,
-            log_buffer=assembly.LogBuffer(
-                config.log_bytes,
-                config.log_bytes_total,
-                directory=directory,
-                spool=config.log_file_bytes,
-            ),
-        )
+        return assembly.WorkerPools(self._config, home, self._preload, self._environment)
 
     def _give_up_start(self) -> None:
         """Have a start that is under way end with `ManagerStopped`. For signal handlers: it takes no lock."""

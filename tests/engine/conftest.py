@@ -14,6 +14,7 @@ from actorproc.config import Config
 from tests.kit.fixtures import nothing_is_left_behind, until
 from tests.kit.managers import LIGHT
 from tests.kit.on_database import in_a_database, kind_of_store, on_both_stores
+from tests.kit.on_hosts import on_a_host
 from tests.kit.waiting import wait_until
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "kill",
     "kind_of_store",
     "nothing_is_left_behind",
+    "on_a_host",
     "open_manager",
     "until",
 ]

@@ -62,11 +62,13 @@ class PlainLeader:
         epoch: Its epoch. Default: 1.
         answer: Makes the reply to a hello that resumes nothing. Default: a welcome that keeps nothing.
         close_out: Close a host out that wants to leave. Default: True.
+        shown_as: Number of the host as the listener of the pool is told it. Default: 1.
     """
 
-    def __init__(self, *, patience=5.0, epoch=1, answer=None, close_out=True):
+    def __init__(self, *, patience=5.0, epoch=1, answer=None, close_out=True, shown_as=1):
         self.patience, self.epoch, self.answer = patience, epoch, answer
         self.closes_out = close_out
+        self.shown_as = shown_as
         self.hellos = []
         self.left = threading.Event()
         self.opened = threading.Event()
@@ -147,7 +149,7 @@ class PlainLeader:
         self.told.append(message)
         match message:
             case Opened():
-                self._tell(HostJoined(1, message.limits, message.process_limits))
+                self._tell(HostJoined(self.shown_as, message.limits, message.process_limits))
                 self.opened.set()
             case BootedOnHost():
                 self._tell(WorkerBooted(message.worker, message.pid))

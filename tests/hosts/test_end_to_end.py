@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 from actorproc import Config, EngineError, ProcedureManager, UsageError
 from tests.databases import database_or_skip, new_store
 from tests.hosts.journalled import Noted
+from tests.kit.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
@@ -125,6 +127,26 @@ def test_nothing_is_lost_when_a_part_of_a_host_goes(leader, programs, tmp_path, 
         os.kill(first.pid, signal.SIGCONT)
     check(journal, handles, 4)
     assert all(handle.info().crashes == 0 for handle in handles) or whom == "a worker"
+
+
+def test_a_link_that_is_cut_again_and_again_loses_and_repeats_nothing(url, programs, tmp_path):
+    journal = tmp_path / "journal"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Proxy("127.0.0.1", port) as proxy:
+        places = {"listen": f"127.0.0.1:{port}", "advertise": f"127.0.0.1:{proxy.port}"}
+        with ProcedureManager(url, procedures=[Noted], workers=1, config=config(**places)) as manager:
+            host = programs("-n", "2")
+            joined(host)
+            handles = [manager.submit(Noted(str(journal), 5, 0.02)) for _ in range(20)]
+            for count in range(20, 180, 20):
+                wait_until(lambda count=count: len(noted(journal)) >= count)
+                proxy.cut()
+            check(journal, handles, 5)
+            assert str(host.pid) in {parent for *_, parent in noted(journal)}
+            begun = [tuple(entry[1:3]) for entry in noted(journal) if entry[0] == "begin"]
+            assert len(begun) == len(set(begun)) == 100, "a step was repeated"
+            assert host.said("resumed the link")
 
 
 def test_a_host_drains_on_sigterm_and_its_steps_end_there(leader, programs, tmp_path):

@@ -15,6 +15,7 @@ from actorproc.store.home import DirectoryHome
 from actorproc.store.postgres.home import DatabaseHome
 from actorproc.store.postgres.place import place_of
 from tests.databases import emptied, give_back
+from tests.kit import on_hosts
 from tests.kit.chosen_for_database import is_chosen
 
 __all__ = ["EVERYWHERE", "in_a_database", "kind_of_store", "on_both_stores"]
@@ -65,24 +66,30 @@ def in_a_database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def kind_of_store(request: pytest.FixtureRequest) -> str:
-    """Where the directories of a test are."""
+    """Where the directories, or the workers, of a test are."""
     kind: str = request.param
     if kind == "postgres":
         request.getfixturevalue("in_a_database")
+    elif kind == "hosted":
+        request.getfixturevalue("on_a_host")
     return kind
 
 
 def on_both_stores(metafunc: pytest.Metafunc) -> None:
-    """Have a chosen test run twice; with `EVERYWHERE` each test once, on the database, if it can.
+    """Have a chosen test run on each kind of store, some on hosts as well.
+
+    With `EVERYWHERE` each test runs once, on the database, if it can; with that of `on_hosts` with workers on a host.
 
     Args:
         metafunc: The test, from the hook `pytest_generate_tests` of a folder.
     """
     module = metafunc.module.__name__.rpartition(".")[2]
-    if EVERYWHERE:
+    if on_hosts.EVERYWHERE:
+        kinds = ["hosted"]
+    elif EVERYWHERE:
         kinds = ["postgres"] if _names_no_file(metafunc) else ["directory"]
     elif is_chosen(module, metafunc.function.__name__):
-        kinds = ["directory", "postgres"]
+        kinds = ["directory", "postgres", *(["hosted"] if module in on_hosts.IN_EVERY_RUN else [])]
     else:
         return
     metafunc.fixturenames.insert(0, "kind_of_store")

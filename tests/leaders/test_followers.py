@@ -62,6 +62,7 @@ def test_the_first_leads_and_the_second_follows(pair):
     handle = follower.submit(Add(1, 1), id="mine")
     assert handle.result(BOUND) == 2
     assert leader.get("mine").result(BOUND) == 2
+    wait_until(lambda: len(leader.workers()) == 2)  # one of each machine
     assert [worker.pid for worker in follower.workers()] == [worker.pid for worker in leader.workers()]
     assert {info.id for info in follower.list()} == {info.id for info in leader.list()}
 
@@ -154,8 +155,9 @@ def test_an_executor_works_in_the_leader_and_in_a_follower(pair, url):
 
 def test_resize_and_pause_of_a_follower_hold_when_it_leads(pair):
     leader, follower = pair
+    wait_until(lambda: len(leader.workers()) == 2)  # one of each machine
     follower.resize(2)
-    assert len(leader.workers()) == 1
+    wait_until(lambda: len(leader.workers()) == 3)
     assert follower.pause(reason="later")
     assert leader.run(Add(1, 2)) == 3
     leader.stop(drain=False, timeout=0.0)
@@ -363,9 +365,10 @@ def test_a_leader_that_is_cut_off_from_the_database_alone_lets_its_clients_go(op
 
 def test_a_reload_of_a_follower_is_the_leaders(pair):
     leader, follower = pair
-    before = [worker.pid for worker in leader.workers()]
-    assert follower.reload(BOUND) == 1
-    assert [worker.pid for worker in leader.workers()] != before
+    wait_until(lambda: len(leader.workers()) == 2)  # one of each machine
+    before = {worker.pid for worker in leader.workers()}
+    assert follower.reload(BOUND) == 2
+    assert before.isdisjoint(worker.pid for worker in leader.workers())
 
 
 def test_a_manager_is_above_what_its_machine_has_seen_after_the_database_lost_it(

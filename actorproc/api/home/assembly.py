@@ -6,24 +6,18 @@ none. A worker is such a program when procedures and manager stand in one module
 
 from __future__ import annotations
 
-from actorproc.api.home.host_side import HostSide
 from actorproc.api.home.shared_engine import SharedEngine
+from actorproc.api.home.worker_pools import WorkerPools
 from actorproc.control.server import ControlServer
 from actorproc.control.unix_door import UnixEntrance
 from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.engine import EngineTree
-from actorproc.workers.hosts.messages import PoolSettings
-from actorproc.workers.output.log_buffer import LogBuffer
-from actorproc.workers.pool.local_pool import LocalPool
 
 __all__ = [
     "ControlServer",
     "EngineTree",
     "EventHooks",
-    "HostSide",
-    "LocalPool",
-    "LogBuffer",
-    "PoolSettings",
     "SharedEngine",
     "UnixEntrance",
+    "WorkerPools",
 ]

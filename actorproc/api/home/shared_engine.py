@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from actorproc.api.home.host_side import HostSide
 from actorproc.api.home.leader_door import made_in_advance, open_door
 from actorproc.api.home.seen_epoch import note_epoch, seen_epoch
 from actorproc.api.home.shared_requests import SharedRequests
@@ -53,6 +52,7 @@ from actorproc.store.leader import Leader
 from actorproc.store.shared import SharedStore
 
 if TYPE_CHECKING:
+    from actorproc.api.home.host_side import HostSide
     from actorproc.engine.engine import EngineTree
 
 __all__ = ["SharedEngine"]
@@ -77,7 +77,8 @@ class SharedEngine(SharedRequests):
         config: The settings of the manager.
         make_store: Makes a store that is not owned yet.
         lead: Starts an engine on a store, with an entrance for others; calls the last argument with it before.
-        make_host: Makes a host of the workers of this machine, which serves the leader while this manager follows.
+        make_host: Makes a host of so many workers of this machine, of all where the number is None. It serves the
+            leader while this manager follows.
         may_lead: False: follow only.
         definitions: The types that are registered.
         on_change: Called with the kind of a `LeaderEvent` and the epoch after each change.
@@ -90,7 +91,7 @@ class SharedEngine(SharedRequests):
         *,
         make_store: Callable[[], SharedStore],
         lead: Callable[[SharedStore, LinkEntrance | None, Callable[[EngineTree], None]], EngineTree],
-        make_host: Callable[[], HostSide],
+        make_host: Callable[[int | None], HostSide],
         may_lead: bool,
         definitions: Callable[[], Sequence[Definition]],
         on_change: Callable[[LeaderEventKind, int], object],
@@ -101,6 +102,10 @@ class SharedEngine(SharedRequests):
         self._lead_with = lead
         self._make_host = make_host
         self._may_lead = may_lead
+        self.own_number = 0
+        """Number that the machine of this manager had as a host of the last leader; 0: none."""
+        self._workers: int | None = None
+        """Number of workers by the last `resize` while another manager led."""
         self._host: HostSide | None = None
         """The workers of this machine, while this manager follows."""
         self._definitions = definitions
@@ -215,11 +220,19 @@ class SharedEngine(SharedRequests):
                 self._candidate.start()
         self._begin_host()
 
+    def _resized_here(self, workers: int) -> None:
+        self._workers = workers
+        with self._changing:
+            host, self._host = self._host, None
+        if host is not None:
+            host.agent.drain("the number of its workers changes")  # its steps end while the new one begins
+            self._begin_host()
+
     def _begin_host(self) -> None:
         """Have the workers of this machine serve the leader, until this manager leads."""
         with self._changing:
             if self._host is None and not self._ending.is_set() and self._local is None:
-                self._host = self._make_host()
+                self._host = self._make_host(self._workers)
                 self._host.start()
 
     def wait_until_left(self, timeout: float | None) -> str | None:
@@ -239,6 +252,7 @@ class SharedEngine(SharedRequests):
             host, self._host = self._host, None
         if host is not None:
             host.stop(drain=drain)
+            self.own_number = host.agent.number
 
     def _let_others_go_first(self) -> None:
         """After a step down: wait until another manager leads, for a lease at most."""

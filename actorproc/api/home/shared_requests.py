@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["SharedRequests"]
 
 
-class SharedRequests:
+class SharedRequests(ABC):
     """The engine's face for callers, whichever engine answers; `SharedEngine` sees to the lead.
 
     Args:
@@ -128,7 +129,10 @@ class SharedRequests:
         return isinstance(event, Resized) or (isinstance(event, PauseRequested | ResumeRequested) and event.id is None)
 
     def _hold(self, event: Event) -> bool | None:
-        """Keep it for the time when this manager leads: until then its workers wait, in their new number."""
+        """Keep it for the time when this manager leads; its workers serve the leader in their new number."""
+        if isinstance(event, Resized):
+            self._resized_here(event.workers)
+            return None
         if isinstance(event, PauseRequested):
             self.held = event.reason or ""
             return True
@@ -136,6 +140,10 @@ class SharedRequests:
             held, self.held = self.held, None
             return held is not None
         return None
+
+    @abstractmethod
+    def _resized_here(self, workers: int) -> None:
+        """Serve the leader with another number of workers."""
 
     def _answered(
         self,
