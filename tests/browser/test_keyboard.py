@@ -159,6 +159,34 @@ def test_thousands_of_children_are_told_truly_and_keep_the_focus(window, wide):
     page.wait_for_url("**/procedures/wide.0")
 
 
+def test_the_focus_goes_to_the_next_row_when_its_row_is_removed(window, wide):
+    page = window(wide.pages, "procedures?owner=batch")
+    page.wait_for_selector("button.live.open")
+    page.wait_for_selector("tr[data-id]")
+    for _ in range(3):
+        page.keyboard.press("j")
+    name = focused(page)
+    following = page.evaluate("document.activeElement.closest('tr').nextElementSibling.dataset.id")
+    with wide.client as client:
+        client.delete(name)
+    page.wait_for_selector(f"tr[data-id='{name}']", state="detached")
+    assert focused(page) == following
+    page.keyboard.press("j")
+    assert focused(page) not in ("", following)
+
+
+def test_the_manager_is_paused_and_resumed_from_the_palette(window, wide):
+    page = window(wide.pages)
+    for verb, button in (("pause", "Pause all"), ("resume", "Resume all")):
+        page.keyboard.press("Control+k")
+        page.keyboard.type(f"{verb} the")
+        page.wait_for_selector(f"[role=option][aria-selected=true]:has-text('{verb} the manager')")
+        page.keyboard.press("Enter")
+        page.get_by_role("textbox", name="Reason").fill("all of it")
+        page.get_by_role("button", name=button).click()
+        page.wait_for_selector(".banner:has-text('paused')", state="visible" if verb == "pause" else "detached")
+
+
 def test_a_focused_row_survives_live_updates_of_the_list(window, wide):
     page = window(wide.pages, "procedures?type=Order")
     page.wait_for_selector("tbody tr")

@@ -63,6 +63,15 @@ export function outcomeWords(outcome) {
   return result + (outcome.applied_to === "stopped store" ? " (taken by the stopped store)" : "");
 }
 
+/** No step begins until the manager is resumed. @param {any} app @param {"pause" | "resume"} verb */
+export const askManager = (app, verb) =>
+  ask(app, {
+    title: verb === "pause" ? "Pause the manager" : "Resume the manager",
+    says: verb === "pause" ? "No step of any procedure begins until it is resumed; those that run may end." : "Steps begin again.",
+    button: verb === "pause" ? "Pause all" : "Resume all",
+    act: async (state) => `${verb}: ${outcomeWords(await post(`manager/${verb}`, { reason: state.reason || undefined }))}`,
+  });
+
 /** @param {any} app @param {string} key */
 export const askClear = (app, key) =>
   ask(app, {

@@ -119,6 +119,7 @@ export function palette(app) {
     ...(id ? [{ name: `Act on ${id}`, key: "a", act: () => actions(app, id) }] : []),
     ...["stuck", "locked-out", "retrying", "parked"].map((phase) => ({ name: `Show what is ${phase}`, key: "", act: () => app.go(`procedures?phase=${phase}`) })),
     { name: "Show what failed", key: "", act: () => app.go("procedures?state=FAILED") },
+    ...["pause", "resume"].filter((verb) => may(app, verb)).map((verb) => ({ name: `${verb} the manager`, key: "", act: () => import("./asking.js").then((dialogs) => dialogs.askManager(app, /** @type {any} */ (verb))) })),
     { name: "Keys", key: "?", act: () => help(app) },
   ];
   const shown = () => {
