@@ -60,7 +60,7 @@ class Config:
     host_patience: Seconds = Seconds(10.0, endless=False)
     """Seconds of silence after which a manager that leads takes a worker host for lost, and runs its steps elsewhere;
     at least 1. The host has killed its busy workers before, after six tenths of that."""
-    code: str = ""
+    code: str | None = None
     """Revision of the code, such as that of the version control; a host and a leader with another one do not join.
     Default: none, and the files of the classes are compared."""
     listen: str | None = None
@@ -219,6 +219,9 @@ class Config:
             raise ValueError(msg)
         if self.host_patience < 1.0:
             msg = f"Config.host_patience is {self.host_patience!r}; it must be at least 1 second"
+            raise ValueError(msg)
+        if self.code is not None and not (isinstance(self.code, str) and 0 < len(self.code) <= 200):
+            msg = f"Config.code is {self.code!r:.80}; it must be a text of 1 to 200 characters, such as a revision"
             raise ValueError(msg)
         for name in ("listen", "advertise"):
             given: Any = getattr(self, name)

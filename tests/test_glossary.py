@@ -53,7 +53,7 @@ ROOMS = ("core", "engine", "store", "workers")
 """Rooms whose modules and classes are named for concepts of the engine."""
 _PLAIN = """
     acquire add ahead all answer argument ask asked assembled assembly back backup base began begin belong booted
-    bounded by cache caller cancellation cgroup children clock close code codec combining committed committing
+    bounded by cache caller cancellation cgroup children claim claimed clock close code codec combining committed committing
     compaction connecting container count counter cross crowd dangling data database define describe described died
     dir dispatched down draining end ended ending entry environment error exceeded exit explain failed farewell
     filling filter find finding finish forget forgettable fork forwarder frozen gate gc glance gone guard halt hand

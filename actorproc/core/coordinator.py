@@ -18,6 +18,7 @@ from actorproc.core.locks.explain import why_waiting
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.operator import bypass
 from actorproc.core.operator.verbs import VERBS
+from actorproc.core.results import adoption
 from actorproc.core.results.fast_end import end_straight
 from actorproc.core.results.fast_step import go_straight_on
 from actorproc.core.results.postponed_steps import why_put_off
@@ -31,8 +32,8 @@ from actorproc.core.state.phases import phase_of, reason_of
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.standstill import Parked, obstacle_of, obstacle_of_stored, parked_residents
 from actorproc.errors import StoreDamaged
-from actorproc.model.ids import StepToken
-from actorproc.model.messages.commands import Decision
+from actorproc.model.ids import HeldSteps, StepToken
+from actorproc.model.messages.commands import Decision, RunStep
 from actorproc.model.messages.events import (
     Event,
     Published,
@@ -317,6 +318,12 @@ class Coordinator:
     def queue_age(self, now: float) -> float:
         """Seconds that the procedure has waited for a worker which waits longest; 0 when none waits."""
         return self._state.queues.run_queue.oldest(now)
+
+    def claimable(
+        self, host: int, slots: int, held: Sequence[HeldSteps]
+    ) -> list[tuple[WorkerReady, tuple[RunStep, ...]]]:
+        """Workers of a host that worked for an earlier leader, and live on, each with its steps that count."""
+        return adoption.claimable(self._state, host, slots, held)
 
     @property
     def unoffered(self) -> Mapping[str, tuple[str, str]]:

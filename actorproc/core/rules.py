@@ -8,7 +8,7 @@ from typing import Any
 from actorproc.core.lifecycle import removal, renewal, signals, step_record, submit
 from actorproc.core.lock_manager import acquire
 from actorproc.core.operator.verbs import VERBS
-from actorproc.core.results import abort, due_times, on_result, victims, worker_loss
+from actorproc.core.results import abort, adoption, due_times, on_result, victims, worker_loss
 from actorproc.core.rollback import failure_scope
 from actorproc.core.scheduler import dedicated, reload, scaling, schedule
 from actorproc.core.state.engine_state import EngineState
@@ -16,6 +16,7 @@ from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
     Event,
     HostAdded,
+    HostClaimed,
     HostDraining,
     HostRemoved,
     NoteMade,
@@ -144,6 +145,7 @@ HANDLERS: dict[type[Event], Callable[[EngineState, Any], None]] = {
     StepReturned: on_result.on_returned,
     StepDelayed: on_result.on_delayed,
     WorkerReady: worker_loss.on_ready,
+    HostClaimed: adoption.on_claimed,
     HostAdded: dedicated.on_joined,
     HostDraining: dedicated.on_draining,
     HostRemoved: dedicated.on_left,

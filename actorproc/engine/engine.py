@@ -31,6 +31,8 @@ from actorproc.engine.messages import (
     AddHost,
     Begin,
     Booted,
+    Claimed,
+    ClaimHost,
     Drain,
     DrainHostSlots,
     Halt,
@@ -61,7 +63,7 @@ from actorproc.errors import (
     NotAllowed,
     WorkerBootFailed,
 )
-from actorproc.model.ids import WorkerId
+from actorproc.model.ids import HeldSteps, WorkerId
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import HostAdded, ReloadBegan
 from actorproc.model.reports import CompactionReport
@@ -82,6 +84,8 @@ _SLICE = 1.0
 """Seconds of one wait for an end that may have come just before it."""
 _FOR_STEPS = 0.8
 """The part of a stop's time limit that running steps get."""
+_CLAIM = 5.0
+"""Seconds for the answer to a host that says what it has in hand."""
 _NOW = 0.2
 """Seconds idle workers get to leave in order when the others are killed."""
 
@@ -201,6 +205,8 @@ class EngineTree(Gateway):
                     gated=self._gated,
                 )
             )
+            if hasattr(self.pool, "claims"):
+                self.pool.claims = self._claim
             self.pool.open(self._pool_event)  # before the first commit: it may ask for a worker of a procedure's own
             for definition in registered:
                 self._to_manager(RegisterType(definition))
@@ -440,6 +446,13 @@ class EngineTree(Gateway):
             self._worker_booted(event)
         else:
             self._to_manager(event)
+
+    def _claim(self, host: int, slots: int, held: tuple[HeldSteps, ...]) -> Claimed:
+        """Workers and steps of a host that count, of those that it has. On a thread of the door."""
+        answer: Future[Claimed] = self._asked(
+            self._to_manager, lambda future: ClaimHost(host, slots, f"h{host}", held, future)
+        )
+        return answer.result(_CLAIM)
 
     def _host_event(self, event: HostJoined | HostDrains | HostLeft) -> None:
         if isinstance(event, HostJoined) and event.host == 0:

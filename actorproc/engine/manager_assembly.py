@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
+from actorproc.core.results.adoption import absent_worker, absent_workers
 from actorproc.engine.callers.change_feed import ChangeFeed
 from actorproc.engine.callers.counters import Counters
 from actorproc.engine.callers.event_hooks import EventHooks
@@ -14,6 +15,7 @@ from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
 from actorproc.engine.housekeeping.shutdown import Shutdown
 from actorproc.engine.manager_parts import ManagerParts
 from actorproc.engine.messages import (
+    ClaimHost,
     CloseBatch,
     Committed,
     Describe,
@@ -107,6 +109,10 @@ class AssembledManager:
         self.in_flight = InFlightTable()
         self.types = TypeTable(parts.definitions)
         self.counters = Counters()
+        own = absent_worker(getattr(parts.pool, "own_number", 0))  # as a host this machine has ended
+        for ready, tokens in absent_workers(parts.snapshot.procedures):
+            if ready.worker != own:
+                self.in_flight.expect(ready, tokens)
         store = reads_of(parts.store, self._read_failed)
         events = EventHooks(parts.on_event, parts.callback_thread.post)
         self.news = WorkerEvents(events, parts.clock)
@@ -199,6 +205,7 @@ class AssembledManager:
             reports=self.reports,
             outage=self.outage,
             clock=parts.clock,
+            patience=parts.config.host_patience,
             post=parts.callback_thread.post,
             on_gone=parts.on_gone,
         )
@@ -209,6 +216,7 @@ class AssembledManager:
             in_flight=self.in_flight,
             sampled=SampledSteps(parts.pool, self.in_flight),
             dedicated=self.dedicated,
+            absent=self.worker_messages.absent,
             parked_waits=self.parked_waits,
             digests=self.change_feed.digests,
             reports=self.reports,
@@ -248,6 +256,7 @@ class AssembledManager:
             WorkerBooted: self.worker_messages.booted,
             WorkerDied: self.worker_messages.died,
             WorkerExceeded: self.time.exceeded,
+            ClaimHost: self.worker_messages.claim_host,
             HostJoined: self.worker_messages.host_joined,
             HostDrains: self.worker_messages.host_drains,
             HostLeft: self.worker_messages.host_left,

@@ -12,7 +12,7 @@ import msgspec
 from actorproc.core.locks.request import LockWaiter
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import Deposed, StoreDamaged
-from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.ids import HeldSteps, StepToken, WorkerId
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import CrashReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, StepRecord
@@ -27,6 +27,8 @@ __all__ = [
     "AddSlot",
     "Begin",
     "Booted",
+    "ClaimHost",
+    "Claimed",
     "CloseBatch",
     "CommitFailed",
     "Committed",
@@ -414,6 +416,20 @@ class AddHost(_Message, frozen=True):
     host: int
     slots: int
     living: tuple[WorkerId, ...] = ()
+
+
+Claimed = tuple[tuple[WorkerId, ...], tuple[StepToken, ...]]
+"""Workers of a host that live on, and the steps in their hands that count."""
+
+
+class ClaimHost(_Message, frozen=True):
+    """A host comes that may have worked for an earlier leader: which of its workers and steps count?"""
+
+    host: int
+    slots: int
+    name: str
+    held: tuple[HeldSteps, ...]
+    future: Future[Claimed]
 
 
 class DrainHostSlots(_Message, frozen=True):

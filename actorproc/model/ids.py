@@ -14,6 +14,7 @@ from actorproc.errors import InvalidId
 from actorproc.model.exact import exact_text
 
 __all__ = [
+    "HeldSteps",
     "Mode",
     "StepToken",
     "WorkerId",
@@ -61,6 +62,10 @@ class StepToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
     step: int
     attempt: int
     mode: Mode = Mode.EXECUTE
+
+
+HeldSteps = tuple[WorkerId, int, tuple[StepToken, ...], tuple[StepToken, ...]]
+"""A worker that a host has, its pid, its unanswered steps, and those whose answers the host still has."""
 
 
 def check_id(id: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FIRST_DEDICATED_SLOT", "SLOTS_OF_HOST", "dedicated_slot", "first_slot", "host_of"]
+__all__ = ["FIRST_DEDICATED_SLOT", "SLOTS_OF_HOST", "count_before", "dedicated_slot", "first_slot", "host_of"]
 
 SLOTS_OF_HOST = 1000
 """Worker slots of a host at most, dedicated workers not counted."""
@@ -20,6 +20,11 @@ def first_slot(host: int) -> int:
 def dedicated_slot(host: int, count: int) -> tuple[int, int]:
     """Slot and incarnation of a dedicated worker of a host, where there were `count` before it."""
     return FIRST_DEDICATED_SLOT + host * _DEDICATED + count % _DEDICATED, count // _DEDICATED + 1
+
+
+def count_before(slot: int, incarnation: int) -> int:
+    """Number of dedicated workers that its host had before this one: the inverse of `dedicated_slot`."""
+    return (slot - FIRST_DEDICATED_SLOT) % _DEDICATED + (incarnation - 1) * _DEDICATED
 
 
 def host_of(slot: int) -> int:

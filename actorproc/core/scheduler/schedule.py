@@ -37,6 +37,7 @@ from actorproc.model.messages.commands import RunStep, TakeBack
 from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import WITH_RUNNING, ProcedureRecord, UndoRecord
 from actorproc.model.rows.writes import PutUndo
+from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = ["fill", "go_on", "let_in", "note_unbegun", "park", "push_unit", "queue_again", "steal", "wake"]
@@ -330,6 +331,8 @@ def _send(
     step: int,
     unit: str | None,
 ) -> None:
+    if worker.host or record.past is not None:
+        head.note_host(record, host_of(worker.id.slot))
     state.decision.touch(record)
     procedure, type_name, attempt = record.id, record.type_name, record.attempt
     token = StepToken(state.counters.epoch, worker.id, procedure, step, attempt, mode)

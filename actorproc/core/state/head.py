@@ -148,6 +148,13 @@ def count_host_loss(record: ProcedureRecord) -> None:
     record.past = replace(record.past or Past(), host_losses=record.host_losses + 1)
 
 
+def note_host(record: ProcedureRecord, host: int) -> None:
+    """The step is handed to a worker of this host; 0: the manager's own machine."""
+    past = record.past
+    if host != (0 if past is None else past.host):
+        record.past = replace(past or Past(), host=host)
+
+
 def _forget_losses(record: ProcedureRecord) -> None:
     assert record.past is not None
     record.past = replace(record.past, host_losses=0)

@@ -125,7 +125,7 @@ class CommitPipeline:
         self.last_commit = 0.0
         self.slowest_commit = 0.0
         self._unattended = unattended
-        self.core, decision = self._restored(snapshot)
+        self.core, decision = self._restored(snapshot, in_flight.handed_out())
         self._open.add(decision)
 
     def _restored(

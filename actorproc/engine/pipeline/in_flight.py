@@ -107,6 +107,22 @@ class InFlightTable:
         """A worker booted."""
         self.entries[ready.worker] = WorkerEntry(ready)
 
+    def expect(self, ready: WorkerReady, tokens: tuple[StepToken, ...]) -> None:
+        """An earlier leader has handed these steps to a host that is to join: its absent worker has them."""
+        entry = self.entries[ready.worker] = WorkerEntry(ready)
+        entry.known = entry.dead = True  # nothing can be sent to it
+        entry.held = dict.fromkeys(tokens, 1)
+
+    def adopt(self, ready: WorkerReady, commands: tuple[RunStep, ...], now: float) -> None:
+        """A worker of a host lives on, with these steps. Nothing of that is stored, so it counts at once."""
+        entry = self.entries.get(ready.worker)
+        if entry is None:
+            self.join(ready)
+            self.entries[ready.worker].known = True
+        for command in commands:
+            if entry is None or command.token not in entry.queue:
+                self.hand_out(command, now)
+
     def hand_out(self, command: RunStep, now: float) -> WorkerEntry | None:
         """Note a step as sent; None when its worker is dead, then it must not be sent."""
         token = command.token

@@ -10,7 +10,7 @@ from actorproc.engine.workers.boot_deadlines import BootDeadlines
 from actorproc.engine.workers.restart_policy import RestartWindow
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
-from actorproc.model.slots import FIRST_DEDICATED_SLOT, dedicated_slot
+from actorproc.model.slots import FIRST_DEDICATED_SLOT, count_before, dedicated_slot, host_of
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerPool
@@ -68,6 +68,12 @@ class DedicatedWorkers:
         self._workers[worker] = procedure
         self._boot_deadlines.begin(worker)
         self._pool.launch(worker)
+
+    def adopt(self, worker: WorkerId, procedure: str) -> None:
+        """A worker of a host lives on, from an earlier leader."""
+        self._workers[worker] = procedure
+        number = host_of(worker.slot)
+        self._counts[number] = max(self._counts[number], count_before(worker.slot, worker.incarnation) + 1)
 
     def procedure_of(self, worker: WorkerId) -> str | None:
         """The procedure a worker belongs to; None when it takes steps of any."""

@@ -11,6 +11,7 @@ from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import LOADS_WITHIN, InFlightTable, WorkerEntry
 from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.runtime.clock import OVERSLEPT, Alarm
+from actorproc.engine.workers.absent_hosts import AbsentHosts
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
 from actorproc.engine.workers.sampled_steps import SampledSteps
 from actorproc.model.messages.commands import RunStep
@@ -38,6 +39,7 @@ class TimerService:
         in_flight: InFlightTable,
         sampled: SampledSteps,
         dedicated: DedicatedWorkers,
+        absent: AbsentHosts,
         parked_waits: ParkedWaits,
         digests: ChangeDigests,
         reports: StepReports,
@@ -50,6 +52,7 @@ class TimerService:
         self._in_flight = in_flight
         self._sampled = sampled
         self._dedicated = dedicated
+        self._absent = absent
         self._parked_waits = parked_waits
         self._digests = digests
         self._reports = reports
@@ -81,6 +84,7 @@ class TimerService:
         earliest = self._in_flight.next_limit()
         for at in (
             self._dedicated.next_retry(),
+            self._absent.due_at,
             self._parked_waits.due_at,
             self._digests.due_at,
             self._reports.due_at,
@@ -108,6 +112,9 @@ class TimerService:
                 why = f"{command.step_in_words} ran longer than its wall time of {command.wall_time:g} s"
                 self._end_step(entry, command, "timeout", why, command.grace)
         self._dedicated.retry(now, self._pipeline.core.wants_worker_for)
+        if self._absent.due_at is not None:
+            for lost in self._absent.look(now, in_trouble=in_trouble):
+                self._pipeline.handle(lost)
         self._parked_waits.look(now)
         if self._digests.due_at is not None and now >= self._digests.due_at:
             self._digests.look(now)

@@ -13,7 +13,8 @@ from actorproc.core.scheduler.cancellation import KILLED
 from actorproc.engine.callers.change_feed import ChangeFeed
 from actorproc.engine.callers.counters import Counters
 from actorproc.engine.callers.log_forwarder import LogForwarder
-from actorproc.engine.messages import Gone, Succeeded
+from actorproc.engine.end_waiters import fail_future, settle_future
+from actorproc.engine.messages import ClaimHost, Gone, Succeeded
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
@@ -21,6 +22,7 @@ from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.runtime.gc_pause import collector_paused_for
 from actorproc.engine.runtime.type_table import TypeTable
+from actorproc.engine.workers.absent_hosts import AbsentHosts
 from actorproc.engine.workers.crash_verdict import judge
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers, is_dedicated
 from actorproc.engine.workers.step_queries import StepQueries
@@ -30,6 +32,7 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
     HostAdded,
+    HostClaimed,
     HostDraining,
     HostRemoved,
     NoteMade,
@@ -93,6 +96,7 @@ class WorkerMessageHandler:
         reports: StepReports,
         outage: StoreOutage,
         clock: Clock,
+        patience: float,
         post: Callable[[Callable[[], object]], None],
         on_gone: Callable[[Gone], None],
     ) -> None:
@@ -110,6 +114,7 @@ class WorkerMessageHandler:
         self._clock = clock
         self._log_lines = LogForwarder(post)
         self._on_gone = on_gone
+        self.absent = AbsentHosts(in_flight, clock, patience)
         self._hosts: dict[int, str] = {}
         """Names of the hosts that have joined, by number."""
 
@@ -142,6 +147,25 @@ class WorkerMessageHandler:
         """A worker is dead, and a spare has its place."""
         self.died(message.died)
         self.booted(message.booted)
+
+    def claim_host(self, message: ClaimHost) -> None:
+        """Say what counts of that which a host has in hand, which may be of an earlier leader."""
+        if self._outage.lasts:
+            fail_future(message.future, StorageUnavailable("the store is away; ask again"))
+            return
+        now = self._clock.monotonic()
+        found = self._pipeline.core.claimable(message.host, message.slots, message.held)
+        workers = []
+        for bare, commands in found:
+            ready = msgspec.structs.replace(bare, host=message.name)
+            self._in_flight.adopt(ready, commands, now)
+            if ready.reserved is not None:
+                self._dedicated.adopt(ready.worker, ready.reserved)
+            workers.append((ready, tuple(command.token for command in commands)))
+        self.absent.joined(message.host)
+        self._pipeline.handle(HostClaimed(message.host, tuple(workers)))
+        tokens = tuple(token for _, some in workers for token in some)
+        settle_future(message.future, (tuple(ready.worker for ready, _ in workers), tokens))
 
     def host_joined(self, message: HostJoined) -> None:
         """A host offers workers."""

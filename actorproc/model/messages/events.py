@@ -21,6 +21,7 @@ __all__ = [
     "DeleteRequested",
     "Event",
     "HostAdded",
+    "HostClaimed",
     "HostDraining",
     "HostRemoved",
     "KillRequested",
@@ -110,6 +111,13 @@ class HostRemoved(msgspec.Struct, frozen=True, gc=False):
     """A host is gone, after its workers."""
 
     host: str
+
+
+class HostClaimed(msgspec.Struct, frozen=True, gc=False):
+    """A host has joined that worked for an earlier leader: workers that live on, with the steps that count."""
+
+    host: int
+    workers: tuple[tuple[WorkerReady, tuple[StepToken, ...]], ...]
 
 
 class WorkerReady(msgspec.Struct, frozen=True, gc=False):
@@ -381,6 +389,7 @@ Event = (
     | StepEnded
     | StepReturned
     | HostAdded
+    | HostClaimed
     | HostDraining
     | HostRemoved
     | WorkerReady

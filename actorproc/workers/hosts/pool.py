@@ -23,7 +23,7 @@ from actorproc.link.resume import LinkFault
 from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.link.stream import LinkStream
 from actorproc.model.crash_report import HOST_LOST, CrashReport
-from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.ids import HeldSteps, StepToken, WorkerId
 from actorproc.model.policies import StepLimits
 from actorproc.model.slots import host_of
 from actorproc.support.engine_log import engine_logger
@@ -51,7 +51,6 @@ from actorproc.workers.hosts.messages import (
     Farewell,
     ForgetSpares,
     FromHost,
-    HeldWorker,
     HostAnswer,
     HostHello,
     HostQuestion,
@@ -88,11 +87,13 @@ _LOOK = 0.1
 _FAREWELL = 0.5
 """Seconds for the last message to the hosts."""
 
-Claims = Callable[[int, tuple[HeldWorker, ...]], tuple[tuple[WorkerId, ...], tuple[StepToken, ...]]]
+Claims = Callable[[int, int, tuple[HeldSteps, ...]], tuple[tuple[WorkerId, ...], tuple[StepToken, ...]]]
 """Says which of the workers that a host holds live on, and which of the steps in their hands count."""
 
 
-def _nothing_counts(_host: int, _held: tuple[HeldWorker, ...]) -> tuple[tuple[WorkerId, ...], tuple[StepToken, ...]]:
+def _nothing_counts(
+    _host: int, _slots: int, _held: tuple[HeldSteps, ...]
+) -> tuple[tuple[WorkerId, ...], tuple[StepToken, ...]]:
     return (), ()
 
 
@@ -128,6 +129,7 @@ class HostedPool:
         self.newer: Callable[[int], object] = lambda _: None
         """Called with the epoch that a host has seen."""
         self._hosts: dict[int, RemoteHost] = {}
+        self.own_number = own_number
         self._numbers = {own_number}
         """Numbers that were given."""
         self._lock = threading.RLock()
@@ -296,6 +298,13 @@ class HostedPool:
         host = next((one for one in self.hosts if one.hello.instance == hello.instance), None)
         if host is None:
             return False
+        if not host.is_open:  # it may not know that it was let in
+            with self._lock:
+                self._hosts.pop(host.number, None)
+                self._numbers.discard(host.number)
+            host.gone = True
+            host.session.close()
+            return False
         if not hello.session or hello.session != host.session_id:
             self._lose(host, f"host {host.name} ({host.hello.name}) began anew")
             return False
@@ -313,8 +322,12 @@ class HostedPool:
     def _begin(self, stream: LinkStream, hello: HostHello, address: str) -> bool:
         number = self._number(hello.number)
         host = RemoteHost(number, f"h{number}", address, hello, secrets.token_bytes(16))
-        keep, adopted = self.claims(number, hello.held)
-        say_first(stream, encode_message(self._welcome(host, keep=keep, adopted=adopted)))
+        held = tuple((one.worker, one.pid, one.running, one.answered) for one in hello.held if one.booted)
+        try:
+            keep, adopted = self.claims(number, hello.workers, held)
+        except Exception as error:  # noqa: BLE001 - the store is away, or the manager is stopping
+            say_first(stream, encode_message(HostRefused(f"the manager cannot take it now: {error}", "busy")))
+            return False
         host.session = LinkSession(
             partial(self._hear, host),
             partial(self._broke, host),
@@ -323,9 +336,9 @@ class HostedPool:
         )
         host.workers = dict.fromkeys(keep, True)
         host.living = tuple(
-            (held.worker, held.pid, tuple(token for token in (*held.answered, *held.running) if token in set(adopted)))
-            for held in hello.held
-            if held.worker in keep
+            (worker, pid, tuple(token for token in (*answered, *running) if token in set(adopted)))
+            for worker, pid, running, answered in held
+            if worker in keep
         )
         with self._lock:
             if self._closed.is_set():
@@ -334,6 +347,8 @@ class HostedPool:
             if self._guard is None:
                 self._guard = threading.Thread(target=self._watch_hosts, name="actorproc-hosts", daemon=True)
                 self._guard.start()
+        # It is known from here on: should the connection break now, it is lost after its time, with what it keeps.
+        say_first(stream, encode_message(self._welcome(host, keep=keep, adopted=adopted)))
         host.session.attach(stream, 0)
         return True
 

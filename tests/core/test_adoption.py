@@ -1,0 +1,225 @@
+"""Steps on hosts over a change of leaders: those that a host has go on, and those that it has not got run anew."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from actorproc.core.coordinator import Coordinator
+from actorproc.core.results.adoption import absent_worker, absent_workers
+from actorproc.core.results.worker_loss import LOSSES_OF_HOSTS
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.messages.events import CrashReport, HostAdded, HostClaimed, StepEnded, WorkerLost, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished
+from actorproc.model.policies import TypeMeta
+from actorproc.model.states import ProcedureState
+
+from .harness import CoreHarness, heads_of, image_of
+
+LOST = CrashReport(kind="host-lost", message="host h1 was silent for 10 s")
+WORKER = WorkerId(1000, 1)
+TYPES = (TypeMeta(type_name="T", rollback_supported=True),)
+
+
+def with_host(*names: str, workers: int = 1) -> CoreHarness:
+    """Procedures whose first steps are in the hands of workers of the host h1."""
+    harness = CoreHarness(workers=0, rollback_supported=True)
+    harness.handle(HostAdded("h1"))
+    for slot in range(workers):
+        harness.handle(WorkerReady(WorkerId(1000 + slot, 1), host="h1"))
+    for name in names:
+        harness.submit(harness.new(name))
+    return harness
+
+
+def next_leader(before: CoreHarness) -> CoreHarness:
+    """A leader that starts on what this one has stored, and waits for its hosts."""
+    after = CoreHarness(0)
+    snapshot = msgspec.structs.replace(image_of(before).snapshot(), epoch=2)
+    absent = absent_workers(snapshot.procedures)
+    after.core, decision = Coordinator.restore(snapshot, before.now, types=TYPES, workers=absent)
+    after.now = before.now
+    after.writes = [*before.writes]
+    after._noted(decision)
+    return after
+
+
+def come(leader: CoreHarness, *held: tuple, slots: int = 8) -> list:
+    """The host h1 joins, and names what it holds; which of it counts."""
+    found = leader.core.claimable(1, slots, held)
+    workers = tuple(
+        (msgspec.structs.replace(ready, host="h1"), tuple(one.token for one in commands)) for ready, commands in found
+    )
+    leader.handle(HostClaimed(1, workers))
+    leader.handle(HostAdded("h1"))
+    return [(ready.worker, tokens) for ready, tokens in workers]
+
+
+def test_a_step_that_its_host_has_goes_on_under_its_attempt():
+    before = with_host("p")
+    token = before.inbox["p"].token
+    after = next_leader(before)
+    after.handle(WorkerReady(WorkerId(0, 1)))
+    assert after.inbox == {}, "it is not handed out while its host may have it"
+
+    assert come(after, (WORKER, 7, (token,), ())) == [(WORKER, (token,))]
+    after.handle(StepEnded(token, Finished(output=b"x")))
+
+    assert after.state("p") is ProcedureState.SUCCESS
+    assert after.inbox == {}
+
+
+def test_an_answer_that_the_leader_before_did_not_store_counts():
+    before = with_host("p")
+    token = before.inbox["p"].token
+    after = next_leader(before)
+
+    assert come(after, (WORKER, 7, (), (token,))) == [(WORKER, (token,))]
+    after.handle(StepEnded(token, Advanced(state=b"1")))
+
+    assert after.inbox["p"].token.step == 2
+    assert after.inbox["p"].token.worker == WORKER
+
+
+def test_an_answer_that_was_stored_does_not_count_again():
+    before = with_host("p")
+    token = before.inbox["p"].token
+    before.answer("p", Advanced(state=b"1"))
+    second = before.inbox["p"].token
+    after = next_leader(before)
+
+    assert come(after, (WORKER, 7, (second,), (token,))) == [(WORKER, (second,))]
+
+
+@pytest.mark.parametrize("held", [(), ((WORKER, 7, (), ()),)])
+def test_a_step_that_its_host_has_not_got_runs_anew_when_the_host_says_so(held):
+    after = next_leader(with_host("p"))
+    after.handle(WorkerReady(WorkerId(0, 1)))
+
+    come(after, *held)
+
+    token = after.inbox["p"].token
+    assert (token.step, token.attempt, token.epoch) == (1, 1, 2), "the attempt that did not arrive is not counted"
+
+
+def test_a_host_that_does_not_come_loses_its_steps_and_none_is_charged():
+    after = next_leader(with_host("p"))
+    after.handle(WorkerReady(WorkerId(0, 1)))
+
+    after.handle(WorkerLost(absent_worker(1), LOST, crashed=False))
+
+    assert after.inbox["p"].token.attempt == 2
+    head = heads_of(after)["p"]
+    assert (head.errors, head.crashes, head.host_losses) == (0, 0, 0)
+
+
+def test_steps_on_the_machine_of_the_leader_before_do_not_wait():
+    before = CoreHarness(workers=1, rollback_supported=True)
+    before.submit(before.new("p"))
+    after = next_leader(before)
+
+    after.handle(WorkerReady(WorkerId(0, 1)))
+
+    assert after.inbox["p"].token.attempt == 2
+
+
+def test_what_ran_on_a_host_before_and_runs_here_now_is_not_the_hosts():
+    before = with_host("p")
+    before.handle(WorkerReady(WorkerId(0, 1)))
+    before.handle(WorkerLost(WORKER, LOST))
+    assert before.inbox["p"].token.worker == WorkerId(0, 1)
+
+    assert absent_workers(image_of(before).snapshot().procedures) == []
+
+
+def test_tokens_of_others_do_not_count():
+    before = with_host("p", "q", workers=2)
+    p, q = before.inbox["p"].token, before.inbox["q"].token
+    after = next_leader(before)
+    wrong = [
+        msgspec.structs.replace(p, attempt=2),
+        msgspec.structs.replace(p, step=2),
+        msgspec.structs.replace(p, mode=Mode.ROLLBACK),
+        msgspec.structs.replace(p, procedure="gone"),
+    ]
+
+    assert come(after, (WORKER, 7, tuple(wrong), ()), (WorkerId(2000, 1), 8, (q,), ())) == [(WORKER, ())]
+    assert after.core.claimable(2, 8, [(WorkerId(2000, 1), 8, (q,), ())]) == [
+        (WorkerReady(WorkerId(2000, 1), pid=8), ())
+    ]
+
+
+def test_workers_beyond_what_the_host_offers_now_do_not_live_on():
+    before = with_host("p")
+    token = before.inbox["p"].token
+    after = next_leader(before)
+
+    assert come(after, (WORKER, 7, (token,), ()), (WorkerId(1005, 1), 8, (), ()), slots=4) == [(WORKER, (token,))]
+
+
+def test_a_host_that_asks_twice_is_told_the_same():
+    before = with_host("p")
+    token = before.inbox["p"].token
+    after = next_leader(before)
+
+    first = come(after, (WORKER, 7, (token,), ()))
+
+    assert come(after, (WORKER, 7, (token,), ())) == first
+    after.handle(StepEnded(token, Finished(output=b"x")))
+    assert after.state("p") is ProcedureState.SUCCESS
+
+
+def test_an_adopted_worker_that_dies_costs_what_any_other_costs():
+    before = with_host("p")
+    token = before.inbox["p"].token
+    after = next_leader(before)
+    come(after, (WORKER, 7, (token,), ()))
+    after.handle(WorkerReady(WorkerId(0, 1)))
+
+    after.handle(WorkerLost(WORKER, CrashReport(kind="signal", message="killed", signal="SIGKILL"), first=token))
+
+    assert after.inbox["p"].token.attempt == 2
+    assert heads_of(after)["p"].crashes == 1
+
+
+# ---------------------------------------------------------------------- losses
+def lose(harness: CoreHarness, name: str) -> None:
+    """The host of a step is lost, and comes again."""
+    worker = harness.inbox.pop(name).token.worker
+    harness.handle(WorkerLost(worker, LOST))
+    harness.handle(WorkerReady(WorkerId(worker.slot, worker.incarnation + 1), host="h1"))
+
+
+def test_a_loss_of_a_host_is_neither_an_error_nor_a_crash_but_is_counted():
+    harness = with_host("p")
+    for count in range(1, LOSSES_OF_HOSTS + 1):
+        lose(harness, "p")
+        head = heads_of(harness)["p"]
+        assert (head.errors, head.crashes, head.host_losses) == (0, 0, count)
+        assert harness.inbox["p"].token.attempt == count + 1
+
+    harness.answer("p", Advanced(state=b"1"))
+
+    assert heads_of(harness)["p"].host_losses == 0, "the next step begins with none"
+
+
+def test_a_step_that_is_lost_with_one_host_after_the_other_fails_in_words():
+    harness = with_host("p")
+    for _ in range(LOSSES_OF_HOSTS + 1):
+        lose(harness, "p")
+
+    harness.undo_all()
+
+    error = heads_of(harness)["p"].error
+    assert error is not None
+    assert "its host was lost for the 4th time in a row in step 1" in error.message
+    assert error.crash is not None
+    assert error.crash.kind == "host-lost"
+    assert harness.state("p") in {ProcedureState.ROLLEDBACK, ProcedureState.FAILED}
+
+
+def test_losses_survive_a_change_of_leaders():
+    harness = with_host("p")
+    lose(harness, "p")
+
+    assert next(iter(image_of(harness).snapshot().procedures)).host_losses == 1
