@@ -362,7 +362,7 @@ class ProcedureManager(
             workers=self._slots if workers is None else workers,
             labels=offer.labels if offer is not None else (),
             resources=offer.resources if offer is not None else {},
-            code=config.code,
+            code=config.code or "",
             digests={known.meta.type_name: known.digest for known in self._types.known() if known.digest},
             stop_timeout=config.stop_timeout,
         )

@@ -65,7 +65,7 @@ class WorkerPools:
             epoch=epoch,
             settings=settings,
             patience=config.host_patience,
-            code=config.code,
+            code=config.code or "",
             own_number=own_number,
         )
 
