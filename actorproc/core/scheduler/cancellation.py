@@ -109,7 +109,7 @@ def kill_step(state: EngineState, record: ProcedureRecord, why: str = "aborted")
 def kill_cancelled(state: EngineState, top: ProcedureRecord) -> None:
     """Kill the forward steps of a procedure and its descendants whose undo is decided."""
     tree = state.residents.tree_of(top)
-    for name in tuple(tree.running):
+    for name in sorted(tree.running):
         if tree.members[name].rolling and tree.is_below(name, top.id):
             kill_step(state, tree.members[name])
 
@@ -126,7 +126,7 @@ def kill_outstaying(state: EngineState, record: ProcedureRecord) -> None:
 
 def resume_cancelling(state: EngineState, tree: Tree) -> None:
     """Restore the notices and kills of running steps, whose workers lived on while memory was read again."""
-    for name in tuple(tree.running):
+    for name in sorted(tree.running):
         record = tree.members[name]
         item = state.workers.table.in_hand[name].queue[name]
         is_decided = record.rolling or (record.aborting and record.cancelled_at is not None)
