@@ -177,7 +177,7 @@ class WorkerTable:
             self._listed.add(slot)
             heappush(self._idle, slot)
 
-    def _first_idle(self) -> Worker | None:
+    def first_idle(self) -> Worker | None:
         """The idle worker for all with the lowest slot."""
         heap = self._idle
         while heap:
@@ -354,7 +354,7 @@ class WorkerTable:
         expected = self._expected.get(type_name, PREFETCH_WINDOW)
         if among is None:
             heap = self._idle
-            while heap:  # as `_first_idle`: of many workers most are busy
+            while heap:  # as `first_idle`: of many workers most are busy
                 idle = self.workers.get(heap[0])
                 if idle is not None and not idle.queue and idle.reserved is None and not idle.leaving:
                     return idle
@@ -400,6 +400,8 @@ class WorkerTable:
 
     def room(self, wanted: int) -> int:
         """Number of further steps that could be handed out at most, whatever they are; not counted beyond `wanted`."""
+        if wanted <= PREFETCH_LIMIT and self.has_idle:
+            return PREFETCH_LIMIT
         found = 0
         for worker in self.workers.values():
             if (worker.threaded or worker.load < PREFETCH_WINDOW) and worker.reserved is None and not worker.leaving:
@@ -423,7 +425,7 @@ class WorkerTable:
     @property
     def has_idle(self) -> bool:
         """True if a worker has nothing in hand."""
-        return self._first_idle() is not None
+        return self.first_idle() is not None
 
     @staticmethod
     def waiting_behind(worker: Worker) -> list[InHand]:

@@ -60,6 +60,9 @@ def is_passed_over(state: EngineState, lane: str) -> bool:
 def on_hosts(workers: WorkerState, demand: Demand, among: list[Worker] | None) -> list[Worker]:
     """Of these workers (None: all) those on hosts that have room for such a step."""
     if among is None:
+        first = workers.table.first_idle()
+        if first is not None and workers.table.hosts.has_room(first.host, demand):
+            return [first]
         for host, there in workers.table.by_host.items():
             if workers.table.hosts.has_room(host, demand):
                 idle = [one for one in there.values() if not one.queue and not one.leaving and one.reserved is None]
