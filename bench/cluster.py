@@ -3,7 +3,7 @@
     python bench/cluster.py [--only core]
 
 - core: processor seconds of the core alone for a one-step procedure, submit and end, with hosts of 8 workers each.
-  Half of the workers are busy, or all, and a fifth more procedures wait; with steps that ask for nothing, or for a label
+  Half of the workers are busy, or all, and a fifth more procedures wait. Steps ask for nothing, or for a label
   and a resource.
 """
 
