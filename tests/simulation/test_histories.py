@@ -126,7 +126,8 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
 def test_the_trace_does_not_depend_on_the_hash_seed_of_the_interpreter() -> None:
     program = (
-        "from tests.simulator.core_sim.simulation import simulate; print([simulate(s).digest for s in (*range(1, 41), *range(80000000001, 80000000041))])"
+        "from tests.simulator.core_sim.simulation import simulate\n"
+        "print([simulate(s).digest for s in (*range(1, 41), *range(80000000001, 80000000041))])"
     )
 
     def run(hash_seed: str) -> bytes:
