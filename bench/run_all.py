@@ -50,6 +50,7 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "scheduler": ((), ("--operations=20000", "--core=2000")),
     "cost": ((), ("--quick",)),
     "cli": ((), ("--quick",)),
+    "web": ((), ("--quick",)),
 }
 """In this order. One that is not in this folder is left out."""
 _LONGEST = 1800

@@ -40,8 +40,8 @@ def bench_modules(monkeypatch):
     return aims, plot
 
 
-def run(name):
-    command = [sys.executable, str(BENCH / f"{name}.py"), *SMALL[name]]
+def run(name, arguments=None):
+    command = [sys.executable, str(BENCH / f"{name}.py"), *(arguments or SMALL[name])]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -66,6 +66,16 @@ def test_benches_print_lines_for_people_and_a_result_that_can_be_drawn(bench_mod
     assert {way: set(rates) for way, rates in results["recorded"]["per_s"].items()} == {
         way: {"4", "tasks", "calls"} for way in ("bare", "recorded", "engine")
     }
+
+
+@pytest.mark.processes
+def test_the_bench_of_the_dashboard_has_a_raw_limit_beside_each_answer():
+    result = run("web", ("--quick", "--seconds=1", "--requests=2"))
+
+    assert result["bench"] == "web"
+    assert all("raw" in one for name, one in result["answers"].items() if name != "resident")
+    assert result["live"]["events/s"] > 0
+    assert result["live"]["raw p99"] > 0
 
 
 OWN = ("id", "root", "seq", "epoch", "created_at", "updated_at", "finished_at")

@@ -145,7 +145,9 @@ def _public(url: str | None) -> tuple[str | None, str | None]:
     name, _, path = rest.partition("/")
     if not colon or scheme not in ("http", "https") or not name or "?" in path or "#" in path or "@" in name:
         raise UsageError(f"public_url is an address such as https://ops.example.org/actorproc/, not {url!r:.80}")
-    return f"{scheme}://{name.lower()}", f"/{path}".rstrip("/") + "/"
+    # As a browser writes an origin: without the usual port.
+    usual = ":443" if scheme == "https" else ":80"
+    return f"{scheme}://{name.lower().removesuffix(usual)}", f"/{path}".rstrip("/") + "/"
 
 
 def _prefix(text: str) -> str:
@@ -411,7 +413,8 @@ class PageApp:
     async def _stream(self, request: Request, receive: Receive, send: Send) -> None:
         await self.access.user(request, "look", None)
         topics = Topics(_topics_of(request))
-        if self.hub.is_full:
+        look = await self.hub.look()
+        if self.hub.is_full:  # from here to the place among the streams nothing else runs
             raise ApiError(429, f"{len(self.hub.streams)} live streams are open, as many as may be", "close a page")
         if self.hub.is_closed:
             raise ApiError(503, "the page is being stopped", "come again")
@@ -419,7 +422,7 @@ class PageApp:
         stream = EventStream(topics)
         checking: asyncio.Task[None] | None = None
         try:
-            first = list(self.hub.join(stream, await self.hub.look(), last))
+            first = list(self.hub.join(stream, look, last))
             if isinstance(self.access, HostAccess):
                 checking = asyncio.get_running_loop().create_task(self._check_again(request, stream))
             await stream.run(receive, send, first)

@@ -170,6 +170,13 @@ def test_s9_of_the_cookies_of_pages_that_were_a_few_stay(page):
     assert len(gone) == 22
 
 
+@pytest.mark.parametrize("url", [f"https://{HOST}:443/ops", f"https://{HOST.upper()}/ops/", f"https://{HOST}/ops"])
+def test_s11_an_origin_is_compared_as_browsers_write_it(path, url):
+    with opened(path, hosts=[HOST], public_url=url) as page:
+        for origin, status in ((f"https://{HOST}", 404), (f"https://{HOST}:443", 403), (f"http://{HOST}", 403)):
+            assert page.post("procedures/nothing/pause", headers={"Origin": origin}).status_code == status
+
+
 def test_s9_behind_tls_the_cookie_is_for_tls(path):
     with opened(path, hosts=[HOST], public_url=f"https://{HOST}/ops/") as page:
         headers = {**OWN, "Origin": f"https://{HOST}", "Authorization": ""}
