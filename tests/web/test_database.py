@@ -11,7 +11,7 @@ import pytest
 
 from actorproc.web.place import place_of_page
 from tests.databases import new_store
-from tests.store.test_database_roles import urls  # noqa: F401 - a fixture
+from tests.store.test_database_roles import made, urls  # noqa: F401 - fixtures
 from tests.web.servers import MODULE, command, until
 
 pytestmark = pytest.mark.processes
