@@ -116,8 +116,12 @@ class Pages(Program):
         file.write_text(token)
         file.chmod(0o600)
         self.token = token
-        command = [sys.executable, "-m", "actorproc", "--path", directory.name, "web"]
-        super().__init__([*command, "--port", str(port), "--token-file", str(file), *options], "http", directory.parent)
+        command = [sys.executable, "-m", "actorproc", "--path", getattr(directory, "name", directory), "web"]
+        super().__init__(
+            [*command, "--port", str(port), "--token-file", str(file), *options],
+            "http",
+            getattr(directory, "parent", ROOT),
+        )
         self.address = self.said.partition("#")[0]
 
     @property
