@@ -53,6 +53,8 @@ def fill(store: DatabaseStore, rows_of: Callable[[Table], Iterator[tuple[bytes, 
             f"INSERT INTO {schema}.batch (epoch, n) VALUES ($1, $2)".encode(), (NUMBER, NUMBER), once=True
         )
         ask((update, (epoch,)), (forget, ()), (insert, (epoch, batch)), (Statement(b"COMMIT", once=True), ()))
+        if store._known is not None:
+            store._known.reset()  # these rows came in no commit of the store
         # Without statistics the planner chooses badly until autovacuum comes by.
         ask(*((Statement(f'ANALYZE {schema}."{table.label}"'.encode(), once=True), ()) for table in Table))
     except DatabaseFailure as failure:
