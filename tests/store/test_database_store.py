@@ -345,6 +345,28 @@ def test_defaults_of_a_role_do_not_reach_our_sessions(database_url, admin, make)
             admin(f"ALTER ROLE actorproc RESET {name}")
 
 
+def test_a_session_that_a_transaction_timeout_of_its_role_ends_is_made_anew_without_it(database_url, monkeypatch):
+    """PostgreSQL 17 and later have one, and it may be shorter than what the session needs to set its own."""
+    from actorproc.store.postgres import connecting
+
+    plain, tried = connecting._connect, []
+
+    def ended(place, kind, title, settings, options):
+        tried.append(options)
+        if len(tried) == 1:
+            raise DatabaseFailure("terminating connection due to transaction timeout", "25P04")
+        return plain(place, kind, title, settings, options.replace(" -c transaction_timeout=0", ""))  # 15 has none
+
+    monkeypatch.setattr(connecting, "_connect", ended)
+    connect(place_of(database_url), "look", "a test").close()
+
+    assert ["transaction_timeout=0" in options for options in tried] == [False, True]
+    tried[:] = ["before"]
+    monkeypatch.setattr(connecting, "_connect", lambda *_: (_ for _ in ()).throw(DatabaseFailure("no", "28000")))
+    with pytest.raises(DatabaseFailure, match="no"):
+        connect(place_of(database_url), "look", "a test")
+
+
 def test_a_database_that_does_not_sync_is_refused_unless_less_is_asked_for(database_url, monkeypatch):
     monkeypatch.delenv("ACTORPROC_ALLOW_ANY_FILESYSTEM")
 

@@ -24,10 +24,13 @@ from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.sessions import IDLE_LOOK, Connection, Session, SessionKind, Statement, numbered
 
-__all__ = ["connect", "new_title", "title_of_owners"]
+__all__ = ["HAS_TRANSACTION_TIMEOUT", "connect", "new_title", "title_of_owners"]
 
 _OLDEST = 150000
 """Version of the oldest server."""
+HAS_TRANSACTION_TIMEOUT = 170000
+"""Version of the server from which on a transaction as a whole may have a time limit."""
+_TRANSACTION_TIMEOUT = "25P04"
 _CONNECT_WITHIN = 5.0
 """Seconds for one host of a URL, where it has no connect_timeout."""
 _LONGEST_TITLE = 63
@@ -87,9 +90,19 @@ def connect(place: DatabasePlace, kind: SessionKind, title: str, *, settings: di
         DatabaseFailure: The database cannot be reached, or is not one that takes writes where that is needed.
         EngineError: psycopg is missing, the server is too old, or a pooler stands in between.
     """
+    try:
+        return _connect(place, kind, title, settings or {}, _AT_ONCE)
+    except DatabaseFailure as failure:
+        if failure.state != _TRANSACTION_TIMEOUT:
+            raise
+    # The role's own was so short that the session could not set it in time; older servers do not know the option.
+    return _connect(place, kind, title, settings or {}, f"{_AT_ONCE} -c transaction_timeout=0")
+
+
+def _connect(place: DatabasePlace, kind: SessionKind, title: str, settings: dict[str, str], options: str) -> Session:
     driver = _driver()
     failures: list[DatabaseFailure] = []
-    for conninfo, patience in _attempts(place, kind, title):
+    for conninfo, patience in _attempts(place, kind, title, options):
         try:
             connection = _connected(driver, conninfo, patience)
         except DatabaseFailure as failure:
@@ -104,7 +117,7 @@ def connect(place: DatabasePlace, kind: SessionKind, title: str, *, settings: di
             )
         session = Session(connection, kind, connection.backend_pid, connection.server_version)
         try:
-            _settle(session, place, kind, settings or {})
+            _settle(session, place, kind, settings)
         except BaseException:
             session.close()
             raise
@@ -114,6 +127,8 @@ def connect(place: DatabasePlace, kind: SessionKind, title: str, *, settings: di
 
 def _settle(session: Session, place: DatabasePlace, kind: SessionKind, settings: dict[str, str]) -> None:
     wanted = {**_FOR_ALL, **_SETTINGS[kind], **settings}
+    if session.version >= HAS_TRANSACTION_TIMEOUT:
+        wanted.setdefault("transaction_timeout", "0")
     sets = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in wanted.items())
     facts = "pg_backend_pid()::bigint, pg_is_in_recovery()::int::bigint"
     (answer,) = session.ask([(Statement(f"SELECT {facts}, {sets}".encode()), ())], _CONNECT_WITHIN)
@@ -153,7 +168,7 @@ def _check_driver() -> None:
         )
 
 
-def _attempts(place: DatabasePlace, kind: SessionKind, title: str) -> Iterator[tuple[bytes, float]]:
+def _attempts(place: DatabasePlace, kind: SessionKind, title: str, options: str) -> Iterator[tuple[bytes, float]]:
     """Connection strings to try in turn, each with its seconds: one for each host, so that each has its time."""
     from psycopg import ProgrammingError, conninfo  # noqa: PLC0415 - as above
 
@@ -169,7 +184,7 @@ def _attempts(place: DatabasePlace, kind: SessionKind, title: str) -> Iterator[t
     if kind != "look":
         given["target_session_attrs"] = "primary"
     # Settings of a role or a service would hold from the first statement on.
-    given["options"] = f"{given.get('options', '')} {_AT_ONCE}".strip()
+    given["options"] = f"{given.get('options', '')} {options}".strip()
     wanted = given.pop("connect_timeout", os.environ.get("PGCONNECT_TIMEOUT", ""))
     patience = float(wanted) if wanted.isdecimal() and int(wanted) > 0 else _CONNECT_WITHIN
     hosts = given.get("host", "").split(",")

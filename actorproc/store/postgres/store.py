@@ -21,7 +21,7 @@ from actorproc.errors import (
 from actorproc.model.reports import CompactionReport
 from actorproc.model.rows.writes import Write
 from actorproc.store.postgres.committing import Batch, fence
-from actorproc.store.postgres.connecting import connect, new_title
+from actorproc.store.postgres.connecting import HAS_TRANSACTION_TIMEOUT, connect, new_title
 from actorproc.store.postgres.failures import DatabaseFailure, explained, unavailable
 from actorproc.store.postgres.known_keys import KnownKeys
 from actorproc.store.postgres.leading.leadership import LEASE, Leadership, Role
@@ -49,8 +49,6 @@ _COMMIT_WITHIN = 60.0
 """Seconds for a commit, beyond those for its bytes."""
 _SLOWEST = 256 * 1024
 """Bytes a second that a database takes at least."""
-_HAS_TRANSACTION_TIMEOUT = 170000
-"""Version of the server from which on a transaction as a whole may have a time limit."""
 _TRIES = 4
 """Tries of a commit that other sessions get in the way of."""
 _READ_WITHIN = 600.0
@@ -238,7 +236,7 @@ class DatabaseStore(OpenDatabase):
 
     def _limit_transaction(self, session: Session, questions: Sequence[Question]) -> None:
         """Have the server end a commit that was sent half (PostgreSQL 17 and later), by the time its size may take."""
-        if session.version < _HAS_TRANSACTION_TIMEOUT:
+        if session.version < HAS_TRANSACTION_TIMEOUT:
             return
         wanted = max(_patience_for(questions), self.leadership.lease)
         if wanted <= self._transaction_timeout:
