@@ -6,6 +6,7 @@ the rest, and a sign of life each second. No method but `detach` waits for anyth
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 import time
@@ -15,6 +16,8 @@ from actorproc.link.resume import CAP, LinkEnd, LinkFault
 from actorproc.link.stream import LinkStream
 
 __all__ = ["BEAT", "LinkSession", "hear_first", "say_first"]
+
+logger = logging.getLogger("actorproc")
 
 BEAT = 1.0
 """Seconds between two signs of life."""
@@ -323,7 +326,7 @@ class LinkSession:
             while True:
                 data = stream.recv(_READ)
                 if not data:
-                    raise ConnectionResetError("the other end has closed the connection")
+                    raise ConnectionResetError("the other end has closed the connection")  # noqa: TRY301
                 with self._hearing:
                     messages = self._fed(connection, data)
                     if messages is None:
@@ -332,6 +335,9 @@ class LinkSession:
                         self._hear(message)
         except OSError as error:
             self._broke(connection, error)
+        except Exception as error:
+            logger.exception("a message of %s could not be handled; its link is given up", self._name)
+            self._broke(connection, LinkFault(f"a message could not be handled: {error}"))
         finally:
             stream.hang_up()
             stream.close()

@@ -233,6 +233,35 @@ def test_a_host_without_a_leader_ends_when_it_is_told_to(started):
     assert not host.thread.is_alive()
 
 
+def test_an_answer_that_waits_for_the_leader_is_given_before_a_host_without_a_link_ends(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    worker = pool.boot()
+    run = pool.start(worker, Hold())
+    ask = pool.next_message(Ask, worker)
+    host.proxy.refuses = True
+    host.proxy.cut()
+    wait_until(lambda: not host.agent.is_joined)
+    host.pools[0].send(worker, [StepAnswer(ask.request, value=ask.value)])
+    wait_until(lambda: not host.agent.busy)
+    host.agent.drain("SIGTERM")
+    assert host.thread.is_alive()
+    host.proxy.refuses = False
+    assert pool.next_message(Ended, worker).token == run.token
+    host.joined()
+
+
+def test_a_leader_that_forgot_what_it_had_received_gets_a_new_session(started):
+    leader, host = started()
+    pool = PoolListener(leader)
+    pool.boot()
+    detach = leader.session.detach
+    leader.session.detach = lambda: detach() + 1000
+    host.proxy.cut()
+    wait_until(lambda: len(leader.hellos) > 2)
+    assert [bool(hello.session) for hello in leader.hellos[:3]] == [False, True, False]
+
+
 def test_a_leader_that_does_not_close_the_host_out_is_not_waited_for_for_ever(started):
     leader, host = started(stop_timeout=-4.5, close_out=False)
     pool = PoolListener(leader)

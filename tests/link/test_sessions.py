@@ -38,6 +38,8 @@ class End:
     def hear(self, message: bytes) -> None:
         if message == b"bad":
             raise LinkFault("no message")
+        if message == b"bug":
+            raise ZeroDivisionError("a bug of the listener")
         self.heard.append(message)
 
 
@@ -204,9 +206,10 @@ def test_signs_of_life_come_while_nothing_is_said(pair):
     assert not ends.near.breaks
 
 
-def test_a_message_that_cannot_be_understood_ends_the_connection_with_a_fault(pair):
+@pytest.mark.parametrize("message", [b"bad", b"bug"])
+def test_a_message_that_cannot_be_understood_ends_the_connection_with_a_fault(pair, message):
     ends = pair()
-    ends.near.session.put(1, b"bad")
+    ends.near.session.put(1, message)
     wait_until(lambda: ends.far.breaks)
     assert isinstance(ends.far.breaks[0], LinkFault)
 

@@ -238,8 +238,10 @@ class HostAgent:
     def _must_end(self) -> bool:
         if self._is_over or (self._ends_at is not None and time.monotonic() >= self._ends_at):
             return True
-        # Without a leader nothing that is done here counts before it is told to one: it ends with the last step.
-        return self._drain_reason is not None and self._is_broken and not self._workers.held.busy()
+        if self._drain_reason is None or not self._is_broken:
+            return False
+        # No leader is there: it ends with the last step, if no answer waits for the leader to come back.
+        return not self._workers.held.busy() and (self._session is None or not self._session.outstanding)
 
     def _joined(self) -> bool:
         """Try to join the leader of this moment."""
@@ -317,7 +319,11 @@ class HostAgent:
                 self._workers.take_over(welcome)
             if self._memory is not None:
                 self._memory.guard(self._workers.pool)
-            session.attach(stream, welcome.received, began)
+            try:
+                session.attach(stream, welcome.received, began)
+            except LinkFault:  # the leader has not what it has acknowledged: only a new session can go on
+                self._leave_session()
+                raise
             self._is_broken = False
             if self._drain_reason is not None and not welcome.resumed:
                 self._tell(Draining(self._drain_reason))

@@ -126,6 +126,15 @@ class HeldWork:
         """Workers with steps that are not answered."""
         return [worker for worker, held in self._workers.items() if held.running]
 
+    def has(self, token: StepToken) -> bool:
+        """True if a worker has this step in hand.
+
+        Args:
+            token: The step.
+        """
+        held = self._workers.get(token.worker)
+        return held is not None and token in held.running
+
     def listed(self) -> tuple[HeldWorker, ...]:
         """All live workers and their steps, as a leader is told of them."""
         return tuple(

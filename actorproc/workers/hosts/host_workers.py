@@ -209,6 +209,9 @@ class HostWorkers:
         pool.forget_spares()
 
     def _question(self, message: HostQuestion, pool: WorkerPool) -> None:
+        if message.token is not None and not self.held.has(message.token):
+            self._tell(HostAnswer(message.number))  # it does not run any more
+            return
         args = message, pool
         threading.Thread(target=self._answer, args=args, name="actorproc-host-answer", daemon=True).start()
 
