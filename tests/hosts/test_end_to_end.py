@@ -16,6 +16,9 @@ import pytest
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
 from actorproc import Config, EngineError, ProcedureManager, UsageError
+from actorproc.store.postgres.place import place_of
+from actorproc.store.postgres.schema.grants import grants
+from actorproc.testing.database_server import find_server
 from tests.databases import database_or_skip, new_store
 from tests.hosts.journalled import Noted
 from tests.kit.proxy import Proxy
@@ -205,6 +208,32 @@ def test_a_manager_that_only_follows_needs_a_leader(url):
 def test_a_directory_has_no_followers(tmp_path):
     with pytest.raises(UsageError, match="needs a store in a database"):
         ProcedureManager(tmp_path / "state", lead=False)
+
+
+def test_a_host_needs_a_role_that_may_read_the_row_of_the_leader_alone(url, tmp_path):
+    journal = tmp_path / "journal"
+    roles = {"owner": "hosts_owner", "host": "hosts_host", "looker": "hosts_looker"}
+    place = place_of(url)
+
+    def as_administrator(*lines: str) -> None:
+        command = [str(find_server() / "psql"), "-v", "ON_ERROR_STOP=1", "-qX", database_or_skip().url()]
+        subprocess.run(command, input="\n".join(lines), text=True, capture_output=True, check=True)
+
+    as_administrator(*grants(place, **roles))
+    owner, host = (url.replace("//actorproc@", f"//hosts_{role}@") for role in ("owner", "host"))
+    with ProcedureManager(owner, procedures=[Noted], workers=1, config=config()) as manager:
+        as_administrator(*grants(place, **roles))
+        program = Program(tmp_path, "worker", "tests.hosts.journalled", "--path", host, "-n", "1")
+        try:
+            joined(program)
+            handles = [manager.submit(Noted(str(journal), 2)) for _ in range(6)]
+            check(journal, handles, 2)
+            assert str(program.pid) in {parent for *_, parent in noted(journal)}
+        finally:
+            program.end()
+    as_administrator(
+        f"DROP SCHEMA {place.schema} CASCADE;", *(f"DROP OWNED BY {role}; DROP ROLE {role};" for role in roles.values())
+    )
 
 
 @pytest.mark.parametrize(

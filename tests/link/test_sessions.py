@@ -60,23 +60,26 @@ class Pair:
 
     def _accept(self) -> None:
         while not self.closed:
+            guest = stream = None
             try:
-                stream = self.listener.accept().admit()
+                guest = self.listener.accept()
+                stream = guest.admit()
                 received = int(hear_first(stream, time.monotonic() + BOUND, 100))
                 say_first(stream, str(self.far.session.detach()).encode())
                 self.far.session.attach(stream, received)
             except OSError:
-                continue
+                if stream is not None or guest is not None:
+                    (stream or guest).close()
 
     def _dial(self) -> None:
         while not self.closed:
             if self.near.session.is_connected:
                 time.sleep(0.005)
                 continue
+            stream = None
             try:
                 stream = dial(
-                    "127.0.0.1",
-                    self.proxy.port,
+                    *("127.0.0.1", self.proxy.port),
                     secret=SECRET,
                     pin=self.pin,
                     role=LinkRole.HOST,
@@ -87,6 +90,8 @@ class Pair:
                 say_first(stream, str(self.near.session.detach()).encode())
                 self.near.session.attach(stream, int(hear_first(stream, time.monotonic() + 2, 100)))
             except OSError:
+                if stream is not None:
+                    stream.close()
                 time.sleep(0.005)
 
     def close(self) -> None:
