@@ -220,6 +220,12 @@ class LinkSession:
         if connection is not None:
             connection.stream.hang_up()
 
+    def forget(self) -> None:
+        """Close the socket in a forked copy of the program, without a word to the other end."""
+        connection = self._connection
+        if connection is not None:
+            connection.stream.close()
+
     # ------------------------------------------------------------ sending
     def put(self, lane: int, message: bytes, *, may_drop: bool = False) -> bool:
         """Send a message, over the next connection if there is none now.

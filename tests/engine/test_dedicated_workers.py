@@ -11,6 +11,7 @@ from actorproc import Limits, Procedure, ProcedureFailed, Status
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
+from actorproc.model.slots import dedicated_slot, host_of
 from actorproc.support.clock import SystemClock
 from actorproc.testing import VirtualClock
 from tests.kit.waiting import BOUND
@@ -128,3 +129,37 @@ def test_after_an_abort_no_worker_is_tried_any_more_and_after_a_retry_there_is_o
     (tmp_path / "mood").unlink()
     manager.retry(handle.id)
     assert manager.get(handle.id).result(BOUND) == ["done"]
+
+
+def test_a_host_that_leaves_takes_its_unbooted_workers_along_and_starts_none():
+    pool = Launches()
+    dedicated = DedicatedWorkers(pool, SystemClock())
+    dedicated.hosts["h3"] = 3
+    dedicated.want("early", "h3")
+    dedicated.want("booted", "h3")
+    early, booted = pool.workers
+    assert [host_of(worker.slot) for worker in pool.workers] == [3, 3]
+    dedicated.booted(booted)
+
+    dedicated.left("h3", 3)
+    dedicated.died(early, CrashReport(kind="host-lost", message="gone"), booted=False)
+    dedicated.want("late", "h3")
+
+    assert len(pool.workers) == 2, "the core asks for others when it hears that the host has left"
+    assert (dedicated.procedure_of(early), dedicated.procedure_of(booted)) == (None, "booted")
+    assert dedicated.next_retry() is None
+    dedicated.hosts["h4"] = 4
+    dedicated.want("early", "h4")
+    assert host_of(pool.workers[-1].slot) == 4
+
+
+def test_an_adopted_worker_takes_no_number_twice():
+    pool = Launches()
+    dedicated = DedicatedWorkers(pool, SystemClock())
+    dedicated.hosts["h1"] = 1
+    dedicated.adopt(WorkerId(*dedicated_slot(1, 4)), "old")
+
+    dedicated.want("old", "h1")
+    dedicated.want("new", "h1")
+
+    assert pool.workers == [WorkerId(*dedicated_slot(1, 5))]

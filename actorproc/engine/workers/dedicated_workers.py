@@ -53,12 +53,16 @@ class DedicatedWorkers:
         self._wanted_on: dict[str, str] = {}
         """Hosts that were asked for, by procedure."""
         self._workers: dict[WorkerId, str] = {}
+        self._booting: set[WorkerId] = set()
         self._retries: dict[str, tuple[float, RestartWindow]] = {}
         self._failures: dict[str, RestartWindow] = {}
 
     def want(self, procedure: str, host: str = "") -> None:
-        """Start a worker for this procedure, unless there is one or one is on its way; "": on the manager's machine."""
-        if procedure in self._retries or procedure in self._workers.values():
+        """Start a worker for this procedure, unless there is one or one is on its way; "": on the manager's machine.
+
+        On a host that has left nothing is started: the core asks for another one when it hears of that.
+        """
+        if procedure in self._retries or procedure in self._workers.values() or (host and host not in self.hosts):
             return
         number = self.hosts.get(host, 0)
         worker = WorkerId(*dedicated_slot(number, self._counts[number]))
@@ -66,6 +70,7 @@ class DedicatedWorkers:
         if host:
             self._wanted_on[procedure] = host
         self._workers[worker] = procedure
+        self._booting.add(worker)
         self._boot_deadlines.begin(worker)
         self._pool.launch(worker)
 
@@ -82,11 +87,24 @@ class DedicatedWorkers:
     def booted(self, worker: WorkerId) -> None:
         """It works: earlier failures count no more."""
         self._boot_deadlines.over(worker)
+        self._booting.discard(worker)
         self._failures.pop(self._workers.get(worker, ""), None)
+
+    def left(self, host: str, number: int) -> None:
+        """A host has left: forget those of its workers that have not booted, as the core asks for others."""
+        self.hosts.pop(host, None)
+        for worker in [one for one in self._booting if host_of(one.slot) == number]:
+            self._boot_deadlines.over(worker)
+            self._booting.discard(worker)
+            self._workers.pop(worker, None)
+        for procedure in [name for name, wanted in self._wanted_on.items() if wanted == host]:
+            del self._wanted_on[procedure]
+            self._retries.pop(procedure, None)
 
     def died(self, worker: WorkerId, report: CrashReport, *, booted: bool) -> None:
         """It is gone. The core asks for another one when it knows; one that never booted is started again here."""
         procedure = self._workers.pop(worker, None)
+        self._booting.discard(worker)
         is_stuck = self._boot_deadlines.over(worker)
         if procedure is None or booted or (report.kind == "stopped" and not is_stuck):
             return

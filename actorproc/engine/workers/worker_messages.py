@@ -182,7 +182,7 @@ class WorkerMessageHandler:
         """A host is gone; the deaths of its workers come behind this."""
         name = self._hosts.pop(message.host, None)
         if name is not None:
-            self._dedicated.hosts.pop(name, None)
+            self._dedicated.left(name, message.host)
             self.changed(HostRemoved(name))
 
     def changed(

@@ -27,6 +27,7 @@ from actorproc.model.ids import HeldSteps, StepToken, WorkerId
 from actorproc.model.policies import StepLimits
 from actorproc.model.slots import host_of
 from actorproc.support.engine_log import engine_logger
+from actorproc.workers import fork_guard
 from actorproc.workers.base import (
     HostDrains,
     HostJoined,
@@ -334,6 +335,7 @@ class HostedPool:
             silence=max(0.5, 0.3 * self._patience),
             name=host.name,
         )
+        fork_guard.guarded(host.session)
         host.workers = dict.fromkeys(keep, True)
         host.living = tuple(
             (worker, pid, tuple(token for token in (*answered, *running) if token in set(adopted)))
