@@ -3,7 +3,6 @@ import { get, query } from "../api.js";
 import { ago, count, PHASES, plural, procedureLink, progress, standing, STATES, stepOf, typeLink, whyOf } from "../format.js";
 import { html, live, nothing, repeat } from "../html.js";
 import { empty } from "../trouble.js";
-import { askMany, may, VERBS } from "../verbs.js";
 
 export const title = () => "Procedures";
 export const topics = () => ["procedures"];
@@ -57,18 +56,14 @@ function filters(app) {
     ${now.size ? html`<a href="procedures">Drop all filters</a>` : nothing}</div>`;
 }
 
-/** @param {any} app */
+let toolbar = /** @type {any} */ (null);
+
+/** Verbs for the chosen ones; loaded when the first one is chosen. @param {any} app */
 function bulk(app) {
-  const { chosen, isAll } = app.own;
-  const shown = app.data.items;
-  if (!chosen.size || app.session?.read_only) return nothing;
-  const which = isAll ? { filter: filterOf(app.query) } : { ids: [...chosen] };
-  const canBeAll = app.data.next && shown.every((/** @type {any} */ info) => chosen.has(info.id));
-  return html`<div class="bulk" role="toolbar" aria-label="Act on the chosen">
-    <b>${isAll ? "All that match" : `${count(chosen.size)} chosen`}</b>
-    ${canBeAll && !isAll ? html`<button class="quiet" @click=${() => ((app.own.isAll = true), app.render())}>Choose all that match</button>` : nothing}
-    ${Object.entries(VERBS).filter(([verb, known]) => known.all && may(app, verb)).map(([verb, known]) => html`<button class=${known.tone || ""} @click=${() => askMany(app, verb, which)}>${known.name} …</button>`)}
-    <button class="quiet" @click=${() => escaped(app)}>Choose none</button></div>`;
+  if (!app.own.chosen.size || app.session?.read_only) return nothing;
+  if (toolbar) return toolbar(app, filterOf(app.query), () => escaped(app));
+  import("../bulk.js").then((found) => ((toolbar = found.toolbar), app.render()));
+  return nothing;
 }
 
 export function escaped(/** @type {any} */ app) {
