@@ -20,7 +20,7 @@ from tests.kit.procedures import Add
 from tests.kit.waiting import wait_until
 from tests.leaders.conftest import ROLE, ask
 
-CLIENTS = min(int(os.environ.get("ACTORPROC_CROWD", "40")), 250)
+CLIENTS = min(int(os.environ.get("ACTORPROC_CROWD", "30")), 250)
 """Clients at once, of which a leader takes 256; nightly 200."""
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60 + CLIENTS)]
 LEASE = 1.0
