@@ -75,6 +75,8 @@ class DatabaseReader(OpenDatabase):
             raise explained(failure, f"reading the store {place.words}") from failure
         finally:
             self._pool.give_back(session)
+        if patience:  # of one of many clients, which often reads nothing for a while
+            self._pool.close(for_good=False)
         self._pool.patience = patience  # what opens it has a patience of its own, and may be closed meanwhile
 
     @property
