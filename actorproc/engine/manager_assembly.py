@@ -68,6 +68,7 @@ from actorproc.model.messages.events import (
     WorkerReady,
 )
 from actorproc.model.policies import Quotas
+from actorproc.model.slots import host_of
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import (
     HostDrains,
@@ -113,6 +114,8 @@ class AssembledManager:
         for ready, tokens in absent_workers(parts.snapshot.procedures):
             if ready.worker != own:
                 self.in_flight.expect(ready, tokens)
+                if (expect := getattr(parts.pool, "expect", None)) is not None:
+                    expect(host_of(ready.worker.slot))
         store = reads_of(parts.store, self._read_failed)
         events = EventHooks(parts.on_event, parts.callback_thread.post)
         self.news = WorkerEvents(events, parts.clock)

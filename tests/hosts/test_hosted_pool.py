@@ -344,6 +344,18 @@ def test_a_number_that_an_earlier_leader_gave_is_given_again_if_it_is_free(opene
     assert numbers == [5, 1, 2, 3]
 
 
+def test_the_number_of_a_host_of_an_earlier_leader_is_given_to_that_host_alone(opened):
+    leader, _, _ = opened(hosts=0)
+    leader.pool.expect(1)
+    numbers = []
+    for instance, number in (("a", 0), ("b", 1), ("c", 1)):
+        stream = leader.dial()
+        say_first(stream, encode_message(hello(instance=instance, number=number)))
+        numbers.append(decode_reply(hear_first(stream, time.monotonic() + BOUND, 1 << 20)).number)
+        stream.close()
+    assert numbers == [2, 1, 3]
+
+
 def test_a_host_that_speaks_of_the_workers_of_another_is_lost(opened):
     _leader, listener, [one, _] = opened(hosts=2)
     worker = listener.boot(first_slot(1))

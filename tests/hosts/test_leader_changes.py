@@ -132,6 +132,25 @@ def test_a_host_that_is_killed_has_its_step_run_on_another(url, tmp_path):
         first.wait()
 
 
+def test_a_step_of_a_host_that_died_with_the_leader_runs_on_another(url, tmp_path):
+    agent = subprocess.Popen([sys.executable, "-c", AGENT, url], cwd=Path(__file__).parents[2])
+    leader = leader_of(url)
+    with ProcedureManager(url, procedures=[Far], workers=1, config=CONFIG) as manager:
+        handle = manager.submit(Far(str(tmp_path), "p"), "p")
+        wait_until(lambda: runs(tmp_path) == ["1"])
+        os.kill(agent.pid, signal.SIGKILL)
+        os.kill(leader.pid, signal.SIGKILL)
+        for process in (agent, leader):
+            process.wait(BOUND)
+        leader.stdin.close()
+        leader.stdout.close()
+        second = Host(url)
+        (tmp_path / "p.go").touch()
+        assert handle.result(timeout=BOUND) == "p"
+        assert runs(tmp_path) == ["1", "2"]
+    second.close()
+
+
 AGENT = """
 import sys
 from tests.hosts.test_leader_changes import Host

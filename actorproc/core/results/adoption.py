@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from actorproc.core.queues.worker_table import InHand, Worker
-from actorproc.core.results.on_result import on_returned
-from actorproc.core.scheduler.scaling import left
+from actorproc.core.results.worker_loss import on_lost
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.step_limits import known_limits_of
+from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import HeldSteps, Mode, StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
-from actorproc.model.messages.events import HostClaimed, StepReturned, WorkerReady
+from actorproc.model.messages.events import HostClaimed, WorkerLost, WorkerReady
 from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.slots import FIRST_DEDICATED_SLOT, host_of
@@ -105,11 +105,9 @@ def on_claimed(state: EngineState, event: HostClaimed) -> None:
         for token in tokens:
             _adopt(state, worker, token)
     if absent is not None:
-        for item in list(absent.queue.values()):
-            on_returned(state, StepReturned(item.token))
-        if table.find(absent.id) is not None:
-            table.lose(absent)
-            left(state.workers, absent)
+        # They may have begun, and been killed when no leader was heard: so they are attempts, charged to none.
+        report = CrashReport(kind=HOST_LOST, message="its host has not got it any more")
+        on_lost(state, WorkerLost(absent.id, report, crashed=False))
 
 
 def _adopt(state: EngineState, worker: Worker, token: StepToken) -> None:

@@ -133,6 +133,8 @@ class HostedPool:
         self.own_number = own_number
         self._numbers = {own_number}
         """Numbers that were given."""
+        self._absent: set[int] = set()
+        """Numbers of hosts of an earlier leader, which are given again to these alone."""
         self._lock = threading.RLock()
         """Guards the table of hosts. Events of one host are told under a lock of its own."""
         self._questions = itertools.count(1)
@@ -260,6 +262,12 @@ class HostedPool:
         """The hosts that have joined, by number."""
         return tuple(host for _, host in sorted(tuple(self._hosts.items()), key=lambda item: item[0]))  # noqa: C414 - others change it
 
+    def expect(self, number: int) -> None:
+        """A host of an earlier leader may come that has this number."""
+        with self._lock:
+            self._absent.add(number)
+            self._numbers.add(number)
+
     def drain(self, name: str, reason: str) -> bool:
         """Have a host leave in order; False when there is none of this name."""
         for host in self.hosts:
@@ -356,7 +364,9 @@ class HostedPool:
 
     def _number(self, wanted: int) -> int:
         with self._lock:
-            if wanted <= 0 or wanted in self._hosts or wanted in self._numbers:
+            if wanted in self._absent:
+                self._absent.discard(wanted)
+            elif wanted <= 0 or wanted in self._numbers:
                 wanted = next(number for number in itertools.count(1) if number not in self._numbers)
             self._numbers.add(wanted)
             return wanted
