@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compact": ("commands.maintenance", "add_compact"),
     "move": ("commands.databases", "add_move"),
     "reload": ("commands.maintenance", "add_reload"),
+    "hosts": ("commands.hosts", "add_hosts"),
     "leader": ("commands.databases", "add_leader"),
     "grants": ("commands.databases", "add_grants"),
     "rotate-key": ("commands.maintenance", "add_rotate_key"),
@@ -74,7 +75,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
-    "Store": ("backup", "compact", "move", "export", "import", "leader", "grants", "rotate-key", "reload"),
+    "Store": ("backup", "compact", "move", "export", "import", "leader", "hosts", "grants", "rotate-key", "reload"),
     "Run": ("run", "worker", "demo", "torture", "schema", "completion"),
 }
 """The commands as the help shows them."""

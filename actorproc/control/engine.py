@@ -54,6 +54,7 @@ from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
 from actorproc.report.changes import Change, ChangeDigest, Overflow
+from actorproc.report.hosts import HostReport
 from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import refuse_url
 from actorproc.store.home import Home
@@ -446,6 +447,16 @@ class RemoteEngine:
         """Replace all workers one by one; how many."""
         count: int = _ask(self._channel, "reload", timeout)
         return count
+
+    def hosts(self) -> tuple[HostReport, ...]:
+        """The worker hosts that have joined the leader."""
+        found: tuple[HostReport, ...] = _ask(self._channel, "hosts")
+        return found
+
+    def drain_host(self, name: str) -> bool:
+        """Have a host leave in order; False when there is none of this name."""
+        found: bool = _ask(self._channel, "drain_host", name)
+        return found
 
     def step_down(self) -> None:
         """Have the leader give the lead to another manager."""

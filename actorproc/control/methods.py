@@ -14,6 +14,7 @@ from actorproc.model.messages import events
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
+from actorproc.report.hosts import HostReport
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
 
@@ -45,6 +46,8 @@ METHODS: dict[str, Method] = {
     "slots": Method("", (), tuple[SlotStatus, ...]),
     "learn": Method("", (Definition,), None),
     "open_gate": Method("", (), None),
+    "hosts": Method("", (), tuple[HostReport, ...]),
+    "drain_host": Method("", (str,), bool),
     "step_down": Method("", (), None, repeatable=False),
     "compact": Method("", (), CompactionReport),
     "reload": Method("", (float,), int, repeatable=False),

@@ -54,10 +54,12 @@ from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.inbox import CombiningInbox
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.engine.supervisor_actor import SupervisorActor
+from actorproc.engine.workers.host_reports import host_reports
 from actorproc.errors import ActorprocError, ManagerStopped
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
+from actorproc.report.hosts import HostReport
 from actorproc.workers.base import (
     HostDrains,
     HostJoined,
@@ -233,6 +235,16 @@ class Gateway:
     def slots(self) -> tuple[SlotStatus, ...]:
         """The supervisor's report; empty when it does not answer."""
         return self._report(self._to_supervisor) or ()
+
+    def hosts(self) -> tuple[HostReport, ...]:
+        """The worker hosts that have joined; with a directory there are none."""
+        pool = getattr(self, "pool", None)
+        return host_reports(pool, self.manager_status() if getattr(pool, "hosts", ()) else None)
+
+    def drain_host(self, name: str) -> bool:
+        """Have a host leave in order; False when there is none of this name."""
+        pool: Any = getattr(self, "pool", None)
+        return bool(getattr(pool, "hosts", ()) and pool.drain(name, "drained by an operator"))
 
     def _report(self, tell: Callable[[ReportStatus], None]) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,7 +16,8 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
-from actorproc import Config, EngineError, ProcedureManager, UsageError
+from actorproc import Config, EngineError, Limits, ProcedureManager, UsageError
+from actorproc.cli.main import main
 from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.schema.grants import grants
 from actorproc.testing.database_server import find_server
@@ -109,6 +111,37 @@ def test_steps_run_on_hosts_and_here(leader, programs, tmp_path):
     handles = [leader.submit(Noted(str(journal), 3)) for _ in range(20)]
     check(journal, handles, 3)
     assert {int(parent) for *_, parent in noted(journal)} == {os.getpid(), first.pid, second.pid}
+
+
+def test_steps_that_ask_for_a_label_run_on_the_host_that_offers_it(leader, programs, tmp_path):
+    journal = tmp_path / "journal"
+    waits = leader.submit(Noted(str(journal), 2), limits=Limits(on=("gpu",)))
+    wait_until(lambda: "for a host with gpu" in (waits.info().reason or ""))
+    plain, gpus = programs("-n", "1"), programs("-n", "2", "--label", "gpu", "--resource", "gpu=1")
+    joined(plain, gpus)
+    both = Limits(on=("gpu",), resources={"gpu": 1})
+    handles = [leader.submit(Noted(str(journal), 2), limits=both) for _ in range(5)]
+    check(journal, [waits, *handles], 2)
+    assert {int(parent) for *_, parent in noted(journal)} == {gpus.pid}
+
+
+def test_hosts_are_listed_and_drained_by_a_command(leader, programs, url, capsys):
+    host = programs("-n", "2", "--label", "gpu", "--resource", "gpu=2")
+    joined(host)
+    wait_until(lambda: leader._tree.hosts() and leader._tree.hosts()[0].workers == 2)
+    assert main(["hosts", "--path", url, "-o", "json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["hosts"]
+    assert (row["labels"], row["resources"], row["state"], row["pid"]) == (["gpu"], {"gpu": 2.0}, "joined", host.pid)
+    assert main(["hosts", "--path", url]) == 0
+    assert "offers gpu and 2 gpu" in capsys.readouterr().out
+
+    assert main(["hosts", "--path", url, "--drain", "h99"]) == 1
+    assert main(["hosts", "--path", url, "--drain", row["name"]]) == 0
+    assert host.process.wait(BOUND) == 0, "it has left in order"
+    wait_until(lambda: not leader._tree.hosts())
+    capsys.readouterr()
+    assert main(["hosts", "--path", url]) == 0
+    assert capsys.readouterr().out == "no host has joined\n"
 
 
 @pytest.mark.parametrize("whom", ["a worker", "an agent", "an agent that is frozen"])

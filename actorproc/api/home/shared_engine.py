@@ -47,6 +47,7 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import PauseRequested
 from actorproc.report.changes import LeaderEventKind
 from actorproc.report.health import Health
+from actorproc.report.hosts import HostReport
 from actorproc.store.home import Home
 from actorproc.store.leader import Leader
 from actorproc.store.shared import SharedStore
@@ -321,6 +322,16 @@ class SharedEngine(SharedRequests):
             self._remote.watch(id, patience).add_done_callback(partial(pass_on, waiter))
         except ActorprocError as error:
             fail_future(waiter, error)
+
+    def hosts(self) -> tuple[HostReport, ...]:
+        """The worker hosts that have joined the leader."""
+        local = self._leading()
+        return self._remote.hosts() if local is None else local.hosts()
+
+    def drain_host(self, name: str) -> bool:
+        """Have a host leave in order; False when there is none of this name."""
+        local = self._leading()
+        return self._remote.drain_host(name) if local is None else local.drain_host(name)
 
     def step_down(self) -> None:
         """Give the lead to another manager, if one waits for it; this one follows."""

@@ -104,7 +104,7 @@ def _host(options: argparse.Namespace) -> Any:
         path,
         procedures=procedures_in(options.target),
         workers=options.workers,
-        config=Config(code=options.code, stop_timeout=options.stop_timeout),
+        config=Config(code=options.code or None, stop_timeout=options.stop_timeout),
         labels=options.label,
         resources=dict(options.resource),
         lead=False,

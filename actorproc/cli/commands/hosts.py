@@ -1,0 +1,60 @@
+"""``hosts``: the machines that run steps for the manager that leads."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from actorproc.cli.output.outcomes import outcome
+from actorproc.cli.output.output import Output
+from actorproc.cli.select.common import FAILED, OK, globals_for, open_client
+from actorproc.model.placement import offer_in_words
+from actorproc.report.hosts import HostReport
+from actorproc.ui.text import duration, plain_line
+
+__all__ = ["add_hosts"]
+
+
+def add_hosts(commands: Any) -> None:
+    """Add ``hosts``."""
+    parser = commands.add_parser(
+        "hosts",
+        help="the machines that run steps for the manager that leads a store in a database",
+        description=(
+            "Shows the worker hosts that have joined the leader: where they are, what they offer, how busy they are. "
+            "With --drain a host gets no further step, ends those that run, and leaves."
+        ),
+    )
+    globals_for(parser)
+    parser.add_argument("--drain", metavar="HOST", help="have this host leave: its name here, or that of its machine")
+    parser.set_defaults(run=_hosts)
+
+
+def _hosts(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_client(options) as client:
+        if options.drain is not None:
+            found = client._engine.drain_host(options.drain)
+            says = f"{options.drain} gets no further step, and leaves when those that run have ended"
+            if not found:
+                says = f"no host {options.drain!r} has joined; `actorproc hosts` names those that have"
+            applied = "manager" if found else None
+            facts = outcome(None, "drain", says, applied=applied)
+            output.one("outcome", facts, lambda: [plain_line(says)], name="drain")
+            return OK if found else FAILED
+        hosts = client._engine.hosts()
+    lines = [plain_line(_line(host)) for host in hosts] or ["no host has joined"]
+    output.one("hosts", {"hosts": [msgspec.to_builtins(host) for host in hosts]}, lambda: lines, name="hosts")
+    return OK
+
+
+def _line(host: HostReport) -> str:
+    offer = offer_in_words(host.labels, host.resources)
+    trip = "" if host.round_trip is None else f", round trip {duration(host.round_trip)}"
+    state = host.state if host.state != "silent" else f"silent for {duration(host.silent_for)}"
+    return (
+        f"{host.name}  {host.machine} at {host.address}  {state}  {host.busy} of {host.workers} workers busy"
+        f"{f', offers {offer}' if offer else ''}{f', code {host.code}' if host.code else ''}{trip}"
+    )
