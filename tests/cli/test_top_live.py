@@ -18,9 +18,10 @@ import time
 import pytest
 
 from actorproc import ProcedureClient, StoreReader
+from actorproc.ui.kept import Kept
 from actorproc.ui.top.actions import ACTIONS, carry_out
 from actorproc.ui.top.look import DETAILS, Wanted
-from actorproc.ui.top.source import StoreSource, _Kept
+from actorproc.ui.top.source import StoreSource
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -222,7 +223,7 @@ def test_an_expensive_question_is_asked_again_only_when_its_cost_allows(monkeypa
     clock = {"now": 100.0, "used": 0.0}
     monkeypatch.setattr(time, "monotonic", lambda: clock["now"])
     monkeypatch.setattr(time, "thread_time", lambda: clock["used"])
-    kept, asked = _Kept(), []
+    kept, asked = Kept(), []
 
     def ask():
         asked.append(clock["now"])
