@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "move": ("commands.databases", "add_move"),
     "reload": ("commands.maintenance", "add_reload"),
     "hosts": ("commands.hosts", "add_hosts"),
+    "ray-hosts": ("commands.ray_hosts", "add_ray_hosts"),
     "leader": ("commands.databases", "add_leader"),
     "grants": ("commands.databases", "add_grants"),
     "rotate-key": ("commands.maintenance", "add_rotate_key"),
@@ -76,7 +77,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
     "Store": ("backup", "compact", "move", "export", "import", "leader", "hosts", "grants", "rotate-key", "reload"),
-    "Run": ("run", "worker", "demo", "torture", "schema", "completion"),
+    "Run": ("run", "worker", "ray-hosts", "demo", "torture", "schema", "completion"),
 }
 """The commands as the help shows them."""
 

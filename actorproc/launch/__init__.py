@@ -1,0 +1,1 @@
+"""Launchers: other engines start hosts; no step passes through them."""
