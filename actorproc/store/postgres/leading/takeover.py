@@ -22,7 +22,7 @@ from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.sessions import BYTES, NUMBER, Session, Statement, number, numbered
 
-__all__ = ["Silence", "end_sessions", "is_in_the_way"]
+__all__ = ["Silence", "end_own_session", "end_sessions", "is_in_the_way"]
 
 _BEAT = 0.4
 """The part of a lease after which a living owner has renewed it: it does so after each third."""
@@ -46,6 +46,11 @@ _END = Statement(
     b"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid = $1 "
     b"AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2 AND application_name = convert_from($3, 'UTF8')",
     (NUMBER, NUMBER, BYTES),
+)
+_END_OWN = Statement(
+    b"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid = $1 AND pid <> pg_backend_pid() "
+    b"AND application_name = convert_from($2, 'UTF8')",
+    (NUMBER, BYTES),
 )
 
 
@@ -120,6 +125,30 @@ def end_sessions(session: Session, place: DatabasePlace, own_title: str) -> int:
             raise DatabaseFailure(f"{len(found)} sessions of the former owner do not end", "57014")
         time.sleep(_PAUSE)
     return len(ended)
+
+
+def end_own_session(session: Session, pid: int, own_title: str) -> None:
+    """End an earlier session of this owner, and wait until it is gone.
+
+    A commit that was sent before the connection broke may still be on its way, or wait in the server. Done after later
+    commits, it would bring back the rows of before.
+
+    Args:
+        session: The session that comes after it.
+        pid: Process of the earlier one.
+        own_title: Name of our own sessions.
+
+    Raises:
+        DatabaseFailure: The database refuses, or the session does not end.
+    """
+    until = time.monotonic() + _ENDS_WITHIN
+    while True:
+        (answer,) = session.ask([(_END_OWN, (number(pid), own_title.encode()))], _WITHIN)
+        if not numbered(answer.get_value(0, 0)):
+            return
+        if time.monotonic() > until:
+            raise DatabaseFailure("an earlier session of this owner does not end", "57014")
+        time.sleep(_PAUSE)
 
 
 def _others(session: Session, place: DatabasePlace, own_title: str) -> list[_Found]:
