@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -13,12 +14,13 @@ import psutil
 import pytest
 
 from tests.browser.depot import until
-from tests.browser.vendored import AXE, differences, fetched
 
 ROOT = Path(__file__).parents[2]
 NEEDED = "pip install -e '.[browser]' and apt-get install chromium"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 TOKEN = "t0ken-of-the-browser-tests-" + "x" * 20
+AXE = "84494fec757e4710dc751c8d7a636e457f4532f08f85c86dc9070133fbff53bc"
+"""SHA-256 of axe-core 4.12.1, which a package of PyPI has along. Only for tests, and never part of ours."""
 PICTURES = os.environ.get("ACTORPROC_PICTURES")
 """Directory for the pictures of the documentation; without it none are made."""
 
@@ -47,14 +49,12 @@ def chromium():
 
 
 @pytest.fixture(scope="session")
-def axe(tmp_path_factory):
+def axe():
     """The source of axe-core, which finds what is not accessible."""
-    try:
-        source = fetched(AXE, tmp_path_factory.mktemp("axe"))
-    except (OSError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"no axe-core: {error}")
-    assert differences(AXE, source) == []
-    return (source / "axe.min.js").read_text(encoding="utf-8")
+    package = pytest.importorskip("axe_playwright_python", reason=f"no axe-core: {NEEDED}")
+    source = (Path(package.__file__).parent / "axe.min.js").read_bytes()
+    assert hashlib.sha256(source).hexdigest() == AXE
+    return source.decode()
 
 
 class Program:

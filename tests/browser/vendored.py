@@ -15,15 +15,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AXE", "VENDOR", "differences", "fetched", "packages"]
+__all__ = ["VENDOR", "differences", "fetched", "packages"]
 
 VENDOR = Path(__file__).parents[2] / "actorproc" / "web" / "static" / "vendor"
-AXE: dict[str, Any] = {
-    "name": "axe-core",
-    "version": "4.14.1",
-    "files": {"axe.min.js": {"sha256": "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"}},
-}
-"""Only for tests, and never part of the package."""
 
 
 def packages() -> list[dict[str, Any]]:
