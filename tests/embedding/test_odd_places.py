@@ -26,6 +26,7 @@ def where(ctx):
 @pytest.fixture
 def remote(monkeypatch):
     """Every directory is on a file system of another machine."""
+    monkeypatch.delenv("ACTORPROC_ALLOW_ANY_FILESYSTEM", raising=False)  # fixtures of a whole module may set it
     monkeypatch.setattr(directory, "_filesystem_type", lambda _path: "9p")
 
 

@@ -69,7 +69,7 @@ def _pipeline(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
     given: dict[str, Any] = {
         "store": unused,
         "store_port": unused,
-        "in_flight": unused,
+        "in_flight": InFlightTable(),
         "act": unused,
         "stored": lambda _batch, _seconds: None,
         **parts,

@@ -56,6 +56,7 @@ class Site:
             reports=StepReports(pipeline, clock),
             outage=self.outage,
             clock=clock,
+            patience=10.0,
             post=lambda _: None,
             on_gone=lambda _: None,
         )

@@ -269,6 +269,7 @@ def test_the_pool_is_told_once_of_each_limited_step_that_begins():
 def a_timer_service(in_flight, kills):
     pool = SimpleNamespace(kill=lambda worker, **how: kills.append((worker, how["blamed"], how["kind"], how["grace"])))
     others = ("clock", "alarm", "pipeline", "sampled", "dedicated", "parked_waits", "digests", "reports", "on_alarm")
+    others += ("absent",)
     return TimerService(in_flight=in_flight, pool=pool, **dict.fromkeys(others))
 
 

@@ -26,10 +26,12 @@ def nothing_is_left_behind() -> Iterator[None]:
     """No thread of the engine and no child process outlives a test."""
     me = psutil.Process()
     before = {child.pid for child in me.children(recursive=True)}
+    threads = set(threading.enumerate())
     yield
 
     def left() -> list[str]:
-        found = [thread.name for thread in threading.enumerate() if thread.name.lower().startswith(OURS)]
+        new = set(threading.enumerate()) - threads
+        found = [thread.name for thread in new if thread.name.lower().startswith(OURS)]
         for child in me.children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 if child.pid in before or child.name().startswith("postgres"):

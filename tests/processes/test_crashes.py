@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -498,7 +499,14 @@ def test_a_dead_spare_that_cannot_be_reaped_yet_and_is_taken_meanwhile_is_the_wo
 
 def children_of_this_program() -> list[int]:
     me = os.getpid()
-    return [int(pid) for task in tasks(me) for pid in children_of(me, task)]
+    return [int(pid) for task in tasks(me) for pid in children_of(me, task) if not is_database(pid)]
+
+
+def is_database(pid: str) -> bool:
+    """The server of this process of pytest, which later tests use as well."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().startswith("postgres")
+    return False
 
 
 def children_of(pid: int, task: str) -> list[str]:

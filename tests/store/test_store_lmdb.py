@@ -183,6 +183,7 @@ def test_a_remote_file_system_is_refused_unless_forced(lmdb_path, monkeypatch, t
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 0 0:1 / / rw - ext4 /dev/sda rw\n2 1 0:2 / {tmp_path} rw shared:1 - nfs4 host:/x rw\n")
     monkeypatch.setattr(directory, "_MOUNTS", mounts)
+    monkeypatch.delenv("ACTORPROC_ALLOW_ANY_FILESYSTEM", raising=False)  # fixtures of a whole module may set it
 
     with pytest.raises(EngineError, match="nfs4"):
         LmdbStore(lmdb_path).own()
