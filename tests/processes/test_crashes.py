@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import fcntl
@@ -498,15 +497,22 @@ def test_a_dead_spare_that_cannot_be_reaped_yet_and_is_taken_meanwhile_is_the_wo
 
 
 def children_of_this_program() -> list[int]:
+    return sorted(children_now() - children_before)
+
+
+def children_now() -> set[int]:
     me = os.getpid()
-    return [int(pid) for task in tasks(me) for pid in children_of(me, task) if not is_database(pid)]
+    return {int(pid) for task in tasks(me) for pid in children_of(me, task)}
 
 
-def is_database(pid: str) -> bool:
-    """The server of this process of pytest, which later tests use as well."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().startswith("postgres")
-    return False
+children_before: set[int] = set()
+"""Children that the process of pytest had before the present test, such as a server of a database."""
+
+
+@pytest.fixture(autouse=True)
+def others_are_left_out() -> None:
+    children_before.clear()
+    children_before.update(children_now())
 
 
 def children_of(pid: int, task: str) -> list[str]:

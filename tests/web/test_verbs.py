@@ -17,6 +17,7 @@ from actorproc.api.stopped import StoppedStore
 from actorproc.errors import UnknownProcedure
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.status import Status
+from tests.kit.waiting import wait_until
 from tests.web.conftest import opened
 
 pytestmark = pytest.mark.processes
@@ -111,7 +112,7 @@ def test_a_running_step_is_killed_and_runs_again(manager, page):
         for change in watch:
             if change.phase == "running":
                 break
-    assert "threading" in page.get("procedures/hangs/stack").json()["stack"]
+    wait_until(lambda: "threading" in page.get("procedures/hangs/stack").json()["stack"])  # its code has begun
     with manager.watch("hangs", steps=True) as watch:
         assert "runs again" in outcome(page.post("procedures/hangs/kill", {"reason": "stuck"}))["result"]
         assert next(change for change in watch if change.phase == "running" and change.attempt == 2)
