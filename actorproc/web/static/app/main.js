@@ -219,7 +219,8 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("popstate", () => route(false));
 document.addEventListener("keydown", (event) => {
-  keys?.pressed(app, event);
+  if (keys) keys.pressed(app, event);
+  else early.push(event); // they count as soon as they can
 });
 
 async function start() {
@@ -244,7 +245,9 @@ async function start() {
 }
 
 let keys = /** @type {any} */ (null);
+const early = /** @type {KeyboardEvent[]} */ ([]);
 start().then(async () => {
   keys = await import("./keys.js"); // after the first page is seen
+  for (const event of early) keys.pressed(app, event);
   details();
 });
