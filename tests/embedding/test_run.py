@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import actorproc
+from actorproc.api.launch.targets import CannotRun
 from actorproc.cli.main import main
 from actorproc.cli.service.notify import Notifier
-from actorproc.cli.service.run import CannotRun, find_manager
+from actorproc.cli.service.run import find_manager
 
 ROOT = Path(__file__).parents[2]
 SERVICE = '''

@@ -32,7 +32,7 @@ def address(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_hosts_are_started_once_used_started_again_and_drained(address, tmp_path, monkeypatch):
-    from actorproc.launch.ray import start_hosts, stop_hosts
+    from actorproc.api.launch.ray import start_hosts, stop_hosts
 
     database_or_skip()
     url = new_store()

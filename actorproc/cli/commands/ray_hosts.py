@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from typing import Any
 
 from actorproc.cli.output.outcomes import outcome
@@ -50,8 +49,8 @@ def add_ray_hosts(commands: Any) -> None:
 
 
 def _ray_hosts(options: argparse.Namespace) -> int:
-    # By name: the launcher stands above the commands, and imports Ray.
-    launcher = importlib.import_module("actorproc.launch.ray")
+    from actorproc.api.launch import ray as launcher
+
     output = Output(options)
     path = directory(options)
     if options.stop:

@@ -55,8 +55,8 @@ def add_submit(commands: _Commands) -> None:
 
 
 def _submit(options: argparse.Namespace) -> int:
+    from actorproc.api.launch.targets import found_in
     from actorproc.cli.service.importing import told_in_words
-    from actorproc.cli.service.run import found_in
     from actorproc.procedure.shipping.importing import imports_only
 
     if options.timeout is not None and not options.wait:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import logging
 import os
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from actorproc.cli.select.common import whole_number
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.offers import add_offer
-from actorproc.errors import ActorprocError, EngineError
+from actorproc.errors import EngineError
 
 if TYPE_CHECKING:
     from actorproc.api.manager import ProcedureManager
 
-__all__ = ["CannotRun", "add_command", "find_manager", "found_in", "procedures_in"]
-
-
-class CannotRun(ActorprocError):
-    """The module has nothing that can be run; the message is one line that says what is missing."""
+__all__ = ["add_command", "find_manager"]
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -90,6 +84,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _run(options: argparse.Namespace) -> int:
+    from actorproc.api.launch.targets import CannotRun
     from actorproc.cli.service.notify import Notifier
     from actorproc.cli.service.service import EXIT_FAILED, serve
 
@@ -142,13 +137,14 @@ def find_manager(
 
     Exceptions of the module pass.
     """
+    from actorproc.api.launch.targets import CannotRun, found_in, only_procedures, procedure_classes
     from actorproc.api.manager import ProcedureManager
     from actorproc.cli.select.common import refuse_password
     from actorproc.errors import UsageError
     from actorproc.store.home import home_of
 
     found, name = found_in(target)
-    if callable(found) and not isinstance(found, type) and not _procedure_classes([found]):
+    if callable(found) and not isinstance(found, type) and not procedure_classes([found]):
         found = found()
     if isinstance(found, ProcedureManager):
         if path is not None or workers is not None or labels or resources:
@@ -158,7 +154,7 @@ def find_manager(
             )
             raise CannotRun(msg)
         return found
-    classes = _only_procedures(found, name)
+    classes = only_procedures(found, name)
     directory = path or os.environ.get("ACTORPROC_PATH") or "state"
     try:
         refuse_password(path)
@@ -166,104 +162,3 @@ def find_manager(
         return ProcedureManager(directory, procedures=classes, workers=workers, labels=labels, resources=resources)
     except UsageError as error:
         raise CannotRun(str(error)) from None
-
-
-def procedures_in(target: str) -> list[type]:
-    """Procedure classes of ``module:attribute``. Raises `CannotRun`. Exceptions of the module pass.
-
-    A manager that the module makes would have workers of its own: it is refused.
-    """
-    from actorproc.api.manager import ProcedureManager
-
-    found, name = found_in(target)
-    if isinstance(found, ProcedureManager):
-        msg = f"{name} is a manager; name the procedures of the module as MODULE:NAME, such as a list of them"
-        raise CannotRun(msg)
-    return _only_procedures(found, name)
-
-
-def _only_procedures(found: Any, name: str) -> list[type]:
-    listed = list(found) if isinstance(found, list | tuple | set | frozenset) else [found]
-    classes = _procedure_classes(listed)
-    if not classes or len(classes) < len(listed):
-        msg = f"{name} is neither a ProcedureManager, nor a function that makes one, nor procedures: {found!r:.80}"
-        raise CannotRun(msg)
-    return classes
-
-
-def found_in(target: str) -> tuple[Any, str]:
-    """Object that ``module:attribute`` names, or that a module offers, and its name. Raises `CannotRun`."""
-    module_name, _, attribute = target.partition(":")
-    if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 - entries of sys.path are strings
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109
-    try:
-        module = importlib.import_module(module_name)
-    except (ModuleNotFoundError, ValueError, TypeError) as error:
-        is_name = module_name != "" and not module_name.startswith(".") and "\0" not in module_name
-        if not isinstance(error, ModuleNotFoundError) and is_name:
-            raise  # the module itself did; a name such as ./shop.py is never looked for
-        missing = getattr(error, "name", None)
-        if missing is not None and missing != module_name and not module_name.startswith(f"{missing}."):
-            raise  # the module is there, but something that it imports is not: its traceback says what
-        help_ = _meant(module_name) or f"give a module that can be imported from {os.getcwd()}"  # noqa: PTH109
-        msg = f"there is no module {module_name!r} here; {help_}"
-        raise CannotRun(msg) from None
-    if attribute:
-        found: Any = module
-        for part in attribute.split("."):
-            found = getattr(found, part, None)
-        if found is None:
-            msg = f"{module_name} has no {attribute!r}"
-            raise CannotRun(msg)
-        return found, target
-    if hasattr(module, "manager"):
-        return module.manager, f"{module_name}:manager"
-    managers = _started(module)
-    if len(managers) > 1:
-        msg = f"{module_name} starts several managers: {', '.join(managers)}; name one as {module_name}:{managers[0]}"
-        raise CannotRun(msg)
-    if managers:
-        return getattr(module, managers[0]), f"{module_name}:{managers[0]}"
-    defined = [value for value in vars(module).values() if getattr(value, "__module__", None) == module_name]
-    classes = _procedure_classes(defined)
-    if not classes:
-        msg = f"{module_name} has neither a 'manager' nor a procedure of its own; name one as {module_name}:NAME"
-        raise CannotRun(msg)
-    return classes, module_name
-
-
-def _started(module: ModuleType) -> list[str]:
-    """Names of the managers that a module has started at its top, or would have, each manager once."""
-    from actorproc.api.manager import ProcedureManager
-
-    named = reversed(vars(module).items())
-    found = {
-        id(value): name
-        for name, value in named
-        if isinstance(value, ProcedureManager) and (value._tree is not None or value._asked is not None)
-    }
-    return sorted(found.values())
-
-
-def _meant(module_name: str) -> str:
-    """Likely meaning of a name that is no module: a file, or something in a module."""
-    owner, _, name = module_name.rpartition(".")
-    module = sys.modules.get(owner)
-    if module is None:
-        return ""
-    if hasattr(module, name):
-        return f"for what is in {owner} write {owner}:{name}"
-    return f"leave .py out: {owner}" if name == "py" else ""
-
-
-def _procedure_classes(values: list[Any]) -> list[type]:
-    """The procedure classes among these, those of `@procedure` functions included."""
-    from actorproc.procedure.authoring.function import class_behind
-    from actorproc.procedure.authoring.procedure import Procedure
-
-    classes: dict[type, None] = {}
-    for value in values:
-        cls = class_behind(value)
-        if isinstance(cls, type) and issubclass(cls, Procedure):
-            classes[cls] = None
-    return list(classes)

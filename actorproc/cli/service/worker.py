@@ -67,8 +67,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _run(options: argparse.Namespace) -> int:
+    from actorproc.api.launch.targets import CannotRun
     from actorproc.cli.service.notify import Notifier
-    from actorproc.cli.service.run import CannotRun
     from actorproc.cli.service.service import EXIT_FAILED, serve_host
 
     notifier = Notifier.from_environment(os.environ)
@@ -90,9 +90,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _host(options: argparse.Namespace) -> Any:
     """The host, not started. Raises `CannotRun` when the module has no procedures."""
+    from actorproc.api.launch.targets import CannotRun, procedures_in
     from actorproc.api.manager import ProcedureManager
     from actorproc.cli.select.common import refuse_password
-    from actorproc.cli.service.run import CannotRun, procedures_in
     from actorproc.config import Config
 
     path = getattr(options, "path", None) or os.environ.get("ACTORPROC_PATH")

@@ -97,8 +97,8 @@ def _ray() -> Any:
 def _serve_host(order: HostOrder, name: str) -> str:
     """Run a host until it is drained; why it left."""
     # On the node, and not where it is launched from.
+    from actorproc.api.launch.targets import procedures_in  # noqa: PLC0415
     from actorproc.api.manager import ProcedureManager  # noqa: PLC0415
-    from actorproc.cli.service.run import procedures_in  # noqa: PLC0415
 
     if not order.keeps_threads:
         os.environ.pop(_THREADS, None)

@@ -1,1 +1,0 @@
-"""Launchers: other engines start hosts; no step passes through them."""
