@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -501,8 +502,11 @@ def children_of_this_program() -> list[int]:
 
 
 def children_now() -> set[int]:
-    me = os.getpid()
-    return {int(pid) for task in tasks(me) for pid in children_of(me, task)}
+    me, found = os.getpid(), set[int]()
+    for task in tasks(me):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            found.update(map(int, children_of(me, task)))
+    return found
 
 
 children_before: set[int] = set()
