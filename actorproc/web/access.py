@@ -16,16 +16,20 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
+from starlette.responses import Response
 
+from actorproc.errors import UsageError
 from actorproc.web.answers import ApiError
 
 logger = logging.getLogger("actorproc.web")
 
-__all__ = ["Access", "Authorize", "HostAccess", "TokenAccess", "cookie_name", "same_origin"]
+__all__ = ["Access", "Authorize", "HostAccess", "TokenAccess", "cookie_name", "public_address", "same_origin"]
 
 Authorize = Callable[[Request, str, str | None], Awaitable[str | None] | str | None]
 """Name of the user who may do this verb to this procedure (None: to all, or to none in particular); None: refused."""
 _SAFE = ("GET", "HEAD")
+_PAGES = 8
+"""Cookies of other pages that a browser keeps: each start on a free port has one of its own."""
 
 
 def cookie_name(store: str, port: int | str) -> str:
@@ -36,6 +40,26 @@ def cookie_name(store: str, port: int | str) -> str:
         port: Of the page, or what stands for it.
     """
     return "actorproc_" + hashlib.blake2b(f"{store}\0{port}".encode(), digest_size=6).hexdigest()
+
+
+def public_address(url: str | None) -> tuple[str | None, str | None]:
+    """Origin and base path of the address that browsers see; both None: that of each request.
+
+    Args:
+        url: The address.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if url is None:
+        return None, None
+    scheme, colon, rest = url.partition("://")
+    name, _, path = rest.partition("/")
+    if not colon or scheme not in ("http", "https") or not name or "?" in path or "#" in path or "@" in name:
+        raise UsageError(f"public_url is an address such as https://ops.example.org/actorproc/, not {url!r:.80}")
+    # As a browser writes an origin: without the usual port.
+    usual = ":443" if scheme == "https" else ":80"
+    return f"{scheme}://{name.lower().removesuffix(usual)}", f"/{path}".rstrip("/") + "/"
 
 
 def same_origin(request: Request, public: str | None) -> None:
@@ -119,10 +143,18 @@ class Access:
         """Name of the user for the audit. Raises `ApiError` (401, 403)."""
         raise NotImplementedError
 
-    def session(self, request: Request, token: object) -> tuple[str, str] | None:
-        """Name and value of the cookie for a token; None: there are no tokens here. Raises `ApiError` (401)."""
-        del request, token
-        return None
+    async def session(self, request: Request, token: object) -> str:
+        """Name of the user whose session begins. Raises `ApiError` (401, 403)."""
+        del token
+        return await self.user(request, "look", None)
+
+    def remember(self, request: Request, response: Response, base: str) -> None:
+        """Give the browser the cookie of its session, where there is one."""
+        del request, response, base
+
+    def forget(self, response: Response, base: str) -> None:
+        """Take the cookie back."""
+        del response, base
 
 
 class TokenAccess(Access):
@@ -158,13 +190,23 @@ class TokenAccess(Access):
             "run `actorproc web`, and open the address that it prints",
         )
 
-    def session(self, request: Request, token: object) -> tuple[str, str] | None:
+    async def session(self, request: Request, token: object) -> str:
         del request
         if not isinstance(token, str) or not hmac.compare_digest(token.encode(), self._token):
             raise ApiError(
                 401, "the token is not that of this page", "run `actorproc web`, and open the address that it prints"
             )
-        return self.cookie, self._session
+        return self._user
+
+    def remember(self, request: Request, response: Response, base: str) -> None:
+        is_tls = (self.public or f"{request.url.scheme}:").startswith("https")
+        others = [name for name in request.cookies if name.startswith("actorproc_") and name != self.cookie]
+        for old in others[:-_PAGES]:
+            response.delete_cookie(old, path=base)
+        response.set_cookie(self.cookie, self._session, path=base, httponly=True, samesite="strict", secure=is_tls)
+
+    def forget(self, response: Response, base: str) -> None:
+        response.delete_cookie(self.cookie, path=base, httponly=True, samesite="strict")
 
 
 class HostAccess(Access):

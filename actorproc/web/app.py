@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from actorproc.errors import UsageError
 from actorproc.report.schema.shape import VERSION
 from actorproc.ui.text import plain_line
-from actorproc.web.access import Access, Authorize, HostAccess, TokenAccess, cookie_name, same_origin
+from actorproc.web.access import Access, Authorize, HostAccess, TokenAccess, cookie_name, public_address, same_origin
 from actorproc.web.answers import ApiError, encoded, error_of
 from actorproc.web.api.acting import VERBS
 from actorproc.web.api.bulk import BulkRun
@@ -40,7 +40,7 @@ from actorproc.web.http import (
     json_answer,
 )
 from actorproc.web.live.hub import EventHub
-from actorproc.web.live.stream import EventStream, Topics, event_bytes
+from actorproc.web.live.opening import serve_stream
 from actorproc.web.payloads import PayloadMode, Payloads, Redact
 from actorproc.web.source import PageSource
 
@@ -55,10 +55,6 @@ _AT_ONCE = 8
 """Requests that are answered at once."""
 _QUEUE = 64
 """Requests that may wait for that."""
-_CHECK_AGAIN = 5.0
-"""Seconds after which the host is asked again whether the user of a stream is still logged in."""
-_PAGES = 8
-"""Cookies of other pages that a browser keeps: each start on a free port has one of its own."""
 _OTHER_VERBS = ("signal", "publish", "withdraw", "clear-poison")
 
 
@@ -111,7 +107,7 @@ def create_app(
             'None, or authorize="host" when the program around it has checked that already'
         )
     page = PageSource(source)
-    public, base = _public(public_url)
+    public, base = public_address(public_url)
     access: Access
     if token is not None:
         cookie = cookie_name(page.words, public_url or ",".join(sorted(hosts)))
@@ -135,19 +131,6 @@ def _user() -> str:
         return f"{getpass.getuser()} (web)"
     except (KeyError, OSError):
         return "web"
-
-
-def _public(url: str | None) -> tuple[str | None, str | None]:
-    """Origin and base path of the address that browsers see."""
-    if url is None:
-        return None, None
-    scheme, colon, rest = url.partition("://")
-    name, _, path = rest.partition("/")
-    if not colon or scheme not in ("http", "https") or not name or "?" in path or "#" in path or "@" in name:
-        raise UsageError(f"public_url is an address such as https://ops.example.org/actorproc/, not {url!r:.80}")
-    # As a browser writes an origin: without the usual port.
-    usual = ":443" if scheme == "https" else ":80"
-    return f"{scheme}://{name.lower().removesuffix(usual)}", f"/{path}".rstrip("/") + "/"
 
 
 def _prefix(text: str) -> str:
@@ -256,7 +239,7 @@ class PageApp:
         if path == "/events":
             check_method(request, "GET")
             same_origin(request, self.access.public)
-            await self._stream(request, receive, send)
+            await serve_stream(self.hub, self.access, request, receive, send)
             return None
         if path == "/session":
             return await self._session(request, base)
@@ -295,25 +278,12 @@ class PageApp:
         body = await body_of(request)
         if request.method == "DELETE":
             response = Response(status_code=204)
-            if isinstance(self.access, TokenAccess):
-                response.delete_cookie(self.access.cookie, path=base, httponly=True, samesite="strict")
+            self.access.forget(response, base)
             return response
-        found = self.access.session(request, body.get("token"))
-        user = self._user_of_token() if found is not None else await self.access.user(request, "look", None)
+        user = await self.access.session(request, body.get("token"))
         response = json_answer(request, self._about(user))
-        if found is not None:
-            name, value = found
-            is_tls = (self.access.public or f"{request.url.scheme}:").startswith("https")
-            for old in [known for known in request.cookies if known.startswith("actorproc_") and known != name][
-                :-_PAGES
-            ]:
-                response.delete_cookie(old, path=base)
-            response.set_cookie(name, value, path=base, httponly=True, samesite="strict", secure=is_tls)
+        self.access.remember(request, response, base)
         return response
-
-    def _user_of_token(self) -> str:
-        assert isinstance(self.access, TokenAccess)
-        return self.access._user
 
     def _about(self, user: str) -> dict[str, Any]:
         from actorproc.api.queries import _version  # noqa: PLC0415 - one answer of a session needs it
@@ -409,56 +379,11 @@ class PageApp:
             headers["Retry-After"] = "1"
         return Response(encoded(refused.body), refused.status, headers=headers, media_type="application/json")
 
-    # ------------------------------------------------------------ live
-    async def _stream(self, request: Request, receive: Receive, send: Send) -> None:
-        await self.access.user(request, "look", None)
-        topics = Topics(_topics_of(request))
-        look = await self.hub.look()
-        if self.hub.is_full:  # from here to the place among the streams nothing else runs
-            raise ApiError(429, f"{len(self.hub.streams)} live streams are open, as many as may be", "close a page")
-        if self.hub.is_closed:
-            raise ApiError(503, "the page is being stopped", "come again")
-        last = request.headers.get("last-event-id") or request.query_params.get("after")
-        stream = EventStream(topics)
-        checking: asyncio.Task[None] | None = None
-        try:
-            first = list(self.hub.join(stream, look, last))
-            if isinstance(self.access, HostAccess):
-                checking = asyncio.get_running_loop().create_task(self._check_again(request, stream))
-            await stream.run(receive, send, first)
-        finally:
-            self.hub.leave(stream)
-            if checking is not None:
-                checking.cancel()
-                await asyncio.gather(checking, return_exceptions=True)
-
-    async def _check_again(self, request: Request, stream: EventStream) -> None:
-        """End a stream whose user has logged out."""
-        while not stream.is_over:
-            await asyncio.sleep(_CHECK_AGAIN)
-            try:
-                await self.access.user(request, "look", None)
-            except ApiError as error:
-                stream.end(event_bytes("bye", {"says": str(error)}))
-            except Exception:
-                logger.exception("authorize= failed while a stream was open; the stream is ended")
-                stream.end(event_bytes("bye", {"says": "the login could not be checked"}))
-
 
 def _id_in(path: str) -> str | None:
     """The procedure that a path of the API is about."""
     parts = path.split("/")
     return parts[4] if len(parts) > 4 and parts[3] == "procedures" and parts[4] != "count" else None
-
-
-def _topics_of(request: Request) -> str:
-    # Commas within an id are percent-encoded once more: so the raw text is split first.
-    raw = request.scope.get("query_string", b"").decode("latin-1")
-    for pair in raw.split("&"):
-        name, _, value = pair.partition("=")
-        if name == "topics":
-            return str(value.replace("%2C", ",").replace("%2c", ",").replace("%3A", ":").replace("%3a", ":"))
-    return ""
 
 
 async def _nothing(request: Request) -> Response:
