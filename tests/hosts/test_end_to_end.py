@@ -287,3 +287,14 @@ def test_what_cannot_be_a_host_is_told_in_words(arguments, words):
     assert ended.returncode == 2
     assert words in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_password_in_the_environment_is_not_one_on_the_command_line():
+    ended = subprocess.run(
+        [sys.executable, "-m", "actorproc", "worker", "tests.hosts.journalled:nothing"],
+        env={**os.environ, "ACTORPROC_PATH": "postgresql://u:secret@db/app"},
+        capture_output=True, text=True, timeout=BOUND, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "has no 'nothing'" in ended.stderr
+    assert "secret" not in ended.stderr

@@ -1,12 +1,25 @@
-"""Options by which a machine says what it offers to steps: labels and resources."""
+"""Options by which a machine says what it offers to steps: workers, labels and resources."""
 
 from __future__ import annotations
 
 import argparse
 
+from actorproc.cli.select.common import whole_number
 from actorproc.model.placement import checked_labels, checked_resources
 
-__all__ = ["add_offer"]
+__all__ = ["add_machine", "add_offer"]
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Add ``--workers`` of a service on this machine, and its offer."""
+    parser.add_argument(
+        *("-n", "--workers"),
+        type=whole_number(1),
+        metavar="N",
+        default=None,
+        help="worker processes (default: one per processor it may use, by affinity and the quota of its container)",
+    )
+    add_offer(parser)
 
 
 def add_offer(parser: argparse.ArgumentParser) -> None:

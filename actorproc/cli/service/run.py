@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from actorproc.cli.select.common import whole_number
 from actorproc.cli.select.filters import seconds
-from actorproc.cli.select.offers import add_offer
+from actorproc.cli.select.offers import add_machine
 from actorproc.errors import EngineError
 
 if TYPE_CHECKING:
@@ -49,14 +49,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         default=argparse.SUPPRESS,
         help="directory or URL of the store, for procedures (default: $ACTORPROC_PATH, else ./state)",
     )
-    parser.add_argument(
-        "--workers",
-        type=whole_number(1),
-        metavar="N",
-        default=None,
-        help="worker processes (default: one per processor it may use)",
-    )
-    add_offer(parser)
+    add_machine(parser)
     parser.add_argument(
         "--wait",
         type=seconds,

@@ -8,10 +8,10 @@ import os
 import sys
 from typing import Any
 
-from actorproc.cli.select.common import whole_number
+from actorproc.cli.select.common import directory
 from actorproc.cli.select.filters import seconds
-from actorproc.cli.select.offers import add_offer
-from actorproc.errors import ActorprocError, EngineError, UsageError
+from actorproc.cli.select.offers import add_machine
+from actorproc.errors import ActorprocError, UsageError
 
 __all__ = ["add_command"]
 
@@ -42,14 +42,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         default=argparse.SUPPRESS,
         help="URL of the store (default: $ACTORPROC_PATH)",
     )
-    parser.add_argument(
-        *("-n", "--workers"),
-        type=whole_number(1),
-        metavar="N",
-        default=None,
-        help="worker processes (default: one per processor it may use, by affinity and the quota of its container)",
-    )
-    add_offer(parser)
+    add_machine(parser)
     parser.add_argument(
         "--code",
         metavar="REVISION",
@@ -80,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     except (UsageError, ValueError) as error:
         print(f"this host cannot start: {error}", file=sys.stderr)
         return 2
-    except (EngineError, ActorprocError) as error:
+    except ActorprocError as error:
         print(f"this host cannot start: {error}", file=sys.stderr)
         notifier.stopping(f"cannot start: {error}")
         return EXIT_FAILED
@@ -92,14 +85,12 @@ def _host(options: argparse.Namespace) -> Any:
     """The host, not started. Raises `CannotRun` when the module has no procedures."""
     from actorproc.api.launch.targets import CannotRun, procedures_in
     from actorproc.api.manager import ProcedureManager
-    from actorproc.cli.select.common import refuse_password
     from actorproc.config import Config
 
-    path = getattr(options, "path", None) or os.environ.get("ACTORPROC_PATH")
-    if path is None or "://" not in path:
+    path = directory(options)
+    if "://" not in path:
         msg = f"a host serves a store in a database, not {path!r}: give --path postgresql://…"
         raise CannotRun(msg)
-    refuse_password(path)
     manager = ProcedureManager(
         path,
         procedures=procedures_in(options.target),
