@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from actorproc.web import create_app
+from actorproc.web.app import PageApp
 
 TOKEN = "t0ken-of-the-tests-" + "x" * 24
 HOST = "page.test"
@@ -75,6 +76,22 @@ def opened(source, **options):
     finally:
         page.close()
         loop.close()
+
+
+@pytest.fixture(autouse=True)
+def shut_pages(monkeypatch):
+    """Let go of the threads and the stores of all pages that a test has made."""
+    made, begin = [], PageApp.__init__
+
+    def noted(app, *parts, **options):
+        begin(app, *parts, **options)
+        made.append(app)
+
+    monkeypatch.setattr(PageApp, "__init__", noted)
+    yield
+    for app in made:
+        app.shut()
+        app.board.source.close()
 
 
 @pytest.fixture

@@ -41,7 +41,6 @@ def test_requests_that_are_too_many_are_refused_and_the_others_are_answered(path
         return await found
 
     statuses = [found.status_code for found in asyncio.run(work())]
-    app.shut()
     assert statuses.count(200) == application._QUEUE
     assert statuses.count(429) == 80 - application._QUEUE
 
@@ -54,7 +53,6 @@ def test_an_answer_that_takes_too_long_is_given_up_and_says_so(path, monkeypatch
 
     (found,) = asyncio.run(answers(app, 1))
     gate.set()
-    app.shut()
 
     assert (found.status_code, found.json()["code"]) == (503, "too-late")
     assert found.headers["retry-after"] == "1"
@@ -85,11 +83,10 @@ def test_a_body_that_comes_too_slowly_is_given_up(path, monkeypatch):
         return sent[0]["status"]
 
     assert asyncio.run(work()) == 503
-    app.shut()
 
 
 def test_importing_actorproc_loads_nothing_of_the_page():
-    """Nor does `why`, which only looks for a page that runs."""
+    """The place of a page, which `why` looks up, needs no server either."""
     program = "import actorproc, actorproc.web.place, sys; print([n for n in sys.modules if n.split('.')[0] in ('starlette', 'uvicorn', 'anyio')])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
