@@ -29,7 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 @pytest.fixture(autouse=True)
 def own_process(monkeypatch):
-    """What a test allows to its process, the next one has to allow itself: databases that do not sync, long values."""
+    """Take back what a test allowed to its process: databases that do not sync, long values."""
     for name in ("bytes", "call"):
         monkeypatch.setattr(_Longest, name, getattr(_Longest, name))  # managers raise them
     yield

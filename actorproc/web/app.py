@@ -391,7 +391,7 @@ async def _nothing(request: Request) -> Response:
 
 
 async def _lifespan(app: PageApp, receive: Receive, send: Send) -> None:
-    """Of a server that runs the page alone."""
+    """Follow the lifespan of a server that runs the page alone."""
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":

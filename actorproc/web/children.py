@@ -26,7 +26,7 @@ class ChildPages:
         self._lock = threading.Lock()
 
     def page(self, reader: StoreReader, parent: str, *, state: list[str], offset: int, limit: int) -> dict[str, Any]:
-        """One page.
+        """One page of the children.
 
         Args:
             reader: Of the store.

@@ -19,7 +19,7 @@ from actorproc.web import create_app
 
 SECRET = os.environ.get("SECRET", secrets.token_hex()).encode()
 PEOPLE = {"ada": {"look", "kill", "abort", "retry"}, "guest": {"look"}}
-"""Who may do what."""
+"""Verbs that each user may do."""
 
 
 class Report(Saga):

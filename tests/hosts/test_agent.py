@@ -103,7 +103,7 @@ def test_a_running_step_goes_on_under_the_next_leader(started, end):
     assert {held.worker: held.running for held in hello.held} == {worker: (run.token,), idle: ()}
     assert hello.instance == leader.hellos[0].instance
     assert hello.number == 1
-    # What the step had asked of the first leader is asked again.
+    # The question of the step to the first leader is asked again.
     again = after.next_message(Ask, worker)
     assert again == ask
     second.send(worker, [StepAnswer(again.request, value=again.value)])

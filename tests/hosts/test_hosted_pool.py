@@ -134,7 +134,7 @@ class _OnAHost(PoolSuite):
         """Hosts keep their workers for the next leader: see `test_a_leader_that_stops_leaves_the_workers_of_hosts`."""
 
     def test_closing_ends_a_worker_whose_step_does_not_end(self):
-        """As above."""
+        """Hosts keep such a worker as well."""
 
     def test_a_worker_that_is_launched_when_the_pool_has_closed_does_not_live(self, host):
         host.boot()

@@ -66,7 +66,7 @@ def in_a_database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def kind_of_store(request: pytest.FixtureRequest) -> str:
-    """Where the directories, or the workers, of a test are."""
+    """Kind of place where the directories, or the workers, of a test are."""
     kind: str = request.param
     if kind == "postgres":
         request.getfixturevalue("in_a_database")

@@ -246,7 +246,7 @@ def children(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
 
 
 def tree(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
-    """It and what it started."""
+    """The procedure and all below it."""
     found = _of(board, asked, lambda reader, id: reader.tree(id, limit=asked.query["limit"]))
     return object_of("tree", found)
 
