@@ -52,7 +52,6 @@ from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, waiti
 from actorproc.engine.runtime.thread_check import check_room_for_threads
 from actorproc.engine.runtime.watchdog import ManagerWatchdog
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
-from actorproc.engine.workers.dedicated_workers import is_dedicated
 from actorproc.engine.workers.rolling_reload import replace_each
 from actorproc.errors import (
     ActorprocError,
@@ -67,6 +66,7 @@ from actorproc.model.ids import HeldSteps, WorkerId
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import HostAdded, ReloadBegan
 from actorproc.model.reports import CompactionReport
+from actorproc.model.slots import is_dedicated
 from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
@@ -473,7 +473,7 @@ class EngineTree(Gateway):
             self._to_manager(event)
         else:
             self._hand_to_manager(Succeeded(died, event))
-        if not is_dedicated(event.worker):
+        if not is_dedicated(event.worker.slot):
             self._to_supervisor(Booted(event.worker))
         self._callback_thread.post(self.changed_code)  # it may be the first that has loaded other files than the rest
 

@@ -7,7 +7,7 @@ import msgspec
 __all__ = ["HOST_LOST", "CrashReport"]
 
 HOST_LOST = "host-lost"
-"""Kind of the report of a worker that was lost with its host."""
+"""Kind of the report of a worker that was lost with its host, or ended because host and leader lost each other."""
 
 
 class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["FIRST_DEDICATED_SLOT", "SLOTS_OF_HOST", "count_before", "dedicated_slot", "first_slot", "host_of"]
+__all__ = [
+    "FIRST_DEDICATED_SLOT",
+    "SLOTS_OF_HOST",
+    "absent_slot",
+    "count_before",
+    "dedicated_slot",
+    "first_slot",
+    "host_of",
+    "is_dedicated",
+]
 
 SLOTS_OF_HOST = 1000
 """Worker slots of a host at most, dedicated workers not counted."""
@@ -17,6 +26,16 @@ def first_slot(host: int) -> int:
     return host * SLOTS_OF_HOST
 
 
+def absent_slot(host: int) -> int:
+    """Slot that stands for the workers of a host that has not joined this leader yet: the last one of the host."""
+    return first_slot(host) + SLOTS_OF_HOST - 1
+
+
+def is_dedicated(slot: int) -> bool:
+    """True for the slot of a worker that belongs to one procedure."""
+    return slot >= FIRST_DEDICATED_SLOT
+
+
 def dedicated_slot(host: int, count: int) -> tuple[int, int]:
     """Slot and incarnation of a dedicated worker of a host, where there were `count` before it."""
     return FIRST_DEDICATED_SLOT + host * _DEDICATED + count % _DEDICATED, count // _DEDICATED + 1
@@ -29,6 +48,4 @@ def count_before(slot: int, incarnation: int) -> int:
 
 def host_of(slot: int) -> int:
     """Number of the host that a slot belongs to; 0: the manager's own machine."""
-    if slot < FIRST_DEDICATED_SLOT:
-        return slot // SLOTS_OF_HOST
-    return (slot - FIRST_DEDICATED_SLOT) // _DEDICATED
+    return (slot - FIRST_DEDICATED_SLOT) // _DEDICATED if is_dedicated(slot) else slot // SLOTS_OF_HOST

@@ -19,18 +19,15 @@ from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import HostClaimed, WorkerLost, WorkerReady
 from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import ProcedureRecord
-from actorproc.model.slots import FIRST_DEDICATED_SLOT, host_of
+from actorproc.model.slots import absent_slot, first_slot, host_of, is_dedicated
 from actorproc.model.states import ProcedureState
 
 __all__ = ["absent_worker", "absent_workers", "claimable", "on_claimed"]
 
-_ABSENT = 999
-"""Slot of the absent worker of a host, behind those of its workers."""
-
 
 def absent_worker(host: int) -> WorkerId:
     """The worker that stands for those of a host that has not joined this leader yet."""
-    return WorkerId(host * 1000 + _ABSENT, 0)
+    return WorkerId(absent_slot(host), 0)
 
 
 def absent_workers(heads: Iterable[ProcedureRecord]) -> list[tuple[WorkerReady, tuple[StepToken, ...]]]:
@@ -67,12 +64,12 @@ def claimable(
         counting = [token for token in running if _counts(state, host, token)]
         # An answer of an earlier generation may bear the same numbers.
         counting += [token for token in answered if _counts(state, host, token) and _is_first(state, token)]
-        is_dedicated = worker.slot >= FIRST_DEDICATED_SLOT
-        if is_dedicated and not counting:
+        has_own_procedure = is_dedicated(worker.slot)
+        if has_own_procedure and not counting:
             continue
-        if not is_dedicated and worker.slot % 1000 >= slots:
+        if not has_own_procedure and worker.slot - first_slot(host) >= slots:
             continue
-        reserved = counting[0].procedure if is_dedicated else None
+        reserved = counting[0].procedure if has_own_procedure else None
         found.append(
             (WorkerReady(worker, reserved=reserved, pid=pid), tuple(_command(state, token) for token in counting))
         )

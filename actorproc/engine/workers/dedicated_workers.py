@@ -10,21 +10,16 @@ from actorproc.engine.workers.boot_deadlines import BootDeadlines
 from actorproc.engine.workers.restart_policy import RestartWindow
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import CrashReport
-from actorproc.model.slots import FIRST_DEDICATED_SLOT, count_before, dedicated_slot, host_of
+from actorproc.model.slots import count_before, dedicated_slot, host_of
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerPool
 
-__all__ = ["DedicatedWorkers", "is_dedicated"]
+__all__ = ["DedicatedWorkers"]
 
 _NEVER_PARKED = 1 << 30
 
 logger = engine_logger("actorproc")
-
-
-def is_dedicated(worker: WorkerId) -> bool:
-    """True if this worker belongs to one procedure."""
-    return worker.slot >= FIRST_DEDICATED_SLOT
 
 
 class DedicatedWorkers:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from actorproc.engine.messages import ManagerStatus, SlotStatus
-from actorproc.engine.workers.dedicated_workers import is_dedicated
 from actorproc.errors import ManagerStopped
 from actorproc.model.ids import WorkerId
+from actorproc.model.slots import is_dedicated
 
 __all__ = ["replace_each"]
 
@@ -59,7 +59,7 @@ def _is_replaced(engine: ReloadTarget, worker: WorkerId) -> bool:
     status = engine.manager_status()
     if status is None or any(entry.worker == worker for entry in status.workers):
         return False
-    if is_dedicated(worker):
+    if is_dedicated(worker.slot):
         return True  # the next one comes with the next step of its procedure
     slot = next((slot for slot in engine.slots() if slot.slot == worker.slot), None)
     return (

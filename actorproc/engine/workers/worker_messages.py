@@ -24,7 +24,7 @@ from actorproc.engine.runtime.gc_pause import collector_paused_for
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.absent_hosts import AbsentHosts
 from actorproc.engine.workers.crash_verdict import judge
-from actorproc.engine.workers.dedicated_workers import DedicatedWorkers, is_dedicated
+from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
 from actorproc.engine.workers.step_queries import StepQueries
 from actorproc.engine.workers.worker_events import WorkerEvents
 from actorproc.errors import InternalError, StorageUnavailable
@@ -48,7 +48,7 @@ from actorproc.model.messages.events import (
     WorkerReady,
 )
 from actorproc.model.messages.outcomes import Suspended
-from actorproc.model.slots import host_of
+from actorproc.model.slots import host_of, is_dedicated
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import (
@@ -371,7 +371,7 @@ class WorkerMessageHandler:
 
     def _tell_gone(self, gone: Gone) -> None:
         """Tell the one who keeps workers of this kind."""
-        if is_dedicated(gone.worker):
+        if is_dedicated(gone.worker.slot):
             self._dedicated.died(gone.worker, gone.report, booted=gone.booted)
         else:
             self._on_gone(gone)

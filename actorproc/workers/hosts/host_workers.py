@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
+from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import WorkerId
-from actorproc.model.messages.events import CrashReport
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import (
     HostDrains,
@@ -45,12 +45,9 @@ from actorproc.workers.hosts.messages import (
     WatchOnHost,
 )
 
-__all__ = ["HOST_LOST", "HostWorkers"]
+__all__ = ["HostWorkers"]
 
 logger = engine_logger("actorproc.host")
-
-HOST_LOST = "host-lost"
-"""Kind of the report of a worker that ended because its host and its leader lost each other."""
 
 
 class HostWorkers:

@@ -15,7 +15,6 @@ from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
-from actorproc.engine.workers.dedicated_workers import is_dedicated
 from actorproc.errors import EngineError, InternalError
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
@@ -23,6 +22,7 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import ReloadBegan
 from actorproc.model.policies import TypeMeta
 from actorproc.model.rows.snapshot import RecoverySnapshot
+from actorproc.model.slots import is_dedicated
 from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.protocol.frames import FromWorker
 from tests.simulator.actor_sim import rules
@@ -186,7 +186,7 @@ class SimulatedHost:
     def tell_ready(self, event: WorkerBooted, died: WorkerDied | None) -> None:
         """A worker is ready, maybe in the place of one that died: both actors hear of it, as from the tree."""
         self.tell(event if died is None else Succeeded(died, event))
-        if not is_dedicated(event.worker):
+        if not is_dedicated(event.worker.slot):
             self.tell_supervisor(Booted(event.worker))
 
     def command_of(self, token: StepToken) -> RunStep:

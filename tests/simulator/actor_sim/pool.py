@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from actorproc.engine.workers.dedicated_workers import is_dedicated
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
+from actorproc.model.slots import is_dedicated
 from actorproc.testing.no_processes import NoProcesses
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo
 from actorproc.workers.protocol.frames import AbortAsked, FromWorker, Run, Stop, ToWorker
@@ -67,7 +67,7 @@ class SimulatedPool(NoProcesses):
         """It boots later."""
         assert worker not in self.workers, f"{worker} was started twice"
         self.workers[worker] = SimulatedWorker(self, worker, replace=replace)
-        if is_dedicated(worker):
+        if is_dedicated(worker.slot):
             self.world.journal.append(("hired", worker))
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
