@@ -21,7 +21,7 @@ from actorproc.store.rows.tables import Table
 from actorproc.testing import InlineManager
 from actorproc.testing.torture.faults import TortureFault
 from tests.simulation.test_core_lines import LINES
-from tests.simulation.test_seeded_bugs import BUGS, NEW_CODE_BUGS
+from tests.simulation.test_seeded_bugs import BUGS, HOST_BUGS, NEW_CODE_BUGS
 from tests.simulator.disk.damaged_stores import KINDS as DAMAGES
 from tests.simulator.scenarios.small_scenarios import SMALL_SCENARIOS
 
@@ -103,7 +103,7 @@ def test_the_numbers_in_the_page_about_tests_are_those_of_the_tests():
 
     assert f"**every** place of {len(SMALL_SCENARIOS)} small scenarios" in text
     assert f"its recovery, on {len(SMALL_SCENARIOS)} scenarios, {WORDS[len(LINES)]} of them in every run" in text
-    assert f"seeds {len(BUGS) + len(NEW_CODE_BUGS)} bugs" in text
+    assert f"seeds {len(BUGS) + len(NEW_CODE_BUGS) + len(HOST_BUGS)} bugs" in text
     assert f"in {WORDS[len(DAMAGES)]} ways" in text
     assert f"{WORDS[len(TortureFault)]} kinds of faults" in text
 
