@@ -11,7 +11,8 @@ import pytest
 
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import Mode
-from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.policies import LockKey, LockMode, StepLimits
+from actorproc.model.rows.record_parts import Past
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
     AttemptRecord,
@@ -90,6 +91,35 @@ def test_bytes_of_format_version_1_still_decode_to_the_same_record(table):
     value = bytes.fromhex(GOLDEN[table.label])
 
     assert codec.decode(table, b"golden", value) == RECORDS[table]
+
+
+@pytest.mark.parametrize(
+    ("part", "stored", "before"),
+    [
+        pytest.param(
+            Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4),
+            "98060904c4086b6b6b6b6b6b6b6b02c30304",
+            ("96060904c4086b6b6b6b6b6b6b6b02c3", {"host_losses": 0, "host": 0}),
+            id="past",
+        ),
+        pytest.param(
+            StepLimits(wall_time=9.5, heartbeat=3.0, on=("gpu", "ssd"), resources={"gpu": 0.5}),
+            "dc0011cb4023000000000000c0c0c003c201c0c0cb3ff0000000000000c0c0c0c2cb4008000000000000"
+            "92a3677075a373736481a3677075cb3fe0000000000000",
+            (
+                "9fcb4023000000000000c0c0c003c201c0c0cb3ff0000000000000c0c0c0c2cb4008000000000000",
+                {"on": (), "resources": {}},
+            ),
+            id="limits",
+        ),
+    ],
+)
+def test_parts_of_a_head_about_hosts_have_these_bytes_and_earlier_ones_read_without(part, stored, before):
+    earlier, absent = before
+
+    assert msgspec.msgpack.encode(part).hex() == stored
+    assert msgspec.msgpack.decode(bytes.fromhex(stored), type=type(part)) == part
+    assert msgspec.msgpack.decode(bytes.fromhex(earlier), type=type(part)) == msgspec.structs.replace(part, **absent)
 
 
 def test_every_kind_of_record_has_golden_bytes():
