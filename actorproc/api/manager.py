@@ -38,6 +38,7 @@ from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse, UsageError
 from actorproc.model.messages.events import HostAdded
 from actorproc.model.placement import checked_labels, checked_resources
+from actorproc.model.slots import MOST_WORKERS
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.shipping.importing import shut_here
 from actorproc.procedure.values.codec import permit_calls, permit_size
@@ -90,10 +91,10 @@ class ProcedureManager(
     Args:
         path: The directory. A relative one is seen from the working directory of this moment.
         procedures: Classes and `procedure` functions to register at once. Default: none.
-        workers: Number of worker processes, at least 1. Default: one for each processor this program may use, by its
+        workers: Number of worker processes, 1 to 999. Default: one for each processor this program may use, by its
             affinity and its control group.
         max_workers: Greatest number of worker processes while all are stuck in long steps and work waits
-            (`Config.stuck_after`). Default: twice ``workers``.
+            (`Config.stuck_after`), at most 999. Default: twice ``workers``.
         labels: Labels that this machine offers to steps with ``Limits(on=…)``. Default: none.
         resources: Amounts by name that this machine offers to steps with ``Limits(resources=…)``. Default: none.
         lead: Lead the store if no other manager does. False, for a store in a database: follow only, with the workers
@@ -145,7 +146,7 @@ class ProcedureManager(
         self._home = home_of(path)
         self._path = self._home.words
         self._check_longest(store)
-        self._slots = workers if workers is not None else usable_processors()
+        self._slots = workers if workers is not None else min(usable_processors(), MOST_WORKERS)
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._offer = _offer(labels, resources)
         self._given_store = store

@@ -48,7 +48,6 @@ __all__ = ["MOST_CHANGES", "checked_definition", "checked_request"]
 
 MOST_CHANGES = 100_000
 """Changes that may wait for one watcher."""
-_MOST_WORKERS = 4096
 _LARGEST = 2**53
 _RECORDED = frozenset(verb.event for verb in VERBS)
 """Requests that the audit log has."""
@@ -157,10 +156,8 @@ def _check_new(new: NewProcedure, max_state: int) -> None:
 
 def _check_size(event: Resized) -> None:
     check_workers(event.workers)
-    maximum = event.workers if event.max_workers is None else checked_max_workers(event.max_workers, event.workers)
-    if maximum > _MOST_WORKERS:
-        msg = f"{maximum} workers are more than a manager is told to have through its socket ({_MOST_WORKERS})"
-        raise UsageError(msg)
+    if event.max_workers is not None:
+        checked_max_workers(event.max_workers, event.workers)
 
 
 def _check_type(name: str) -> None:

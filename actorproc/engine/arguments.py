@@ -11,6 +11,7 @@ from actorproc.errors import InvalidId, UsageError
 from actorproc.model.exact import exact_text
 from actorproc.model.ids import check_id, event_target
 from actorproc.model.policies import OnExisting
+from actorproc.model.slots import MOST_WORKERS
 from actorproc.procedure.declaring.policies import Limits
 from actorproc.support.clock import Clock
 from actorproc.support.durations import LATEST, in_seconds, moment
@@ -152,6 +153,13 @@ def check_workers(workers: Any) -> None:
     if workers < 1:
         msg = f"workers={workers}: a manager needs at least one worker process"
         raise ValueError(msg)
+    _check_most("workers", workers)
+
+
+def _check_most(name: str, workers: int) -> None:
+    if workers > MOST_WORKERS:
+        msg = f"{name}={workers}: a machine has at most {MOST_WORKERS} worker processes"
+        raise ValueError(msg)
 
 
 def check_parts(store: Any, clock: Any) -> None:
@@ -198,13 +206,14 @@ def check_wiring(config: Any, durability: Any, **functions: Any) -> None:
 def checked_max_workers(max_workers: Any, workers: int) -> int:
     """Most workers there may be when all are stuck; by default twice as many as there should be."""
     if max_workers is None:
-        return 2 * workers
+        return min(2 * workers, MOST_WORKERS)
     if not isinstance(max_workers, int) or isinstance(max_workers, bool):
         msg = f"max_workers is a number of processes or None, not {max_workers!r:.60}"
         raise TypeError(msg)
     if max_workers < workers:
         msg = f"max_workers={max_workers} is less than workers={workers}"
         raise ValueError(msg)
+    _check_most("max_workers", max_workers)
     return max_workers
 
 

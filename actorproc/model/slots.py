@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "FIRST_DEDICATED_SLOT",
-    "SLOTS_OF_HOST",
+    "MOST_WORKERS",
     "absent_slot",
     "count_before",
     "dedicated_slot",
@@ -13,8 +13,9 @@ __all__ = [
     "is_dedicated",
 ]
 
-SLOTS_OF_HOST = 1000
-"""Worker slots of a host at most, dedicated workers not counted."""
+_SLOTS_OF_HOST = 1000
+MOST_WORKERS = _SLOTS_OF_HOST - 1
+"""Workers of a machine at most, dedicated ones not counted. The last slot is never a worker's (`absent_slot`)."""
 FIRST_DEDICATED_SLOT = 10_000_000
 """Slot numbers from here on belong to dedicated workers."""
 _DEDICATED = 100_000
@@ -23,12 +24,12 @@ _DEDICATED = 100_000
 
 def first_slot(host: int) -> int:
     """Number of the first worker slot of a host."""
-    return host * SLOTS_OF_HOST
+    return host * _SLOTS_OF_HOST
 
 
 def absent_slot(host: int) -> int:
     """Slot that stands for the workers of a host that has not joined this leader yet: the last one of the host."""
-    return first_slot(host) + SLOTS_OF_HOST - 1
+    return first_slot(host) + MOST_WORKERS
 
 
 def is_dedicated(slot: int) -> bool:
@@ -48,4 +49,4 @@ def count_before(slot: int, incarnation: int) -> int:
 
 def host_of(slot: int) -> int:
     """Number of the host that a slot belongs to; 0: the manager's own machine."""
-    return (slot - FIRST_DEDICATED_SLOT) // _DEDICATED if is_dedicated(slot) else slot // SLOTS_OF_HOST
+    return (slot - FIRST_DEDICATED_SLOT) // _DEDICATED if is_dedicated(slot) else slot // _SLOTS_OF_HOST

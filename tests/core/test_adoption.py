@@ -12,6 +12,7 @@ from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.messages.events import CrashReport, HostAdded, HostClaimed, StepEnded, WorkerLost, WorkerReady
 from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import TypeMeta
+from actorproc.model.slots import MOST_WORKERS, first_slot
 from actorproc.model.states import ProcedureState
 
 from .harness import CoreHarness, heads_of, image_of
@@ -157,6 +158,15 @@ def test_workers_beyond_what_the_host_offers_now_do_not_live_on():
     after = next_leader(before)
 
     assert come(after, (WORKER, 7, (token,), ()), (WorkerId(1005, 1), 8, (), ()), slots=4) == [(WORKER, (token,))]
+
+
+def test_a_host_with_as_many_workers_as_it_may_have_leaves_room_for_its_absent_one():
+    after = next_leader(with_host("p"))
+    last = WorkerId(first_slot(1) + MOST_WORKERS - 1, 1)
+
+    assert come(after, (last, 7, (), ()), slots=MOST_WORKERS) == [(last, ())]
+
+    assert after.inbox["p"].token.attempt == 2, "its host has not got it, so it runs anew"
 
 
 def test_a_host_that_asks_twice_is_told_the_same():

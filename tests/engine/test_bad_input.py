@@ -639,3 +639,24 @@ def test_a_lock_key_of_the_constructors_making_is_refused_and_the_manager_lives(
         manager.submit(Locked())
 
     assert manager.submit(Good()).result(BOUND) == "good"
+
+
+@pytest.mark.parametrize(
+    ("workers", "most", "words"),
+    [
+        (0, None, "at least one worker"),
+        (1000, None, "workers=1000: a machine has at most 999"),
+        (8, 1000, "max_workers=1000: a machine has at most 999"),
+        (8, 4, "less than workers=8"),
+    ],
+)
+def test_a_number_of_workers_that_a_machine_cannot_have_is_refused(tmp_path, workers, most, words):
+    with pytest.raises(ValueError, match=words):
+        actorproc.ProcedureManager(tmp_path / "store", workers=workers, max_workers=most)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_may_have_all_the_workers_that_there_are_slots_for(tmp_path):
+    assert actorproc.ProcedureManager(tmp_path / "store", workers=999)._max_slots == 999
+    assert actorproc.ProcedureManager(tmp_path / "store", workers=600)._max_slots == 999

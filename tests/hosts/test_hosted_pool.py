@@ -313,6 +313,7 @@ def hello(**change):
         ({"code": "other"}, "code", "it has the code 'other', and the manager 'mine'"),
         ({"epoch": 8}, "epoch", "it has seen epoch 8, and this manager leads with 7"),
         ({"workers": 5000}, "workers", "it offers 5000 workers"),
+        ({"workers": 1000}, "workers", "0 to 999 are allowed"),
     ],
 )
 def test_a_host_that_does_not_fit_is_refused_in_words(opened, change, kind, words):

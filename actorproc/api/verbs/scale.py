@@ -22,13 +22,13 @@ class ScaleVerbs(EngineVerbs):
         is not stored: another manager on the directory begins with its own.
 
         Args:
-            workers: Number of worker processes, at least 1.
-            max_workers: Greatest number with extra workers; at least ``workers``. Default: None, the limit stays, or
+            workers: Number of worker processes, 1 to 999.
+            max_workers: Greatest number with extra workers; ``workers`` to 999. Default: None, the limit stays, or
                 rises to ``workers``.
 
         Raises:
             TypeError: A number is no int.
-            ValueError: ``workers`` is less than 1, or ``max_workers`` less than ``workers``.
+            ValueError: ``workers`` is not 1 to 999, or ``max_workers`` not ``workers`` to 999.
             ManagerStopped: No manager runs.
         """
         check_workers(workers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from actorproc.model.slots import SLOTS_OF_HOST
+from actorproc.model.slots import MOST_WORKERS
 from actorproc.workers.hosts.messages import HOST_PROTOCOL, HostHello, HostRefused
 
 __all__ = ["refusal_of"]
@@ -33,7 +33,7 @@ def refusal_of(hello: HostHello, epoch: int, code: str) -> HostRefused | None:
     if hello.code and code and hello.code != code:
         why = f"it has the code {hello.code!r}, and the manager {code!r} (Config.code)"
         return HostRefused(why, "code")
-    if not 0 <= hello.workers <= SLOTS_OF_HOST:
-        why = f"it offers {hello.workers} workers; 0 to {SLOTS_OF_HOST} are allowed"
+    if not 0 <= hello.workers <= MOST_WORKERS:
+        why = f"it offers {hello.workers} workers; 0 to {MOST_WORKERS} are allowed"
         return HostRefused(why, "workers", final=True)
     return None
