@@ -45,9 +45,12 @@ _ALLOWED = "ACTORPROC_ALLOW_ANY_FILESYSTEM"
 """The environment's word for it: commands have no `Config`."""
 _MOUNTS = Path("/proc/self/mountinfo")
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-_SQUEEZED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+_SCHEME = r"""[\s"'<]*((?:[A-Za-z][A-Za-z0-9+.-]+:)*[A-Za-z][A-Za-z0-9+.-]+)"""
+"""Of a URL, also one with a blank or a quotation mark before it, as files of settings have, or with ``jdbc:``."""
+_URL = re.compile(_SCHEME + "://")
+_SQUEEZED = re.compile(_SCHEME + ":/(?!/)")
 """A URL that went through `pathlib`, which makes one slash of two."""
+_DATABASE = ("postgresql", "postgres")
 
 
 def make_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
@@ -206,21 +209,23 @@ def refuse_url(path: str | os.PathLike[str] | Any, why: str, *, database: bool =
     """
     given = os.fsdecode(path)
     found = _URL.match(given)
-    if found is None and isinstance(path, os.PathLike):
+    if found is None:
         found = _SQUEEZED.match(given)
-        if found is not None and os.path.lexists(f"{found[1]}:"):
-            return  # a directory that is really called so
-    if found is not None:
-        scheme = found[1]
-        supported = "the path of a directory, such as 'state' or '/var/lib/shop'"
-        if database:
-            supported += ", or a URL such as postgresql://db/app?store=NAME"
-            if scheme.lower() in ("postgresql", "postgres"):
-                msg = f"{scheme}:/… went through pathlib, which makes one slash of two: give the URL as a text"
-                raise UsageError(msg)
-        plain = "; for file:///…, give the path behind file://" if scheme.lower() == "file" else ""
-        msg = (
-            f"{scheme}://… is a URL, and {why}: URLs of the kind {scheme!r} are not supported. "
-            f"Supported: {supported}{plain}"
-        )
+        if found is None or os.path.lexists(f"{given[: found.end(1)]}:"):
+            return  # also a directory that is really called so
+        if not isinstance(path, os.PathLike) and found[1].lower() not in _DATABASE:
+            return  # a text is taken as it is: 'C:/x' is a path
+    scheme = found[1]
+    if found.start(1) > 0:
+        msg = f"{scheme}://… is a URL with {given[0]!r} before it: give the URL alone"
         raise UsageError(msg)
+    supported = "the path of a directory, such as 'state' or '/var/lib/shop'"
+    if database:
+        supported += ", or a URL such as postgresql://db/app?store=NAME"
+        if scheme.lower() in _DATABASE:
+            msg = f"{scheme}:/… went through pathlib, which makes one slash of two: give the URL as a text"
+            raise UsageError(msg)
+    plain = "; for file:///…, give the path behind file://" if scheme.lower() == "file" else ""
+    kind = f"URLs of the kind {scheme!r} are not supported"
+    msg = f"{scheme}://… is a URL, and {why}: {kind}. Supported: {supported}{plain}"
+    raise UsageError(msg)

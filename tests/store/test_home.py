@@ -95,6 +95,27 @@ def test_a_database_url_that_went_through_pathlib_is_refused(here):
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("jdbc:postgresql://host/name", "^jdbc:postgresql://… is a URL, .*such as postgresql://db/app"),
+        (Path("jdbc:mysql://user:secret@host/name"), "^jdbc:mysql://… is a URL"),
+        (" postgresql://user:secret@host/name", "' ' before it: give the URL alone"),
+        ('"postgresql://user:secret@host/name"', "before it: give the URL alone"),
+        ("\n mysql://user:secret@host/name", "before it: give the URL alone"),
+        (str(Path("postgresql://user:secret@host/name")), "one slash of two: give the URL as a text"),
+        ("Postgres:/user:secret@host/name", "one slash of two: give the URL as a text"),
+    ],
+    ids=str,
+)
+def test_what_is_nearly_a_url_makes_no_directory(here, given, words):
+    with pytest.raises(UsageError, match=words) as refused:
+        ProcedureManager(given)
+
+    assert "secret" not in str(refused.value)
+    assert not list(here.iterdir())
+
+
 @pytest.mark.parametrize("make", [home_of, ProcedureManager, ProcedureClient, StoppedStore], ids=lambda it: it.__name__)
 def test_the_url_of_a_database_is_taken_and_nothing_is_opened_or_loaded(here, make):
     made = make("postgresql://user:secret@host/name?store=shop")
@@ -127,6 +148,9 @@ def test_a_directory_that_is_called_as_a_scheme_can_be_given_as_a_path(here):
     (here / "data:").mkdir()
 
     assert home_of(Path("data:/x")).words == os.fspath(here / "data:" / "x")
+    (here / "postgresql:").mkdir()
+
+    assert home_of("postgresql:/x").words == os.fspath(here / "postgresql:" / "x")
 
 
 def test_an_empty_path_is_refused():
