@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import msgspec
+
+from actorproc.report.states import StateInfo
+
 __all__ = ["PayloadMode", "Payloads", "Redact"]
 
 PayloadMode = Literal["shown", "hidden"]
@@ -46,6 +50,25 @@ class Payloads:
         if isinstance(value, list):
             return [self._redacted(type_name, f"{path}[{place}]", item) for place, item in enumerate(value)]
         return self._redact(type_name, path, value)
+
+    def compared(self, info: StateInfo) -> StateInfo:
+        """A record for a comparison, its values replaced like all others. In the mode "hidden" the result hides them.
+
+        Args:
+            info: The record.
+        """
+        redact = self._redact
+        if redact is None:
+            return info
+
+        def change(path: str, value: Any) -> Any:
+            return redact(info.type_name, path, value)
+
+        return msgspec.structs.replace(
+            info,
+            state=None if info.state is None else info.state.mapped("state", change),
+            output=None if info.output is None else info.output.mapped("output", change),
+        )
 
     def cover(self, body: dict[str, Any], *names: str) -> dict[str, Any]:
         """An answer whose fields of these names are shown as they may be."""

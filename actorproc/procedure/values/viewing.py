@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -106,6 +106,24 @@ class ShownValue(msgspec.Struct, frozen=True, kw_only=True):
         if self.value is not None or self.type == "None":
             return self.value
         return {"$type": self.type, "text": self.text}
+
+    def mapped(self, path: str, change: Callable[[str, Any], Any]) -> ShownValue:
+        """The tree with another value in the place of each leaf; paths are those of `plain`.
+
+        Args:
+            path: Path of this value.
+            change: Gives the value of a leaf, called with its path and its present value.
+        """
+        if self.items:
+            inside = f"{path}.items" if self.type in _LIST_LIKE.values() or self.type == "deque" else path
+            form = "{}.{}" if inside == path and self.type != "list" else "{}[{}]"
+            items = [(name, item.mapped(form.format(inside, name), change)) for name, item in self.items]
+            return msgspec.structs.replace(self, items=tuple(items))
+        if self.value is not None or self.type == "None":
+            new = change(path, self.value)
+            is_same = type(new) is type(self.value) and new == self.value
+            return self if is_same else msgspec.structs.replace(self, value=new, text=repr(new))
+        return msgspec.structs.replace(self, text=str(change(f"{path}.text", self.text))) if self.text else self
 
     def inline(self, limit: int = 400) -> str:
         """The value in one line of at most `limit` characters."""

@@ -214,7 +214,7 @@ def diff(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     if first is None or second is None:
         raise ApiError(422, "a difference needs first and second, the numbers of two records")
     pair = _of(board, asked, lambda reader, id: (reader.state(id, first), reader.state(id, second)))
-    changes = [plain_dict(change) for change in changes_between(*pair)]
+    changes = [plain_dict(change) for change in changes_between(*map(board.payloads.compared, pair))]
     if board.payloads.mode == "hidden":
         changes = [change | {"before": "(hidden)", "after": "(hidden)"} for change in changes]
     return object_of("diff", {"procedure": asked.path["id"], "first": first, "second": second, "changes": changes})
@@ -248,7 +248,13 @@ def children(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
 def tree(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """The procedure and all below it."""
     found = _of(board, asked, lambda reader, id: reader.tree(id, limit=asked.query["limit"]))
-    return object_of("tree", found)
+    answer = object_of("tree", found)
+    pending = [answer]
+    while pending:
+        node = pending.pop()
+        board.payloads.cover(node["info"], "exposed")
+        pending += node["children"]
+    return answer
 
 
 def logs(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
