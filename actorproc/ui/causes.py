@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from actorproc.model.rows.records import ErrorInfo
     from actorproc.report.why import Cause
 
-__all__ = ["cause_lines", "effect_of", "error_lines"]
+__all__ = ["cause_lines", "effect_of", "error_lines", "typed_repair"]
 
 _DOES = {
     "stack": "shows where it is",
@@ -86,7 +86,7 @@ class _Layout(NamedTuple):
 def _links(cause: Cause, first: str, rest: str, path: str | None, layout: _Layout) -> Iterator[str]:
     stem = rest + ("│  " if cause.causes else "   ")
     yield from layout.sentence(first, stem, clipped(plain_line(cause.says), 600), _tone(cause))
-    commands = [(_typed(repair, path), effect_of(repair)) for repair in cause.repairs]
+    commands = [(typed_repair(repair, path), effect_of(repair)) for repair in cause.repairs]
     room = min(60, max((len(command) for command, _ in commands), default=0))
     for command, words in commands:
         yield from layout.repair(stem, command, room, words)
@@ -103,7 +103,13 @@ def _tone(cause: Cause) -> Tone:
     return "bad" if cause.kind in _BAD else "warn" if cause.kind in _WARN else "plain"
 
 
-def _typed(repair: str, path: str | None) -> str:
+def typed_repair(repair: str, path: str | None) -> str:
+    """A command that repairs, to be typed for this store.
+
+    Args:
+        repair: the command, as a `Cause` has it.
+        path: of the store, as ``--path`` has it; None: it is the usual one.
+    """
     given = repair if path is None else repair.replace("actorproc ", f"actorproc --path {shlex.quote(path)} ", 1)
     return plain_line(given)
 

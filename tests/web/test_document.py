@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import dataclass
 
 import pytest
@@ -83,7 +84,7 @@ Halves.retry = RetryPolicy(max_attempts=1)
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory):
-    path = tmp_path_factory.mktemp("answers") / "store"
+    path = tmp_path_factory.mktemp("answers") / "the store"
     with ProcedureManager(path, procedures=[Holder, Parent, Leaf, Halves], workers=2) as found:
         found.submit(Holder(), id="holder", tags=["eu"])
         found.submit(Holder(), id="second")
@@ -263,13 +264,14 @@ def test_an_error_is_an_object_that_says_what_is_wrong(page, path, told):
 
 
 # ---------------------------------------------------------------- contents
-def test_the_chain_of_causes_has_its_repairs_as_requests(page):
+def test_the_chain_of_causes_has_its_repairs_as_requests(page, manager):
     found = page.get("procedures/holder/why").json()
     kinds = {(repair["verb"], repair["looks"]) for repair in found["repairs_to_do"]}
 
     assert ("signal", False) in kinds
     assert found["lines"][0].startswith("holder (Holder)")
-    assert all(repair["command"].startswith("actorproc") for repair in found["repairs_to_do"])
+    commands = [shlex.split(repair["command"]) for repair in found["repairs_to_do"]]
+    assert all(words[:3] == ["actorproc", "--path", str(manager._path)] for words in commands)
 
 
 def test_children_are_paged_from_any_place_and_by_state(page):

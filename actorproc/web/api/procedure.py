@@ -14,7 +14,7 @@ from actorproc.report.audit import AuditInfo
 from actorproc.report.schema.shape import iso
 from actorproc.report.states import changes_between
 from actorproc.report.why import Cause
-from actorproc.ui.causes import cause_lines, effect_of
+from actorproc.ui.causes import cause_lines, effect_of, typed_repair
 from actorproc.ui.procedure_detail import detail_of, locks_of, values_of
 from actorproc.ui.text import plain_line
 from actorproc.ui.views.timeline import timeline_of
@@ -119,7 +119,6 @@ def _repairs(cause: Cause, path: str | None) -> Iterator[dict[str, Any]]:
             told.add(repair)
             words = _words(repair)
             says = plain_line(effect_of(repair))
-            command = repair if path is None else repair.replace("actorproc ", f"actorproc --path {path} ", 1)
             verb = words[1] if len(words) > 1 and words[0] == "actorproc" else ""
             values = [word for word in words[2:] if not word.startswith("-")]
             flags = {word[2:].replace("-", "_"): True for word in words[2:] if word.startswith("--")}
@@ -128,7 +127,7 @@ def _repairs(cause: Cause, path: str | None) -> Iterator[dict[str, Any]]:
                 "id": values[0] if values else None,
                 "flags": flags,
                 "says": says,
-                "command": plain_line(command),
+                "command": typed_repair(repair, path),
                 "looks": verb in _READING or not verb,
             }
 
