@@ -385,6 +385,7 @@ def connects_at_once():
         (lambda: subprocess.run(["true"], check=False), "subprocess.Popen"),
         (lambda: os.system("true"), "os.system"),
         (os.fork, "os.fork"),
+        (lambda: os._exit(0), "os._exit of (0,)"),
     ],
 )
 def test_network_and_processes_are_refused(replayer, today, act, event):

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from actorproc.errors import UsageError
 
@@ -17,7 +17,7 @@ _REFUSED = frozenset(
     {
         *("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"),
         *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"),
-        *("os.kill", "os.killpg"),
+        *("os.kill", "os.killpg", "os._exit"),
     }
 )
 _WRITES = frozenset({"os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "shutil.rmtree", "shutil.move"})
@@ -81,6 +81,16 @@ def _install() -> None:
     if not _installed:
         _installed.append(True)
         sys.addaudithook(_hook)
+        os._exit = _exit  # no audit event tells of it
+
+
+_leave = os._exit
+
+
+def _exit(status: int) -> NoReturn:
+    """Refuse to end the process in silence: with status 0 a check of all steps would seem to have passed."""
+    _hook("os._exit", (status,))
+    _leave(status)
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
