@@ -14,6 +14,8 @@ from actorproc.link.listener import LinkListener, dial
 from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.workers.base import HostJoined, PoolFailed, WorkerBooted, WorkerDied, WorkerExceeded, WorkerMessages
 from actorproc.workers.hosts.agent import HostAgent, HostOffer
+from actorproc.workers.hosts.codec import encode_message
+from actorproc.workers.hosts.handshake import HostWelcome, decode_hello
 from actorproc.workers.hosts.messages import (
     BootedOnHost,
     CloseOut,
@@ -24,7 +26,6 @@ from actorproc.workers.hosts.messages import (
     ForgetSpares,
     HostAnswer,
     HostQuestion,
-    HostWelcome,
     KillOnHost,
     Launch,
     Left,
@@ -35,8 +36,6 @@ from actorproc.workers.hosts.messages import (
     StopOnHost,
     WatchOnHost,
     decode_from_host,
-    decode_hello,
-    encode_message,
     lane_of,
 )
 from tests.kit.proxy import Proxy

@@ -19,7 +19,8 @@ from actorproc.testing.pool_suite.listener import PoolListener
 from actorproc.testing.pool_suite.steps import Count, Hold
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.hosts.agent import HostRejected
-from actorproc.workers.hosts.messages import Died, DrainHost, Draining, HostRefused, Left, Said
+from actorproc.workers.hosts.handshake import HostRefused
+from actorproc.workers.hosts.messages import Died, DrainHost, Draining, Left, Said
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import Ask, Ended, LogLine, StepAnswer
 from tests.hosts.plain_leader import Host, PlainLeader

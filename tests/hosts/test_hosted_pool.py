@@ -22,14 +22,8 @@ from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.pool_suite import PoolListener, PoolSuite
 from actorproc.testing.pool_suite.steps import Count, Hold
 from actorproc.workers.base import HostDrains, HostJoined, HostLeft, WorkerBooted, WorkerDied
-from actorproc.workers.hosts.messages import (
-    HostHello,
-    HostRefused,
-    HostWelcome,
-    PoolSettings,
-    decode_reply,
-    encode_message,
-)
+from actorproc.workers.hosts.codec import encode_message
+from actorproc.workers.hosts.handshake import HostHello, HostRefused, HostWelcome, PoolSettings, decode_reply
 from actorproc.workers.hosts.pool import HostedPool
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import Ask, Ended, StepAnswer
@@ -299,7 +293,7 @@ def test_one_slow_host_does_not_hold_up_the_others(opened):
 def hello(**change):
     import sys
 
-    from actorproc.workers.hosts.messages import HOST_PROTOCOL
+    from actorproc.workers.hosts.handshake import HOST_PROTOCOL
 
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return msgspec.structs.replace(HostHello(HOST_PROTOCOL, "1", python, "i", "there", 1, 0, 2), **change)

@@ -18,7 +18,7 @@ from actorproc.link.stream import LinkStream
 from actorproc.store.home import Home
 from actorproc.workers.base import WorkerPool
 from actorproc.workers.hosts.agent import HostAgent, HostOffer, HostRejected
-from actorproc.workers.hosts.messages import PoolSettings
+from actorproc.workers.hosts.handshake import PoolSettings
 
 __all__ = ["HostSide"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from actorproc.model.slots import MOST_WORKERS
-from actorproc.workers.hosts.messages import HOST_PROTOCOL, HostHello, HostRefused
+from actorproc.workers.hosts.handshake import HOST_PROTOCOL, HostHello, HostRefused
 
 __all__ = ["refusal_of"]
 

@@ -28,24 +28,26 @@ from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.link.stream import LinkStream
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerPool
+from actorproc.workers.hosts.codec import encode_message
+from actorproc.workers.hosts.handshake import (
+    HOST_PROTOCOL,
+    LARGEST_HELLO,
+    HostHello,
+    HostRefused,
+    HostWelcome,
+    PoolSettings,
+    decode_reply,
+)
 from actorproc.workers.hosts.host_workers import HostWorkers
 from actorproc.workers.hosts.memory_guard import MemoryGuard
 from actorproc.workers.hosts.messages import (
-    HOST_PROTOCOL,
-    LARGEST_HELLO,
     CloseOut,
     DrainHost,
     Draining,
     Farewell,
     FromHost,
-    HostHello,
-    HostRefused,
-    HostWelcome,
     Left,
-    PoolSettings,
-    decode_reply,
     decode_to_host,
-    encode_message,
     lane_of,
     may_be_dropped,
 )

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.hosts.messages import HeldWorker
+from actorproc.workers.hosts.handshake import HeldWorker
 from actorproc.workers.protocol.frames import (
     Ask,
     Began,

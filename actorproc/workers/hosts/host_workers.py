@@ -23,6 +23,7 @@ from actorproc.workers.base import (
     WorkerMessages,
     WorkerPool,
 )
+from actorproc.workers.hosts.handshake import HostWelcome, PoolSettings
 from actorproc.workers.hosts.held_work import HeldWork
 from actorproc.workers.hosts.messages import (
     BootedOnHost,
@@ -32,12 +33,10 @@ from actorproc.workers.hosts.messages import (
     FromHost,
     HostAnswer,
     HostQuestion,
-    HostWelcome,
     KillOnHost,
     Launch,
     Opened,
     PoolLost,
-    PoolSettings,
     Said,
     Send,
     StopOnHost,

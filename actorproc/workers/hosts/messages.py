@@ -1,28 +1,24 @@
-"""Messages between the manager that leads and the agent of a host: envelopes around the frames of workers.
+"""Messages of a session between the manager that leads and the agent of a host: envelopes around the frames of workers.
 
-A connection begins with one `HostHello` and its answer, `HostWelcome` or `HostRefused`. All that follows goes through a
-session of the link. All of it is typed msgpack: neither end unpickles anything of the other one.
+The hello and its answer, with which each connection begins, are in `handshake`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from actorproc.link.resume import LinkFault
-from actorproc.model.exact import as_plain
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.events import CrashReport
 from actorproc.model.policies import StepLimits
 from actorproc.workers.base import WorkerInfo
-from actorproc.workers.protocol.frames import DEFAULT_MAX_FRAME, FromWorker, LogLine, ToWorker
+from actorproc.workers.hosts.codec import decoder_of
+from actorproc.workers.protocol.frames import FromWorker, LogLine, ToWorker
 from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = [
-    "HOST_PROTOCOL",
-    "LARGEST_HELLO",
     "BootedOnHost",
     "CloseOut",
     "Died",
@@ -32,134 +28,27 @@ __all__ = [
     "Farewell",
     "ForgetSpares",
     "FromHost",
-    "HeldWorker",
     "HostAnswer",
-    "HostHello",
     "HostQuestion",
-    "HostRefused",
-    "HostWelcome",
     "KillOnHost",
     "Launch",
     "Left",
     "Opened",
     "PoolLost",
-    "PoolSettings",
     "Said",
     "Send",
     "StopOnHost",
     "ToHost",
     "WatchOnHost",
     "decode_from_host",
-    "decode_hello",
-    "decode_reply",
     "decode_to_host",
-    "encode_message",
     "lane_of",
     "may_be_dropped",
 ]
 
-HOST_PROTOCOL = 1
-"""Version of these messages and of the frames in them; both ends must have the same."""
-LARGEST_HELLO = 16 * 1024 * 1024
-"""Bytes of the first message of each end at most."""
-
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pass
-
-
-# ---------------------------------------------------------------- the beginning of a connection
-class HeldWorker(_Message, frozen=True, array_like=True, gc=False):
-    """A live worker of a host, and the steps that it was given by this leader or an earlier one."""
-
-    worker: WorkerId
-    pid: int
-    booted: bool
-    running: tuple[StepToken, ...] = ()
-    """Steps that are not answered; the first one runs, or is about to."""
-    answered: tuple[StepToken, ...] = ()
-    """Steps whose answer the host still has: the leader that it was sent to may not have stored it."""
-
-
-class HostHello(_Message, frozen=True, array_like=True, tag="host hello", gc=False):
-    """First message of an agent on each connection."""
-
-    protocol: int
-    version: str
-    """Version of actorproc, for people."""
-    python: str
-    """Major and minor version of Python, such as "3.11"."""
-    instance: str
-    """Random text of this start of the agent: the same machine has another one each time."""
-    name: str
-    """Name of the machine, for people."""
-    pid: int
-    epoch: int
-    """Highest epoch of a leader that it has seen."""
-    workers: int
-    """Number of workers that it offers."""
-    labels: tuple[str, ...] = ()
-    resources: dict[str, float] = {}
-    code: str = ""
-    """Revision of the code as the user names it (`Config.code`); "": the digests of the files say it."""
-    digests: dict[str, str] = {}
-    """SHA-256 of the file of each type that it knows, by the type's name; a type without a file is not in it."""
-    notes: dict[str, str] = {}
-    """Facts for people, such as variables of the environment that change what a step finds."""
-    draining: bool = False
-    session: bytes = b""
-    """Session that it wants to resume; empty: none."""
-    received: int = 0
-    """Frames of this session that it has received."""
-    number: int = 0
-    """Number that an earlier leader gave to this instance; 0: none."""
-    held: tuple[HeldWorker, ...] = ()
-
-
-class PoolSettings(_Message, frozen=True, array_like=True, gc=False):
-    """Settings of the leader that hold for the workers of all hosts, as `LocalPool` has them."""
-
-    max_frame: int = DEFAULT_MAX_FRAME
-    max_state: int = 0
-    max_call: int = 0
-    warm_limit: int = 1024
-    log_level: int = 20
-    recycle_steps: int | None = None
-    recycle_age: float | None = None
-    recycle_memory: int | None = None
-
-
-class HostWelcome(_Message, frozen=True, array_like=True, tag="host welcome", gc=False):
-    """Answer of a leader that lets a host in."""
-
-    session: bytes
-    resumed: bool
-    """The session of the hello goes on. False: a new one begins."""
-    received: int
-    """Frames of the session that the leader has received; 0 in a new one."""
-    number: int
-    """Number of the host."""
-    name: str
-    """Name of the host as people see it."""
-    epoch: int
-    patience: float
-    """Seconds of silence after which the leader takes the host for lost (`Config.host_patience`)."""
-    settings: PoolSettings = PoolSettings()
-    keep: tuple[WorkerId, ...] = ()
-    """In a new session: workers of the hello that live on. The others are killed, without a word."""
-    adopted: tuple[StepToken, ...] = ()
-    """In a new session: steps of them that count. Another one that runs is killed with its worker, one that waits is
-    given back, and an answer of one is forgotten. A kept answer of an adopted one is sent again."""
-
-
-class HostRefused(_Message, frozen=True, array_like=True, tag="host refused", gc=False):
-    """Answer of a leader that does not let a host in."""
-
-    why: str
-    kind: str
-    """Short name of the reason: "protocol", "python" …"""
-    final: bool = False
-    """This agent need not ask again."""
 
 
 # ---------------------------------------------------------------- leader to host
@@ -320,103 +209,10 @@ ToHost = (
 )
 FromHost = Opened | BootedOnHost | Said | Died | Exceeded | PoolLost | HostAnswer | Draining | Left
 
-_T = TypeVar("_T")
-_encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode
-_to_host = msgspec.msgpack.Decoder(ToHost)
-_from_host = msgspec.msgpack.Decoder(FromHost)
-_hello = msgspec.msgpack.Decoder(HostHello)
-_reply = msgspec.msgpack.Decoder(HostWelcome | HostRefused)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-def encode_message(message: ToHost | FromHost | HostHello | HostWelcome | HostRefused) -> bytes:
-    """A message as bytes.
-
-    Args:
-        message: The message.
-
-    Returns:
-        The bytes, which the function for its direction decodes.
-
-    Raises:
-        LinkFault: It holds what msgpack cannot say, such as a lone surrogate.
-    """
-    try:
-        return _encode(message)
-    except (TypeError, ValueError, OverflowError) as error:
-        msg = f"a message between host and leader cannot be encoded: {error}"
-        raise LinkFault(msg) from error
-
-
-def decode_to_host(data: bytes) -> ToHost:
-    """A message of the leader.
-
-    Args:
-        data: The bytes.
-
-    Returns:
-        The message.
-
-    Raises:
-        LinkFault: They are none.
-    """
-    found: ToHost = _decoded(_to_host.decode, data)
-    return found
-
-
-def decode_from_host(data: bytes) -> FromHost:
-    """A message of an agent.
-
-    Args:
-        data: The bytes.
-
-    Returns:
-        The message.
-
-    Raises:
-        LinkFault: They are none.
-    """
-    found: FromHost = _decoded(_from_host.decode, data)
-    return found
-
-
-def decode_hello(data: bytes) -> HostHello:
-    """The first message of an agent.
-
-    Args:
-        data: The bytes.
-
-    Returns:
-        The message.
-
-    Raises:
-        LinkFault: They are none.
-    """
-    return _decoded(_hello.decode, data)
-
-
-def decode_reply(data: bytes) -> HostWelcome | HostRefused:
-    """The first message of a leader.
-
-    Args:
-        data: The bytes.
-
-    Returns:
-        The message.
-
-    Raises:
-        LinkFault: They are none.
-    """
-    found: HostWelcome | HostRefused = _decoded(_reply.decode, data)
-    return found
-
-
-def _decoded(decode: Callable[[bytes], _T], data: bytes) -> _T:
-    try:
-        return decode(data)
-    except _UNREADABLE as error:
-        msg = f"{len(data)} bytes of the other end are no message between host and leader: {error}"
-        raise LinkFault(msg) from None
+decode_to_host: Callable[[bytes], ToHost] = decoder_of(ToHost)
+"""A message of the leader; raises `LinkFault`."""
+decode_from_host: Callable[[bytes], FromHost] = decoder_of(FromHost)
+"""A message of an agent; raises `LinkFault`."""
 
 
 def lane_of(message: Any) -> int:

@@ -41,8 +41,16 @@ from actorproc.workers.base import (
     WorkerPool,
 )
 from actorproc.workers.hosts.admission import refusal_of
-from actorproc.workers.hosts.messages import (
+from actorproc.workers.hosts.codec import encode_message
+from actorproc.workers.hosts.handshake import (
     LARGEST_HELLO,
+    HostHello,
+    HostRefused,
+    HostWelcome,
+    PoolSettings,
+    decode_hello,
+)
+from actorproc.workers.hosts.messages import (
     BootedOnHost,
     CloseOut,
     Died,
@@ -53,24 +61,18 @@ from actorproc.workers.hosts.messages import (
     ForgetSpares,
     FromHost,
     HostAnswer,
-    HostHello,
     HostQuestion,
-    HostRefused,
-    HostWelcome,
     KillOnHost,
     Launch,
     Left,
     Opened,
     PoolLost,
-    PoolSettings,
     Said,
     Send,
     StopOnHost,
     ToHost,
     WatchOnHost,
     decode_from_host,
-    decode_hello,
-    encode_message,
 )
 from actorproc.workers.hosts.remote_host import RemoteHost, answers, ask_all
 from actorproc.workers.protocol.frames import Ended, ToWorker

@@ -8,7 +8,9 @@ from concurrent.futures import Future, wait
 
 from actorproc.link.session import LinkSession
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.hosts.messages import HostAnswer, HostHello, HostQuestion, ToHost, encode_message, lane_of
+from actorproc.workers.hosts.codec import encode_message
+from actorproc.workers.hosts.handshake import HostHello
+from actorproc.workers.hosts.messages import HostAnswer, HostQuestion, ToHost, lane_of
 
 __all__ = ["RemoteHost", "answers", "ask_all"]
 
