@@ -24,6 +24,7 @@ __all__ = [
     "TypeMeta",
     "checked_lock_key",
     "exclude_each_other",
+    "is_nested",
 ]
 
 OnChildFailure = Literal["fail", "resume"]
@@ -167,6 +168,11 @@ class LockKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True
             ValueError: ``path`` can be no key.
         """
         return cls(_checked(path), LockMode.WRITE)
+
+
+def is_nested(one: str, other: str) -> bool:
+    """True if the paths of two keys are equal, or one of them is above the other."""
+    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
 
 
 def exclude_each_other(one: LockKey, other: LockKey) -> bool:

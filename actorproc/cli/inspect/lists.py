@@ -173,16 +173,14 @@ def add_locks(commands: _Commands) -> None:
 
 
 def _locks(options: argparse.Namespace) -> int:
+    from actorproc.model.policies import is_nested
+
     output = Output(options)
     with open_reader(options) as reader:
         found = reader.locks()
     key = options.key
     if key is not None:
-        found = [
-            lock
-            for lock in found
-            if lock.path == key or lock.path.startswith(key + "/") or key.startswith(lock.path + "/")
-        ]
+        found = [lock for lock in found if is_nested(lock.path, key)]
     if options.waited:
         found = [lock for lock in found if lock.waiters]
     columns: list[Column] = [

@@ -13,7 +13,7 @@ from actorproc.core.locks.modes import CONFLICTS, OWN, ancestors_of, needs_of
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.locks.view import LockView
 from actorproc.errors import StoreDamaged
-from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.policies import LockKey, LockMode, is_nested
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL
 
@@ -94,7 +94,7 @@ class WaitersByNode(Generic[T]):
             if is_behind or _conflict(waiter.needs, held):
                 found.append(self._show(waiter, _mode_on(waiter, lock.path)))
                 for path, mask in waiter.needs.items():
-                    if _touch(path, lock.path):
+                    if is_nested(path, lock.path):
                         in_front[path] = in_front.get(path, 0) | mask
         return tuple(found)
 
@@ -105,11 +105,7 @@ def _conflict(needs: Mapping[str, int], others: Mapping[str, int]) -> bool:
 
 def _mode_on(waiter: LockWaiter, path: str) -> LockMode:
     """The strongest mode of a waiter's keys at a path, above it or below it."""
-    return max(key.mode for key in waiter.keys if _touch(key.path, path))
-
-
-def _touch(one: str, other: str) -> bool:
-    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
+    return max(key.mode for key in waiter.keys if is_nested(key.path, path))
 
 
 def dangling(

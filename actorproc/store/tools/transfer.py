@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import InternalError, NotAllowed, StoreDamaged, UnknownProcedure, UsageError
+from actorproc.model.policies import is_nested
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -248,7 +249,7 @@ def _check(store: RecordStore, heads: list[Any], locks: list[Any]) -> None:
             raise NotAllowed(f"the id {head.id!r} is in use in this store; import into another one")
     for lock in locks:
         for held in store.locks():
-            if _touch(lock.path, held.path) and lock.mode.against & held.mode.own:
+            if is_nested(lock.path, held.path) and lock.mode.against & held.mode.own:
                 raise NotAllowed(
                     f"{lock.root} holds a lock on {lock.path!r}, which {held.holder} has on {held.path!r} here; import "
                     "into another store"
@@ -273,10 +274,6 @@ def _behind(store: RecordStore, event: EventRecord) -> EventRecord:
     """A signal that comes in, numbered after those that were kept here for this id before it was in use."""
     kept = store.events(event.target)
     return msgspec.structs.replace(event, seq=event.seq + kept[-1].seq) if kept else event
-
-
-def _touch(one: str, other: str) -> bool:
-    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
 
 
 def _plain(row: msgspec.Struct, hide: Callable[[bytes], bytes] | None) -> dict[str, Any]:

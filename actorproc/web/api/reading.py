@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from actorproc.api.reader import StoreReader
 from actorproc.model.plain import plain_dict
+from actorproc.model.policies import is_nested
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.report.schema.document import document
 from actorproc.report.schema.shape import iso
@@ -126,11 +127,7 @@ def locks(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     found = board.source.read(lambda reader: reader.locks())
     key = asked.query.get("key")
     if key is not None:
-        found = [
-            lock
-            for lock in found
-            if lock.path == key or lock.path.startswith(key + "/") or key.startswith(lock.path + "/")
-        ]
+        found = [lock for lock in found if is_nested(lock.path, key)]
     if asked.query.get("waited"):
         found = [lock for lock in found if lock.waiters]
     return listed("lock", shaped_all("lock", found[: asked.query["limit"]]), total=len(found))
