@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from actorproc.ui.views.rows import why_of
 from actorproc.web.answers import ApiError
 from actorproc.web.api.operations import LIMIT, Parameter
 
-__all__ = ["FILTERS", "PAGING", "counted", "filter_of", "has_filter", "matching", "page_of"]
+__all__ = ["FILTERS", "PAGING", "counted", "filter_of", "has_filter", "matching", "page_of", "with_store"]
 
 SEARCHED = 1000
 """Rows that are searched for a text."""
@@ -58,6 +58,16 @@ PAGING = (
     Parameter("limit", "int", "greatest number of items", least=1, most=LIMIT, default=50),
     Parameter("after", "text", "`next` of the page before"),
 )
+
+
+def with_store(ask: Callable[[Any], Any]) -> Callable[[StoreReader], Any]:
+    """A question to a reader that is answered by its store, which one thread reads at a time."""
+
+    def locked(reader: StoreReader) -> Any:
+        with reader._lock:
+            return ask(reader._store)
+
+    return locked
 
 
 def has_filter(query: Mapping[str, Any]) -> bool:
@@ -166,7 +176,6 @@ def cheap_total(reader: StoreReader, query: Mapping[str, Any]) -> int | None:
     given = {parameter.name for parameter in FILTERS if query.get(parameter.name)}
     if not given <= {"state"}:
         return None
-    with reader._lock:
-        counts = reader._store.count_states()
+    counts: dict[ProcedureState, int] = with_store(lambda store: store.count_states())(reader)
     states = filter_of(reader, query).states
     return sum(count for state, count in counts.items() if states is None or state in states)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from actorproc.api.reader import StoreReader
@@ -16,7 +15,7 @@ from actorproc.ui.stored_status import stored_status, unfinished_status, unregis
 from actorproc.ui.views.failures import failure_groups
 from actorproc.ui.views.wait_graph import wait_graph_of
 from actorproc.web.answers import ApiError, listed, object_of, shaped_all
-from actorproc.web.api.filters import cheap_total, counted, page_of
+from actorproc.web.api.filters import cheap_total, counted, page_of, with_store
 
 if TYPE_CHECKING:
     from actorproc.web.api.operations import CheckedRequest
@@ -50,21 +49,13 @@ _LIVE = tuple(state for state in ProcedureState if state not in TERMINAL)
 def status(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """State of the store and of its manager."""
     del asked
-    unfinished = board.kept("status", lambda: board.source.read(_with_store(unfinished_status), slow=True))
-    found = board.source.read(_with_store(lambda store: stored_status(store, unfinished)))
+    unfinished = board.kept("status", lambda: board.source.read(with_store(unfinished_status), slow=True))
+    found = board.source.read(with_store(lambda store: stored_status(store, unfinished)))
     look = board.source.look()
     if look.health is not None:
         found["health"] = plain_dict(look.health)
         found["unregistered"] = unregistered_types(found["types"], look.health.types)
     return object_of("status", {**found, **live_part(board)})
-
-
-def _with_store(ask: Callable[[Any], Any]) -> Callable[[StoreReader], Any]:
-    def locked(reader: StoreReader) -> Any:
-        with reader._lock:
-            return ask(reader._store)
-
-    return locked
 
 
 def live_part(board: Dashboard) -> dict[str, Any]:
@@ -189,7 +180,7 @@ def _offset(cursor: str | None) -> int:
 def types(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Types of stored procedures, with the number of those that have not ended."""
     del asked
-    unfinished = board.kept("status", lambda: board.source.read(_with_store(unfinished_status), slow=True))
+    unfinished = board.kept("status", lambda: board.source.read(with_store(unfinished_status), slow=True))
     look = board.source.look()
     known = look.health.types if look.health is not None else ()
     names = dict.fromkeys((*board.source.read(lambda reader: reader.types()), *known))

@@ -17,6 +17,7 @@ from actorproc.model.plain import plain_dict
 from actorproc.report.changes import ChangeDigest
 from actorproc.report.schema.shape import iso
 from actorproc.web.answers import shaped_all
+from actorproc.web.api.filters import with_store
 from actorproc.web.api.reading import live_part
 from actorproc.web.live.stream import EventStream, event_bytes
 
@@ -258,13 +259,11 @@ class EventHub:
         look = source.look()
         part = live_part(self._board)
         try:
-            with source._reader(slow=False)._lock:
-                store = source._reader(slow=False)._store
-                states = {str(state): count for state, count in store.count_states().items()}
-                paused = store.paused
+            counts, paused = source.read(with_store(lambda store: (store.count_states(), store.paused)))
         except (ActorprocError, OSError):
             return None
         found = {name: part[name] for name in _LIGHT}
+        states = {str(state): count for state, count in counts.items()}
         problems = list(look.health.problems) if look.health is not None else []
         return {**found, "states": states, "paused": paused, "problems": problems}
 
