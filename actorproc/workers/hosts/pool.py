@@ -4,103 +4,40 @@
 
     launch, send, kill … ──▶ the machine of the slot: the local pool, or a session with the agent of a host
     booted, said, died … ◀── one listener for all
-
-A host is lost when nothing was heard of it for `patience` seconds. Its agent has killed its busy workers before, as it
-knows for how long it was not heard. The deaths of its workers are told then, after all that they have said.
 """
 
 from __future__ import annotations
 
 import itertools
-import secrets
-import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from actorproc.errors import UsageError
-from actorproc.link.resume import LinkFault
-from actorproc.link.session import LinkSession, hear_first, say_first
-from actorproc.link.stream import LinkStream
-from actorproc.model.crash_report import HOST_LOST, CrashReport
-from actorproc.model.ids import HeldSteps, StepToken, WorkerId
+from actorproc.model.crash_report import CrashReport
+from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.policies import StepLimits
 from actorproc.model.slots import host_of
-from actorproc.support.engine_log import engine_logger
-from actorproc.workers import fork_guard
-from actorproc.workers.base import (
-    HostDrains,
-    HostJoined,
-    HostLeft,
-    PoolEvent,
-    WorkerBooted,
-    WorkerDied,
-    WorkerExceeded,
-    WorkerInfo,
-    WorkerMessages,
-    WorkerPool,
-)
-from actorproc.workers.hosts.admission import refusal_of
-from actorproc.workers.hosts.codec import encode_message
-from actorproc.workers.hosts.handshake import (
-    LARGEST_HELLO,
-    HostHello,
-    HostRefused,
-    HostWelcome,
-    PoolSettings,
-    decode_hello,
-)
+from actorproc.workers.base import PoolEvent, WorkerDied, WorkerInfo, WorkerPool
+from actorproc.workers.hosts.handshake import PoolSettings
+from actorproc.workers.hosts.joined_hosts import JoinedHosts
 from actorproc.workers.hosts.messages import (
-    BootedOnHost,
-    CloseOut,
-    Died,
-    DrainHost,
-    Draining,
-    Exceeded,
-    Farewell,
     ForgetSpares,
-    FromHost,
-    HostAnswer,
     HostQuestion,
     KillOnHost,
     Launch,
-    Left,
-    Opened,
-    PoolLost,
-    Said,
     Send,
     StopOnHost,
     ToHost,
     WatchOnHost,
-    decode_from_host,
 )
-from actorproc.workers.hosts.remote_host import RemoteHost, answers, ask_all
-from actorproc.workers.protocol.frames import Ended, ToWorker
+from actorproc.workers.hosts.remote_host import answers, ask_all
+from actorproc.workers.protocol.frames import ToWorker
 from actorproc.workers.protocol.log_entry import LogEntry
 
-__all__ = ["Claims", "HostedPool"]
-
-logger = engine_logger("actorproc.host")
-
-_STOPPING = HostRefused("this manager is stopping", "stopping")
-_HELLO = 5.0
-"""Seconds for the first message of a host."""
-_LOOK = 0.1
-"""Seconds between two looks at the silence of hosts."""
-_FAREWELL = 0.5
-"""Seconds for the last message to the hosts."""
-
-Claims = Callable[[int, int, tuple[HeldSteps, ...]], tuple[tuple[WorkerId, ...], tuple[StepToken, ...]]]
-"""Says which of the workers that a host holds live on, and which of the steps in their hands count."""
+__all__ = ["HostedPool"]
 
 
-def _nothing_counts(
-    _host: int, _slots: int, _held: tuple[HeldSteps, ...]
-) -> tuple[tuple[WorkerId, ...], tuple[StepToken, ...]]:
-    return (), ()
-
-
-class HostedPool:
+class HostedPool(JoinedHosts):
     """A `WorkerPool` over several machines.
 
     Args:
@@ -122,29 +59,10 @@ class HostedPool:
         code: str = "",
         own_number: int = 0,
     ) -> None:
+        super().__init__(epoch=epoch, settings=settings, patience=patience, code=code, own_number=own_number)
         self._local = local
-        self._epoch = epoch
-        self._settings = settings
-        self._patience = patience
-        self._code = code
-        self.claims: Claims = _nothing_counts
-        """Asked on the thread that lets a host in, which may wait."""
-        self.newer: Callable[[int], object] = lambda _: None
-        """Called with the epoch that a host has seen."""
-        self._hosts: dict[int, RemoteHost] = {}
-        self.own_number = own_number
-        self._numbers = {own_number}
-        """Numbers that were given."""
-        self._absent: set[int] = set()
-        """Numbers of hosts of an earlier leader, which are given again to these alone."""
-        self._lock = threading.RLock()
-        """Guards the table of hosts. Events of one host are told under a lock of its own."""
         self._questions = itertools.count(1)
-        self._sink: Callable[[PoolEvent], None] = lambda _: None
-        self._closed = threading.Event()
-        self._guard: threading.Thread | None = None
 
-    # ------------------------------------------------------------ the pool
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
         """Open the pool of this machine; hosts may come from now on."""
         self._sink = sink
@@ -258,283 +176,8 @@ class HostedPool:
                 found.append(LogEntry(at=time.time(), stream="log", text=text, level=30, logger="actorproc.host"))
         return sorted(found, key=lambda entry: entry.at)
 
-    # ------------------------------------------------------------ hosts come
-    @property
-    def hosts(self) -> tuple[RemoteHost, ...]:
-        """The hosts that have joined, by number."""
-        return tuple(host for _, host in sorted(tuple(self._hosts.items()), key=lambda item: item[0]))  # noqa: C414 - others change it
-
-    def expect(self, number: int) -> None:
-        """A host of an earlier leader may come that has this number."""
-        with self._lock:
-            self._absent.add(number)
-            self._numbers.add(number)
-
-    def drain(self, name: str, reason: str) -> bool:
-        """Have a host leave in order; False when there is none of this name."""
-        for host in self.hosts:
-            if name in {host.name, host.hello.name, str(host.number)}:
-                host.send(DrainHost(reason))
-                return True
-        return False
-
-    def come(self, stream: LinkStream, address: str) -> None:
-        """Let a host in that has proved that it knows the secret, or refuse it. Waits for its first message.
-
-        Args:
-            stream: The connection; from now on the pool's.
-            address: The address that it came from.
-        """
-        is_kept = False
-        try:
-            until = time.monotonic() + _HELLO
-            hello = decode_hello(hear_first(stream, until, LARGEST_HELLO))
-            if hello.epoch > self._epoch:
-                self.newer(hello.epoch)
-            refusal = _STOPPING if self._closed.is_set() else refusal_of(hello, self._epoch, self._code)
-            if refusal is None:
-                is_kept = self._resume(stream, hello) or self._begin(stream, hello, address)
-            else:
-                logger.warning("host %s at %s is not let in: %s", hello.name, address, refusal.why)
-                say_first(stream, encode_message(refusal))
-        except OSError as error:
-            logger.warning("a host at %s could not join: %s", address, error)
-        finally:
-            if not is_kept:
-                stream.hang_up()
-                stream.close()
-
-    def _resume(self, stream: LinkStream, hello: HostHello) -> bool:
-        """Go on with the session of a host that lost its connection; False when there is none."""
-        host = next((one for one in self.hosts if one.hello.instance == hello.instance), None)
-        if host is None:
-            return False
-        if not host.is_open:  # it may not know that it was let in
-            with self._lock:
-                self._hosts.pop(host.number, None)
-                self._numbers.discard(host.number)
-            host.gone = True
-            host.session.close()
-            return False
-        if not hello.session or hello.session != host.session_id:
-            self._lose(host, f"host {host.name} ({host.hello.name}) began anew")
-            return False
-        received = host.session.detach()
-        welcome = self._welcome(host, resumed=True, received=received)
-        say_first(stream, encode_message(welcome))
-        try:
-            host.session.attach(stream, hello.received)
-        except LinkFault as error:
-            self._lose(host, f"the link with host {host.name} cannot go on: {error}")
-            raise
-        logger.info("host %s (%s) resumed its link", host.name, host.hello.name)
-        return True
-
-    def _begin(self, stream: LinkStream, hello: HostHello, address: str) -> bool:
-        number = self._number(hello.number)
-        host = RemoteHost(number, f"h{number}", address, hello, secrets.token_bytes(16))
-        held = tuple((one.worker, one.pid, one.running, one.answered) for one in hello.held if one.booted)
-        try:
-            keep, adopted = self.claims(number, hello.workers, held)
-        except Exception as error:  # noqa: BLE001 - the store is away, or the manager is stopping
-            say_first(stream, encode_message(HostRefused(f"the manager cannot take it now: {error}", "busy")))
-            return False
-        host.session = LinkSession(
-            partial(self._hear, host),
-            partial(self._broke, host),
-            silence=max(0.5, 0.3 * self._patience),
-            name=host.name,
-        )
-        fork_guard.guarded(host.session)
-        host.workers = dict.fromkeys(keep, True)
-        host.living = tuple(
-            (worker, pid, tuple(token for token in (*answered, *running) if token in set(adopted)))
-            for worker, pid, running, answered in held
-            if worker in keep
-        )
-        with self._lock:
-            if self._closed.is_set():
-                return False
-            self._hosts[number] = host
-            if self._guard is None:
-                self._guard = threading.Thread(target=self._watch_hosts, name="actorproc-hosts", daemon=True)
-                self._guard.start()
-        # It is known from here on: should the connection break now, it is lost after its time, with what it keeps.
-        say_first(stream, encode_message(self._welcome(host, keep=keep, adopted=adopted)))
-        host.session.attach(stream, 0)
-        return True
-
-    def _number(self, wanted: int) -> int:
-        with self._lock:
-            if wanted in self._absent:
-                self._absent.discard(wanted)
-            elif wanted <= 0 or wanted in self._numbers:
-                wanted = next(number for number in itertools.count(1) if number not in self._numbers)
-            self._numbers.add(wanted)
-            return wanted
-
-    def _welcome(
-        self,
-        host: RemoteHost,
-        *,
-        resumed: bool = False,
-        received: int = 0,
-        keep: tuple[WorkerId, ...] = (),
-        adopted: tuple[StepToken, ...] = (),
-    ) -> HostWelcome:
-        return HostWelcome(
-            host.session_id,
-            resumed,
-            received,
-            host.number,
-            host.name,
-            self._epoch,
-            self._patience,
-            self._settings,
-            keep,
-            adopted,
-        )
-
-    # ------------------------------------------------------------ what hosts say
-    def _hear(self, host: RemoteHost, data: bytes) -> None:
-        message = decode_from_host(data)
-        with host.lock:
-            if not host.gone:
-                self._take(host, message)
-
-    def _take(self, host: RemoteHost, message: FromHost) -> None:
-        if isinstance(message, Said):
-            self._check(host, message)
-            self._sink(WorkerMessages(message.worker, message.messages))
-        elif isinstance(message, BootedOnHost):
-            if message.worker in host.workers:
-                host.workers[message.worker] = True
-                self._sink(WorkerBooted(message.worker, message.pid))
-        elif isinstance(message, Died):
-            self._died(host, message)
-        elif isinstance(message, Exceeded):
-            if message.worker in host.workers:
-                self._sink(WorkerExceeded(message.worker, message.token, message.kind, message.why))
-        elif isinstance(message, HostAnswer):
-            host.answered(message)
-        elif isinstance(message, Opened):
-            self._opened(host, message)
-        elif isinstance(message, Draining):
-            self._drains(host, message.reason)
-        elif isinstance(message, Left):
-            self._lose(host, f"host {host.name} ({host.hello.name}) has left", is_lost=False)
-        elif isinstance(message, PoolLost):
-            self._lose(host, f"the pool of host {host.name} ({host.hello.name}) failed: {message.why}")
-
-    @staticmethod
-    def _check(host: RemoteHost, said: Said) -> None:
-        """Refuse messages about steps of other workers, and files: they would be of another machine."""
-        if said.worker not in host.workers:
-            said.messages.clear()  # of one that was lost
-            return
-        for message in said.messages:
-            token = getattr(message, "token", None)
-            if token is not None and token.worker != said.worker:
-                msg = f"host {host.name} spoke of a step of {token.procedure!r:.140} that another worker has"
-                raise LinkFault(msg)
-            if type(message) is Ended and message.file:
-                raise LinkFault(f"host {host.name} named a file of its own")
-
-    def _died(self, host: RemoteHost, message: Died) -> None:
-        if host.workers.pop(message.worker, None) is None:
-            return
-        if message.successor is not None:
-            host.workers[message.successor] = False
-        self._sink(WorkerDied(message.worker, message.report, message.booted, message.successor))
-        self._close_out(host)
-
-    def _opened(self, host: RemoteHost, message: Opened) -> None:
-        host.limits, host.process_limits, host.is_open = message.limits, message.process_limits, True
-        hello = host.hello
-        logger.info("host %s (%s at %s) has joined with %d workers", host.name, hello.name, host.address, hello.workers)
-        opened = HostJoined(
-            host.number,
-            message.limits,
-            message.process_limits,
-            host.name,
-            0 if hello.draining else hello.workers,
-            hello.labels,
-            hello.resources,
-            host.living,
-        )
-        self._sink(opened)
-
-    def _drains(self, host: RemoteHost, reason: str) -> None:
-        if host.draining is None:
-            host.draining = reason
-            logger.info("host %s (%s) leaves: %s", host.name, host.hello.name, reason)
-            if host.is_open:
-                self._sink(HostDrains(host.number, reason))
-            self._close_out(host)
-
-    @staticmethod
-    def _close_out(host: RemoteHost) -> None:
-        """Tell a host that leaves to end when no worker is left there."""
-        if host.draining is not None and not host.workers and not host.is_closing_out:
-            host.is_closing_out = True
-            host.send(CloseOut(5.0))
-
-    # ------------------------------------------------------------ hosts go
-    def _broke(self, host: RemoteHost, error: OSError) -> None:
-        if isinstance(error, LinkFault):
-            self._lose(host, f"host {host.name} ({host.hello.name}) broke the rules of the link: {error}")
-        elif not host.gone:
-            logger.warning("the link with host %s (%s) broke: %s", host.name, host.hello.name, error)
-
-    def _watch_hosts(self) -> None:
-        """Lose the hosts of which nothing is heard, or that take nothing of what is sent to them."""
-        while not self._closed.wait(_LOOK):
-            now = time.monotonic()
-            for host in self.hosts:
-                if host.session.silent_for > self._patience:
-                    self._lose(host, f"host {host.name} ({host.hello.name}) was silent for {self._patience:g} s")
-                    continue
-                if not host.session.is_full:
-                    host.full_since = None
-                elif host.full_since is None:
-                    host.full_since = now
-                elif now - host.full_since > self._patience:
-                    waiting = host.session.outstanding / 1e6
-                    why = f"host {host.name} ({host.hello.name}) takes too little: {waiting:.0f} MB wait for it"
-                    self._lose(host, why)
-
-    def _lose(self, host: RemoteHost, why: str, *, is_lost: bool = True) -> None:
-        """A host is gone, and its workers with it. Nothing of it is heard after this."""
-        with host.lock:  # what is being heard is told first
-            if host.gone:
-                return
-            host.gone = True
-            with self._lock:
-                self._hosts.pop(host.number, None)
-            if is_lost:
-                logger.warning("%s; its steps run again elsewhere", why)
-            if host.is_open:
-                self._sink(HostLeft(host.number, why, is_lost))
-            report = CrashReport(kind=HOST_LOST if is_lost else "stopped", message=why)
-            for worker, booted in host.workers.items():
-                self._sink(WorkerDied(worker, report, booted))
-            host.workers = {}
-        host.fail_questions()
-        host.session.close()
-
     def close(self, timeout: float) -> None:
         """Close the pool of this machine. Hosts keep their workers, and look for the next leader."""
-        self._closed.set()
-        hosts = self.hosts
-        for host in hosts:
-            host.send(Farewell("the manager has stopped"))
+        self.say_farewell()
         self._local.close(timeout)
-        until = time.monotonic() + _FAREWELL
-        while time.monotonic() < until and any(one.session.outstanding and one.session.is_connected for one in hosts):
-            time.sleep(0.005)
-        for host in hosts:
-            host.gone = True
-            host.session.close()
-            host.fail_questions()
-        with self._lock:
-            self._hosts.clear()
+        self.end_sessions()
