@@ -25,6 +25,14 @@ def test_the_schema_is_the_one_that_was_published():
     assert SNAPSHOT.name == f"schema_v{VERSION}.json"
 
 
+def test_every_field_that_holds_a_moment_is_a_time():
+    told = [found for found in DOCUMENT["$defs"].values() if "properties" in found]
+    fields = {name: kind for found in told for name, kind in found["properties"].items() if name.endswith("_at")}
+
+    assert {"created_at", "cancelled_at", "joined_at"} <= set(fields)
+    assert not [name for name, kind in fields.items() if kind.get("format") != "date-time"]
+
+
 def test_every_kind_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text()
 

@@ -73,7 +73,6 @@ _MORE: dict[str, dict[str, Any]] = {
     "worker": {"cpu_percent": float | None},
 }
 """Fields that the page adds to objects of the schema."""
-_PLAIN_TIMES = {"failure-group": ("newest_at",), "FailureGroup": ("newest_at",)}
 _SPANS = ("timeline", "Bar", "Band")
 _TIME = {"type": ["string", "null"], "format": "date-time"}
 _ERRORS = {
@@ -95,9 +94,6 @@ def answer_schemas() -> dict[str, Any]:
         shape = kinds[name]
         kinds[name] = {**(shape if isinstance(shape, dict) else {"": shape}), **fields}
     found = definitions(kinds)
-    for name, times in _PLAIN_TIMES.items():
-        for field in times:
-            found[name]["properties"][field] = dict(_TIME)
     for name in _SPANS:
         for field in ("start", "end"):
             found[name]["properties"][field] = dict(_TIME)

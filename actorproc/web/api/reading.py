@@ -9,7 +9,6 @@ from actorproc.model.plain import plain_dict
 from actorproc.model.policies import is_nested
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.report.schema.document import document
-from actorproc.report.schema.shape import iso
 from actorproc.ui.command_words import whole_type
 from actorproc.ui.stored_status import stored_status, unfinished_status, unregistered_types
 from actorproc.ui.views.failures import failure_groups
@@ -87,13 +86,7 @@ def failures(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
             slow=True,
         ),
     )
-    return listed("failure-group", [_group(group) for group in groups])
-
-
-def _group(group: Any) -> dict[str, Any]:
-    found = object_of("failure-group", group)
-    found["newest_at"] = iso(group.newest_at)
-    return found
+    return listed("failure-group", shaped_all("failure-group", groups))
 
 
 def procedures(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
@@ -210,7 +203,7 @@ def type_detail(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
         live = reader.list(type_name=name, state=_LIVE, limit=_SOME)
         return {
             "type_name": name,
-            "failures": [_group(group) for group in failure_groups(failed)],
+            "failures": shaped_all("failure-group", failure_groups(failed)),
             "unfinished": [board.payloads.cover(row, "exposed") for row in shaped_all("procedure", live)],
         }
 
