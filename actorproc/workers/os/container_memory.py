@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from actorproc.workers.os.container_cgroups import MOUNT, OWN, own_groups, read_group_file
+
 __all__ = ["ContainerMemory", "container_memory"]
 
-_MOUNT = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
+_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
+_USED = {1: "memory.usage_in_bytes", 2: "memory.current"}
+"""Names of files by the version of control groups."""
 _INACTIVE = re.compile(r"^(?:total_)?inactive_file (\d+)$", re.MULTILINE)
 _NO_LIMIT = 1 << 60
 """Version 1 names a number near 2**63 where there is no limit."""
@@ -33,11 +36,11 @@ class ContainerMemory:
         used = _number(self._used)
         if used is None:
             return None
-        found = _INACTIVE.findall(_read(self._details))
+        found = _INACTIVE.findall(read_group_file(self._details))
         return max(0, used - (int(found[-1]) if found else 0))
 
 
-def container_memory(mount: Path = _MOUNT, own: Path = _OWN) -> ContainerMemory | None:
+def container_memory(mount: Path = MOUNT, own: Path = OWN) -> ContainerMemory | None:
     """The group with the least limit that this process is in, directly or by a group above.
 
     Args:
@@ -48,31 +51,13 @@ def container_memory(mount: Path = _MOUNT, own: Path = _OWN) -> ContainerMemory 
         The group; None when no group has a limit.
     """
     found: list[ContainerMemory] = []
-    for line in _read(own).splitlines():
-        number, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if number == "0" and not names:
-            top, files = mount, ("memory.max", "memory.current", "memory.stat")
-        elif "memory" in names.split(","):
-            top, files = mount / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
-        else:
-            continue
-        inside = Path(path.lstrip("/"))
-        # A container may see its own group at the top, and its path as the machine's.
-        for folder in (top / part for part in (inside, *inside.parents) if ".." not in part.parts):
-            limit = _number(folder / files[0])
-            if limit is not None and limit < _NO_LIMIT:
-                found.append(ContainerMemory(limit, folder / files[1], folder / files[2]))
+    for version, folder in own_groups("memory", mount, own):
+        limit = _number(folder / _LIMIT[version])
+        if limit is not None and limit < _NO_LIMIT:
+            found.append(ContainerMemory(limit, folder / _USED[version], folder / "memory.stat"))
     return min(found, key=lambda memory: memory.limit, default=None)
 
 
 def _number(file: Path) -> int | None:
-    text = _read(file).strip()
+    text = read_group_file(file).strip()
     return int(text) if text.isdecimal() else None
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError:
-        return ""

@@ -7,13 +7,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from actorproc.workers.os.container_cgroups import MOUNT, OWN, own_groups, read_group_file
+
 __all__ = ["usable_processors"]
 
-_MOUNT = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
 
-
-def usable_processors(mount: Path = _MOUNT, own: Path = _OWN) -> int:
+def usable_processors(mount: Path = MOUNT, own: Path = OWN) -> int:
     """The least of what affinity and control groups leave to this process, at least 1.
 
     `os.cpu_count` tells what the machine has: in a container with two processors of 64, or under ``taskset``, that
@@ -39,28 +38,10 @@ def _affinity() -> int:
 
 
 def _quotas(mount: Path, own: Path) -> Iterator[int]:
-    """Processors by each group with a quota that this process is in, directly or by a group above."""
-    try:
-        lines = own.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        number, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if number == "0" and not names:
-            for folder in _upwards(mount, path):
-                yield from _quota(_read(folder / "cpu.max"))
-        elif "cpu" in names.split(","):
-            for place in {names, "cpu"}:
-                for folder in _upwards(mount / place, path):
-                    numbers = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
-                    yield from _quota(" ".join(numbers))
-
-
-def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """The folders from a group to the top. A container may see its own group at the top, and its path as the host's."""
-    inside = Path(os.path.normpath("/" + path.strip("/"))).relative_to("/")
-    yield from (mount / part for part in (inside, *inside.parents))
+    """Processors by each group with a quota that this process is in."""
+    for version, folder in own_groups("cpu", mount, own):
+        names = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        yield from _quota(" ".join(read_group_file(folder / name) for name in names))
 
 
 def _quota(text: str) -> Iterator[int]:
@@ -68,10 +49,3 @@ def _quota(text: str) -> Iterator[int]:
     numbers = text.split()
     if len(numbers) == 2 and all(map(str.isdecimal, numbers)) and int(numbers[1]) and int(numbers[0]):
         yield math.ceil(int(numbers[0]) / int(numbers[1]))
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError:
-        return ""
