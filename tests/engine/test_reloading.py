@@ -10,6 +10,8 @@ import threading
 import pytest
 
 from actorproc import NotAllowed
+from actorproc.engine.messages import SlotStatus
+from actorproc.engine.workers.rolling_reload import replace_each
 from actorproc.procedure.runtime.probing import differences
 from tests.kit.waiting import wait_until
 
@@ -88,6 +90,43 @@ def test_workers_are_replaced_one_by_one_and_no_step_is_lost_or_repeated(open_ma
         assert long.result(timeout=30) == "new one"
         assert {step.attempts for step in manager.steps(long.id)} <= {0, 1}
         assert before.isdisjoint((slot.slot, slot.incarnation) for slot in manager.health().slots)
+
+
+def test_a_worker_that_loads_old_code_at_that_moment_is_replaced_when_it_has_booted(open_manager, shop, tmp_path):
+    module, folder = shop
+    place = folder / f"{module.__name__}_words.py"
+    shut, loading = tmp_path / "shut", tmp_path / "loading"
+    place.write_text(
+        "import time\nfrom pathlib import Path\nWORD = 'old'\n"
+        f"Path({str(loading)!r}).touch()\nwhile Path({str(shut)!r}).exists():\n    time.sleep(0.01)\n"
+    )
+    with open_manager(workers=1, procedures=[module.Order], preload=(f"{module.__name__}_words",)) as manager:
+        assert manager.run(module.Order("a")) == "old"
+        shut.touch()
+        loading.unlink()
+        manager.resize(4)  # one of them may be the spare, which has booted
+        wait_until(loading.exists)
+        place.write_text("WORD = 'new one'\n")
+        before = {(slot.slot, slot.incarnation) for slot in manager.health().slots}
+
+        threading.Timer(0.5, shut.unlink).start()
+        assert manager.reload(timeout=60) >= 3
+
+        assert before.isdisjoint((slot.slot, slot.incarnation) for slot in manager.health().slots)
+
+
+def test_a_worker_that_never_boots_is_named():
+    class Target:
+        closed = False
+
+        def manager_status(self):
+            return None
+
+        def slots(self):
+            return (SlotStatus(slot=3, incarnation=1, state="booting", restarts=0, reason=None),)
+
+    with pytest.raises(TimeoutError, match=r"^worker 3 has not booted after 0 s"):
+        replace_each(Target(), lambda _: pytest.fail("nothing is there to be replaced"), timeout=0.0)
 
 
 def test_a_reload_is_refused_where_the_program_has_loaded_what_changed(open_manager, shop):

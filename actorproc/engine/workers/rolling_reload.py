@@ -15,6 +15,8 @@ __all__ = ["replace_each"]
 
 _LOOK = 0.05
 """Seconds between looks at a worker that is being replaced."""
+_TO_COME = ("booting", "running")
+"""States of the slot of a worker that the manager may not know yet."""
 
 
 class ReloadTarget(Protocol):
@@ -40,19 +42,44 @@ def replace_each(engine: ReloadTarget, replace: Callable[[WorkerId], None], time
     Raises `TimeoutError` naming a worker that still runs the old code, `ManagerStopped`.
     """
     deadline = time.monotonic() + timeout
-    status = engine.manager_status()
-    # Idle ones first: for as long as the others are in their steps there are workers to do the work.
-    workers = sorted(status.workers, key=lambda entry: entry.procedure is not None) if status is not None else []
-    for entry in workers:
-        replace(entry.worker)
-        while not _is_replaced(engine, entry.worker):
+
+    def wait_until(is_so: Callable[[ReloadTarget, WorkerId], bool], worker: WorkerId) -> None:
+        while not is_so(engine, worker):
             if engine.closed:
                 msg = "the manager was stopped while it replaced its workers"
                 raise ManagerStopped(msg)
             if time.monotonic() > deadline:
-                raise TimeoutError(_why_late(engine, entry.worker, timeout))
+                raise TimeoutError(_why_late(engine, worker, timeout))
             time.sleep(_LOOK)
-    return len(workers)
+
+    slots = engine.slots()
+    status = engine.manager_status()
+    # Idle ones first: for as long as the others are in their steps there are workers to do the work.
+    entries = sorted(status.workers, key=lambda entry: entry.procedure is not None) if status is not None else []
+    workers = [entry.worker for entry in entries]
+    booting = {WorkerId(slot.slot, slot.incarnation) for slot in slots if slot.state in _TO_COME}.difference(workers)
+    count = 0
+    for worker in (*workers, *sorted(booting)):
+        if worker in booting:
+            wait_until(_has_booted, worker)  # it may have loaded old code
+            if not _is_there(engine, worker):
+                continue
+        replace(worker)
+        wait_until(_is_replaced, worker)
+        count += 1
+    return count
+
+
+def _is_there(engine: ReloadTarget, worker: WorkerId) -> bool:
+    status = engine.manager_status()
+    return status is not None and any(entry.worker == worker for entry in status.workers)
+
+
+def _has_booted(engine: ReloadTarget, worker: WorkerId) -> bool:
+    """True once the manager knows the worker, or it comes no more."""
+    return _is_there(engine, worker) or not any(
+        WorkerId(slot.slot, slot.incarnation) == worker and slot.state in _TO_COME for slot in engine.slots()
+    )
 
 
 def _is_replaced(engine: ReloadTarget, worker: WorkerId) -> bool:
@@ -74,7 +101,10 @@ def _why_late(engine: ReloadTarget, worker: WorkerId, timeout: float) -> str:
         says = f"is still in step {entry.step} of {entry.procedure}" if entry.procedure else "has not ended"
     else:
         slot = next((slot for slot in engine.slots() if slot.slot == worker.slot), None)
-        says = f"has no successor that boots: {slot.reason or slot.state}" if slot is not None else "is gone"
+        if slot is not None and (slot.incarnation, slot.state) == (worker.incarnation, "booting"):
+            says = "has not booted"
+        else:
+            says = f"has no successor that boots: {slot.reason or slot.state}" if slot is not None else "is gone"
     return (
         f"worker {worker.slot} {says} after {timeout:g} s; workers that were not replaced yet go on with the old code. "
         "Reload again when it is through"
