@@ -77,7 +77,7 @@ class FakeHosts:
             self._world.inbox.append(HostDraining(name))
             return
         for worker in [worker for worker in self._workers.live.values() if self.of(worker.id) == name]:
-            self._workers.kill(worker, "host-lost", crashed=False)
+            self._workers.kill(worker, "host-lost", crashed=worker.running is not None)
         self._leave(name)
 
     def drained(self) -> str | None:
