@@ -151,6 +151,7 @@ def chosen(count: int) -> list[int]:
     return sorted({1, 2, count // 2, count - 1, *(round(count * part / SOME) for part in range(1, SOME))})
 
 
+EARLY = (3, 4, 5, 6)
 KINDS = {"refused": [refuse], "cut": [cut]} if MANY else {"either": [refuse, cut]}
 
 
@@ -163,6 +164,9 @@ def test_an_error_at_any_statement_of_a_takeover_begins_it_again(url, monkeypatc
         assert count > 10
         for at, fail in zip(chosen(count - WORK), itertools.cycle(kinds)):
             pair.change_leaders(fault, at, fail)
+        for at in EARLY:
+            if pair.failures < 4:
+                pair.change_leaders(fault, at, refuse)
         assert pair.failures >= 4
     finally:
         fault.lift()
@@ -180,8 +184,11 @@ def test_a_database_that_restarts_at_any_statement_of_a_takeover_loses_nothing(m
         pair = Pair(server.url("restarts").replace("//actorproc@", f"//{ROLE}@"))
         try:
             count = pair.change_leaders(fault, 0, _nothing)
-            for at in chosen(count - WORK)[:: 1 if MANY else 2]:
-                pair.change_leaders(fault, at, lambda _: other.submit(server.restart, signal.SIGQUIT).result())
+            # The last ones are not met by a takeover of fewer statements; the first ones are.
+            wanted = chosen(count - WORK)[:: 1 if MANY else 2]
+            for number, at in enumerate((*wanted, *EARLY)):
+                if number < len(wanted) or pair.failures < 2:
+                    pair.change_leaders(fault, at, lambda _: other.submit(server.restart, signal.SIGQUIT).result())
             assert pair.failures >= 2
         finally:
             fault.lift()
