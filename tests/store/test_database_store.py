@@ -19,6 +19,7 @@ from actorproc.errors import Deposed, EngineError, StorageUnavailable, StoreForm
 from actorproc.model.rows.writes import DeleteProcedure, TrimLog
 from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.postgres import store as store_module
 from actorproc.store.postgres.connecting import connect, new_title
 from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import place_of
@@ -179,9 +180,9 @@ def test_a_new_owner_waits_for_the_commit_that_has_met_its_fence_and_stops_the_o
     assert admin(f"SELECT count(*) FROM {place.schema}.poison").get_value(0, 0) == number(0)
 
 
-@pytest.mark.parametrize("later", [0, 1, 3], ids="later commits {}".format)
-def test_a_commit_that_stalled_in_the_server_is_never_done_after_later_ones(database, admin, make, later):
-    """Its connection broke and its number was free again: done late, it would bring back the rows of before."""
+@contextlib.contextmanager
+def stalled_commit(database, admin, make):
+    """A commit of `a`'s event that waits in the server for a row, and whose connection broke."""
     database.commit([make.put(make.head("a", 1)), make.poison("key")], 1, 1)
     place = database.place
     holder = connect(place, "commit", "holds a row")
@@ -197,19 +198,121 @@ def test_a_commit_that_stalled_in_the_server_is_never_done_after_later_ones(data
     thread.start()
     waiting = f"SELECT count(*) FROM pg_stat_activity WHERE pid = {stalled.pid} AND wait_event_type = 'Lock'"
     wait_until(lambda: admin(waiting).get_value(0, 0) == number(1))
-    with socket.socket(fileno=os.dup(stalled.fileno())) as cut:
-        cut.shutdown(socket.SHUT_RDWR)
+    cut(stalled)
     thread.join(10)
 
-    database.reopen()
-    for batch in range(2, 2 + later):
-        database.commit([make.note("a", batch, "k")], 1, batch)
+    yield
     holder.close()
     wait_until(
         lambda: admin(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {stalled.pid}").get_value(0, 0) == number(0)
     )
 
+
+def cut(session):
+    """Break the connection of a session, as the network does."""
+    with socket.socket(fileno=os.dup(session.fileno())) as ended:
+        ended.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("later", [0, 1, 3], ids="later commits {}".format)
+@pytest.mark.parametrize("lost", [False, True], ids=["lock kept", "lock lost"])
+def test_a_commit_that_stalled_in_the_server_is_never_done_after_later_ones(database, admin, make, later, lost):
+    """Its connection broke and its number was free again: done late, it would bring back the rows of before."""
+    with stalled_commit(database, admin, make):
+        if lost:
+            cut(database.leadership.lock.session)
+        database.reopen()
+        for batch in range(2, 2 + later):
+            database.commit([make.note("a", batch, "k")], 1, batch)
+
     assert database.events("a") == []
+    assert database.epoch == 1
+
+
+@pytest.mark.parametrize("failing", ["connect", "end_own_session", "check_format", "fence"])
+def test_a_stalled_commit_is_ended_though_the_store_is_opened_again_more_than_once(
+    database, admin, make, monkeypatch, failing
+):
+    real, failures = getattr(store_module, failing), []
+
+    def fails(*given, **named):
+        if len(failures) < 2:
+            failures.append(failing)
+            raise DatabaseFailure("the connection was lost", "08006")
+        return real(*given, **named)
+
+    with stalled_commit(database, admin, make):
+        monkeypatch.setattr(store_module, failing, fails)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="the connection was lost"):
+                database.reopen()
+        database.reopen()
+        database.commit([make.note("a", 2, "k")], 1, 2)
+
+    assert len(failures) == 2
+    assert database.events("a") == []
+
+
+def test_a_lost_lock_session_that_the_server_ends_late_deposes_nothing(database, admin):
+    """It is told to end, and has the lock until it does."""
+    stop_renewals(database)
+    lock = database.leadership.lock
+    old = lock.session
+    os.kill(old.pid, signal.SIGSTOP)
+    asking = (
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_terminate_backend%' "
+        f"AND application_name LIKE '{database._title.split()[0]}%' AND pid <> {old.pid}"
+    )
+    try:
+        old.close()
+        failed = []
+        thread = threading.Thread(target=lambda: failed.extend(failure_of(database.leadership.check)))
+        thread.start()
+        wait_until(lambda: not thread.is_alive() or admin(asking).get_value(0, 0) != number(0))
+    finally:
+        os.kill(old.pid, signal.SIGCONT)
+    thread.join(20)
+
+    assert failed == []
+    assert (lock.regained, lock.is_open) == (1, True)
+    database.reopen()
+    database.commit([], 1, 1)
+
+
+def test_two_threads_that_find_the_lock_session_lost_take_the_lock_once(database):
+    """The keeper of the lease, and a commit that opens the store again."""
+    stop_renewals(database)
+    lock = database.leadership.lock
+    for round_ in range(1, 21):
+        lock.session.close()
+        begin, failed = threading.Barrier(2), []
+
+        def take(begin=begin, failed=failed):
+            begin.wait(10)
+            failed.extend(failure_of(database.leadership.check))
+
+        threads = [threading.Thread(target=take) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert failed == []
+        assert (lock.regained, lock.is_open) == (round_, True)
+    database.reopen()
+
+
+def stop_renewals(database):
+    database.leadership._ending.set()
+    database.leadership._keeper.join()
+
+
+def failure_of(call):
+    """The error of a call in a list; an empty one when there is none."""
+    try:
+        call()
+    except (EngineError, DatabaseFailure) as error:
+        return [error]
+    return []
 
 
 def test_the_lease_is_renewed_while_a_commit_is_under_way(database, admin):
@@ -225,8 +328,7 @@ def test_the_lease_is_renewed_while_a_commit_is_under_way(database, admin):
 
 def test_the_row_of_the_leader_does_not_change_with_commits(database, admin):
     read = f"SELECT (xmin::text || cmin::text)::bytea FROM {database.place.schema}.leader"
-    database.leadership._ending.set()
-    database.leadership._keeper.join()
+    stop_renewals(database)
     before = admin(read).get_value(0, 0)
 
     for batch in range(1, 20):

@@ -18,7 +18,7 @@ from actorproc.store.postgres.leading.owner_row import (
     patience_with,
     read_leader,
 )
-from actorproc.store.postgres.leading.takeover import Silence, end_sessions
+from actorproc.store.postgres.leading.takeover import Silence, end_own_session, end_sessions
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.sessions import BYTES, NUMBER, Session, Statement, number, numbered
 from actorproc.support.engine_log import engine_logger
@@ -45,11 +45,6 @@ _HELD = Statement(
     b"AND classid = ($2 >> 32 & 4294967295)::oid AND objid = ($2 & 4294967295)::oid",
     (NUMBER, NUMBER),
 )
-_END_OWN = Statement(
-    b"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid = $1 AND pid <> pg_backend_pid() "
-    b"AND application_name = convert_from($2, 'UTF8')",
-    (NUMBER, BYTES),
-)
 
 
 class StoreLock:
@@ -66,6 +61,8 @@ class StoreLock:
         self._title = title
         self._lease = lease
         self._silence = Silence()
+        self._regaining = threading.Lock()
+        """The thread that renews the lease and that of the commits may both find the session gone."""
         self.session: Session | None = None
         """The session that has the lock, unless it is broken."""
         self.regained = 0
@@ -195,6 +192,10 @@ class StoreLock:
             StoreInUse: Another process has the lock.
             DatabaseFailure: The database refuses.
         """
+        with self._regaining:
+            return None if self.is_open else self._regain(epoch)
+
+    def _regain(self, epoch: int) -> int | None:
         old = self.session
         session = connect(self._place, "lock", self._title)
         try:
@@ -205,7 +206,7 @@ class StoreLock:
             has_lock = self._try(session)
             if not has_lock and old is not None:
                 # The server may not have noticed yet that the old session is dead.
-                session.ask([(_END_OWN, (number(old.pid), self._title.encode()))], _WITHIN)
+                end_own_session(session, old.pid, self._title)
                 has_lock = self._try(session)
         except BaseException:
             session.close()
