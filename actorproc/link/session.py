@@ -1,7 +1,7 @@
 """Link between two programs that outlives its connections: a `LinkEnd` with threads.
 
 A thread reads. The thread that has something to send sends it, as long as the socket has room; a second thread sends
-the rest, and a sign of life each second. No method but `detach` waits for anything.
+the rest, and signs of life. No method but `detach` waits for anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ __all__ = ["BEAT", "LinkSession", "hear_first", "say_first"]
 logger = logging.getLogger("actorproc")
 
 BEAT = 1.0
-"""Seconds between two signs of life."""
+"""Seconds between two signs of life at most."""
+_BEATS = 3
+"""Signs of life at least in the time after which a silent connection counts as broken."""
 _READ = 1 << 18
 _ROUNDS = 16
 """Bursts that a thread sends, with those of others, before the second thread takes over."""
@@ -110,6 +112,7 @@ class LinkSession:
         self._hear = hear
         self._on_break = on_break
         self._silence = silence
+        self._beat = min(BEAT, silence / _BEATS)
         self._name = name
         self._end = LinkEnd(cap=cap)
         self._lock = threading.Lock()
@@ -299,7 +302,7 @@ class LinkSession:
 
     def _send_rest(self) -> None:
         """Send what others had no room for, and signs of life."""
-        due = time.monotonic() + BEAT
+        due = time.monotonic() + self._beat
         while True:
             with self._lock:
                 while not self._closed and not self._is_handed_over() and (wait := due - time.monotonic()) > 0:
@@ -309,7 +312,7 @@ class LinkSession:
                 connection, now = self._connection, time.monotonic()
                 if now >= due:
                     self.late_beats += now - due > BEAT
-                    due = now + BEAT
+                    due = now + self._beat
                     if connection is not None:
                         self._end.beat(now)
                 if connection is None or (connection.is_sending and not connection.is_handed_over):

@@ -15,7 +15,7 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 from actorproc.link.certificates import LinkCertificate, made_credentials
 from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkListener, dial
-from actorproc.link.session import hear_first, say_first
+from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.model.ids import WorkerId
 from actorproc.model.slots import FIRST_DEDICATED_SLOT, dedicated_slot, first_slot, host_of
 from actorproc.testing.fake_pool import FakePool
@@ -23,10 +23,18 @@ from actorproc.testing.pool_suite import PoolListener, PoolSuite
 from actorproc.testing.pool_suite.steps import Count, Hold
 from actorproc.workers.base import HostDrains, HostJoined, HostLeft, WorkerBooted, WorkerDied
 from actorproc.workers.hosts.codec import encode_message
-from actorproc.workers.hosts.handshake import HostHello, HostRefused, HostWelcome, PoolSettings, decode_reply
+from actorproc.workers.hosts.handshake import (
+    HeldWorker,
+    HostHello,
+    HostRefused,
+    HostWelcome,
+    PoolSettings,
+    decode_reply,
+)
+from actorproc.workers.hosts.messages import Send, decode_to_host
 from actorproc.workers.hosts.pool import HostedPool
 from actorproc.workers.pool.local_pool import LocalPool
-from actorproc.workers.protocol.frames import Ask, Ended, StepAnswer
+from actorproc.workers.protocol.frames import Ask, Ended, StepAnswer, Stop
 from tests.hosts.plain_leader import Host
 from tests.kit.waiting import BOUND, wait_until
 
@@ -349,6 +357,101 @@ def test_the_number_of_a_host_of_an_earlier_leader_is_given_to_that_host_alone(o
         numbers.append(decode_reply(hear_first(stream, time.monotonic() + BOUND, 1 << 20)).number)
         stream.close()
     assert numbers == [2, 1, 3]
+
+
+def comes(leader, *, instance="i", number=1, held=()):
+    """Dial as a host that has these workers in hand; returns the connection and the reply."""
+    stream = leader.dial()
+    workers = tuple(HeldWorker(worker, 1, True, (), ()) for worker in held)
+    try:
+        say_first(stream, encode_message(hello(instance=instance, number=number, held=workers)))
+        return stream, decode_reply(hear_first(stream, time.monotonic() + BOUND, 1 << 20))
+    except OSError:
+        stream.close()
+        raise
+
+
+FIRST, SECOND = WorkerId(first_slot(1), 1), WorkerId(first_slot(1) + 1, 1)
+
+
+def test_a_step_that_is_handed_out_while_its_host_is_being_let_in_reaches_it(opened):
+    leader, _, _ = opened(hosts=0)
+
+    def claims(host, slots, held):
+        leader.pool.send(FIRST, [Stop()])  # as the manager does at once with workers that it takes over
+        leader.pool.send(SECOND, [Stop()])
+        return (FIRST,), ()
+
+    leader.pool.claims = claims
+    stream, welcome = comes(leader, held=[FIRST, SECOND])
+    heard = []
+    session = LinkSession(lambda data: heard.append(decode_to_host(data)), print, silence=BOUND, name="leader")
+    session.attach(stream, welcome.received)
+
+    wait_until(lambda: Send(FIRST, [Stop()]) in heard)
+    assert welcome.keep == (FIRST,)
+    session.close()
+
+
+@pytest.mark.parametrize("failure", ["the claim failed", "the welcome was lost"])
+def test_workers_that_died_while_their_host_tried_again_to_come_are_dead_for_the_manager(opened, failure):
+    leader, listener, _ = opened(hosts=0)
+    tries = []
+
+    def claims(host, slots, held):
+        tries.append((host, held))
+        if failure == "the claim failed" and len(tries) == 1:
+            raise TimeoutError("the manager did not answer in time, and did it all the same")
+        return tuple(worker for worker, *_ in held), ()
+
+    leader.pool.claims = claims
+    stream, reply = comes(leader, held=[FIRST, SECOND])
+    assert isinstance(reply, HostRefused) == (failure == "the claim failed")
+    stream.close()
+    stream, welcome = comes(leader, held=[SECOND])
+
+    assert [host for host, _ in tries] == [1, 1], "it keeps its number, and with it its workers"
+    assert welcome.keep == (SECOND,)
+    assert listener.died(FIRST).report.kind == "host-lost"
+    stream.close()
+
+
+def test_a_host_that_does_not_come_again_after_a_claim_that_failed_is_lost_with_its_workers(opened):
+    leader, listener, _ = opened(hosts=0, patience=1.0)
+
+    def claims(host, slots, held):
+        raise TimeoutError("too late")
+
+    leader.pool.claims = claims
+    stream, _ = comes(leader, held=[FIRST])
+    stream.close()
+
+    assert "was silent for 1 s" in listener.died(FIRST).report.message
+    assert leader.pool.hosts == ()
+
+
+def test_a_host_is_let_in_over_one_connection_at_a_time(opened):
+    leader, _, _ = opened(hosts=0)
+    asked, go = threading.Event(), threading.Event()
+
+    def claims(host, slots, held):
+        asked.set()
+        assert go.wait(BOUND)
+        return (), ()
+
+    leader.pool.claims = claims
+    replies = []
+    first = threading.Thread(target=lambda: replies.append(comes(leader)))
+    first.start()
+    assert asked.wait(BOUND)
+    assert leader.pool.hosts == ()
+    with pytest.raises(OSError, match="before the session began"):
+        comes(leader)
+    go.set()
+    first.join(BOUND)
+    assert [type(reply) for _, reply in replies] == [HostWelcome]
+    assert len(leader.pool.hosts) == 1
+    replies[0][0].close()
 
 
 def test_a_host_that_speaks_of_the_workers_of_another_is_lost(opened):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -173,6 +174,25 @@ def test_a_connection_that_swallows_everything_is_given_up_and_resumed(pair):
     ends.proxy.release()
     wait_until(lambda: len(ends.far.heard) == 2)
     assert ends.far.heard == [b"before", b"meanwhile"]
+
+
+@pytest.mark.parametrize("silence", [0.5, 0.9, 1.5])
+def test_a_quiet_link_says_signs_of_life_in_time_and_does_not_break(pair, silence):
+    """The silence of hosts is a part of their patience, which may be one second."""
+    ends = pair(silence=silence)
+    ends.near.session.put(1, b"first")
+    wait_until(lambda: ends.far.heard)
+    beats = []
+
+    def has_answered():
+        if (last := ends.near.session._end.answered_beat) not in beats:
+            beats.append(last)
+        return len(beats) > 5  # more than one silence
+
+    wait_until(has_answered)
+    gaps = [after - before for before, after in itertools.pairwise(beats)]
+    assert min(gaps) <= silence / 2
+    assert ends.near.session._beat <= silence / 3
 
 
 def test_a_short_message_passes_a_long_one_over_a_slow_connection(pair):

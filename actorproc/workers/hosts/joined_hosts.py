@@ -119,7 +119,8 @@ class JoinedHosts:
     @property
     def hosts(self) -> tuple[RemoteHost, ...]:
         """The hosts that have joined, by number."""
-        return tuple(host for _, host in sorted(tuple(self._hosts.items()), key=lambda item: item[0]))  # noqa: C414 - others change it
+        known = sorted(tuple(self._hosts.items()), key=lambda item: item[0])  # noqa: C414 - others change it
+        return tuple(host for _, host in known if not host.is_arriving)
 
     def expect(self, number: int) -> None:
         """A host of an earlier leader may come that has this number."""
@@ -150,7 +151,8 @@ class JoinedHosts:
                 self.newer(hello.epoch)
             refusal = _STOPPING if self._closed.is_set() else refusal_of(hello, self._epoch, self._code)
             if refusal is None:
-                is_kept = self._resume(stream, hello) or self._begin(stream, hello, address)
+                former = self._former(hello)
+                is_kept = self._resume(stream, hello, former) or self._begin(stream, hello, address, former)
             else:
                 logger.warning("host %s at %s is not let in: %s", hello.name, address, refusal.why)
                 say_first(stream, encode_message(refusal))
@@ -161,17 +163,24 @@ class JoinedHosts:
                 stream.hang_up()
                 stream.close()
 
-    def _resume(self, stream: LinkStream, hello: HostHello) -> bool:
+    def _former(self, hello: HostHello) -> RemoteHost | None:
+        """The host as which this start of an agent is known, if it is.
+
+        Raises:
+            ConnectionAbortedError: It is being let in over another connection.
+        """
+        with self._lock:
+            host = next((one for one in self._hosts.values() if one.hello.instance == hello.instance), None)
+            if host is not None and host.is_arriving:
+                raise ConnectionAbortedError(f"{hello.name} is being let in over another connection")
+            return host
+
+    def _resume(self, stream: LinkStream, hello: HostHello, host: RemoteHost | None) -> bool:
         """Go on with the session of a host that lost its connection; False when there is none."""
-        host = next((one for one in self.hosts if one.hello.instance == hello.instance), None)
         if host is None:
             return False
         if not host.is_open:  # it may not know that it was let in
-            with self._lock:
-                self._hosts.pop(host.number, None)
-                self._numbers.discard(host.number)
-            host.gone = True
-            host.session.close()
+            self._forget(host)
             return False
         if not hello.session or hello.session != host.session_id:
             self._lose(host, f"host {host.name} ({host.hello.name}) began anew")
@@ -187,15 +196,55 @@ class JoinedHosts:
         logger.info("host %s (%s) resumed its link", host.name, host.hello.name)
         return True
 
-    def _begin(self, stream: LinkStream, hello: HostHello, address: str) -> bool:
-        number = self._number(hello.number)
-        host = RemoteHost(number, f"h{number}", address, hello, secrets.token_bytes(16))
+    def _forget(self, host: RemoteHost) -> None:
+        """Know a host no more that was not announced."""
+        with host.lock:
+            host.gone = True
+        with self._lock:
+            self._hosts.pop(host.number, None)
+        host.session.close()
+
+    def _begin(self, stream: LinkStream, hello: HostHello, address: str, former: RemoteHost | None) -> bool:
+        """Begin a session with a host, once the manager has said what counts of that which it has in hand."""
+        host = self._arrive(hello, address, former)
         held = tuple((one.worker, one.pid, one.running, one.answered) for one in hello.held if one.booted)
         try:
-            keep, adopted = self.claims(number, hello.workers, held)
+            keep, adopted = self.claims(host.number, hello.workers, held)
         except Exception as error:  # noqa: BLE001 - the store is away, or the manager is stopping
+            # The manager may have heard it all the same. So the workers are dead for it when the host does not come
+            # again in time.
+            self._arrived(host)
             say_first(stream, encode_message(HostRefused(f"the manager cannot take it now: {error}", "busy")))
             return False
+        host.workers = dict.fromkeys(keep, True)
+        counting = set(adopted)
+        host.living = tuple(
+            (worker, pid, tuple(token for token in (*answered, *running) if token in counting))
+            for worker, pid, running, answered in held
+            if worker in keep
+        )
+        # It is known from here on: should the connection break now, it is lost after its time, with what it keeps.
+        if not self._arrived(host):
+            return False
+        for worker in host.before:
+            if worker not in host.workers:
+                report = CrashReport(kind=HOST_LOST, message="its host has it no more")
+                self._sink(WorkerDied(worker, report, booted=True))
+        say_first(stream, encode_message(self._welcome(host, keep=keep, adopted=adopted)))
+        host.session.attach(stream, 0)
+        return True
+
+    def _arrive(self, hello: HostHello, address: str, former: RemoteHost | None) -> RemoteHost:
+        """Note a host that is being let in: what is sent to its workers from now on waits for its connection.
+
+        The manager hands out steps to the workers that it takes over as soon as it has done so.
+        """
+        again = former if former is not None and not former.is_open else None
+        number = again.number if again is not None else self._number(hello.number)
+        host = RemoteHost(number, f"h{number}", address, hello, secrets.token_bytes(16))
+        if again is not None:
+            host.before = tuple(again.workers)
+        host.workers = dict.fromkeys((*host.before, *(one.worker for one in hello.held if one.booted)), True)
         host.session = LinkSession(
             partial(self._hear, host),
             partial(self._broke, host),
@@ -203,23 +252,23 @@ class JoinedHosts:
             name=host.name,
         )
         fork_guard.guarded(host.session)
-        host.workers = dict.fromkeys(keep, True)
-        host.living = tuple(
-            (worker, pid, tuple(token for token in (*answered, *running) if token in set(adopted)))
-            for worker, pid, running, answered in held
-            if worker in keep
-        )
+        with self._lock:
+            self._hosts[number] = host
+        return host
+
+    def _arrived(self, host: RemoteHost) -> bool:
+        """A host is known from now on; False when the pool has been closed."""
         with self._lock:
             if self._closed.is_set():
+                self._hosts.pop(host.number, None)
+                host.session.close()
                 return False
-            self._hosts[number] = host
+            host.arrived_at = time.monotonic()
+            host.is_arriving = False
             if self._guard is None:
                 self._guard = threading.Thread(target=self._watch_hosts, name="actorproc-hosts", daemon=True)
                 self._guard.start()
-        # It is known from here on: should the connection break now, it is lost after its time, with what it keeps.
-        say_first(stream, encode_message(self._welcome(host, keep=keep, adopted=adopted)))
-        host.session.attach(stream, 0)
-        return True
+            return True
 
     def _number(self, wanted: int) -> int:
         with self._lock:
@@ -348,7 +397,7 @@ class JoinedHosts:
         while not self._closed.wait(_LOOK):
             now = time.monotonic()
             for host in self.hosts:
-                if host.session.silent_for > self._patience:
+                if min(host.session.silent_for, now - host.arrived_at) > self._patience:
                     self._lose(host, f"host {host.name} ({host.hello.name}) was silent for {self._patience:g} s")
                     continue
                 if not host.session.is_full:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from concurrent.futures import Future, wait
@@ -38,6 +39,12 @@ class RemoteHost:
         self.process_limits = "none"
         self.workers: dict[WorkerId, bool] = {}
         """Workers that live there or are on their way, and whether they have booted."""
+        self.before: tuple[WorkerId, ...] = ()
+        """Workers that the manager may have taken over when this host tried to come before."""
+        self.is_arriving = True
+        """The manager is being asked what counts of that which it has in hand."""
+        self.arrived_at = math.inf
+        """Monotonic seconds at which it was known."""
         self.is_open = False
         """It was announced."""
         self.draining: str | None = None
