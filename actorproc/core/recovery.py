@@ -15,6 +15,7 @@ from actorproc.core.scheduler.cancellation import resume_cancelling
 from actorproc.core.scheduler.dedicated import say_goodbye
 from actorproc.core.scheduler.schedule import park, wake
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.head import runs_alone
 from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.parts.settings import DEFAULT_SCHEDULING
 from actorproc.core.state.quarantine import exclude, exclude_damaged
@@ -28,7 +29,7 @@ from actorproc.model.policies import LockMode, Scheduling, TypeMeta
 from actorproc.model.rows.cold_trees import COLD_STATES, is_alone
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, UndoRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
-from actorproc.model.slots import host_of
+from actorproc.model.slots import host_of, is_absent
 from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = ["hold_back", "load_tree", "rebuild", "resume", "take_up"]
@@ -92,6 +93,8 @@ def _is_plain(record: ProcedureRecord) -> bool:
     if record.state is not _RUNNABLE or record.due_at is not None or record.deadline is not None:
         return False
     if record.failing or record.rolling or record.aborting or record.bypassing or record.undoing:
+        return False
+    if record.past is not None and runs_alone(record):
         return False
     if record.paused is not None or record.limits is not None or record.finished_at is not None:
         return False
@@ -213,7 +216,9 @@ def _rehire(state: EngineState, ready: WorkerReady, tokens: tuple[StepToken, ...
         record = state.residents.procs.get(token.procedure)
         if record is not None:
             item = InHand(token, record.type_name, threads=ready.threads)
-            if token.mode is not Mode.ASK_ABORT and (record.limits or record.type_name in state.types.metas):
+            is_known = record.limits or record.type_name in state.types.metas
+            # The workers of a host that has not joined are on no host that anything could be taken of.
+            if is_known and token.mode is not Mode.ASK_ABORT and not is_absent(ready.worker.slot):
                 item.demand = known_limits_of(state.types, record).demand
             state.workers.table.give(worker, item, now)
             state.residents.trees[record.root].running.add(record.id)

@@ -10,6 +10,7 @@ __all__ = [
     "dedicated_slot",
     "first_slot",
     "host_of",
+    "is_absent",
     "is_dedicated",
 ]
 
@@ -30,6 +31,11 @@ def first_slot(host: int) -> int:
 def absent_slot(host: int) -> int:
     """Slot that stands for the workers of a host that has not joined this leader yet: the last one of the host."""
     return first_slot(host) + MOST_WORKERS
+
+
+def is_absent(slot: int) -> bool:
+    """True for the slot that stands for the workers of a host that has not joined."""
+    return not is_dedicated(slot) and slot % _SLOTS_OF_HOST == MOST_WORKERS
 
 
 def is_dedicated(slot: int) -> bool:

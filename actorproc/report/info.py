@@ -96,6 +96,8 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     step_name: str | None = None
     """Name of the step: that of a `Saga`, the state of a `StateMachineProcedure`, the label of what is being undone.
     None: it has a number only, or has ended well."""
+    host_losses: int = 0
+    """Times in a row that its step was lost with its host; from three on it runs alone on its host."""
     exposed: dict[str, Any] = {}
     """Newest values that it showed with ``ctx.expose``, by key; stored at most a second after it showed them. Secrets
     are asterisks, and an object is the mapping of its fields."""
@@ -313,6 +315,7 @@ def info_of(
         cancelled_at=None if record.undoing or record.finished_at is not None else record.cancelled_at,
         generation=record.generation,
         trimmed=max(0, record.trimmed - 1),
+        host_losses=record.host_losses,
         exposed=ExposedValues(exposed),
     )
 

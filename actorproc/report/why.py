@@ -146,7 +146,8 @@ class _Inquiry:
         where = f" on worker {step.slot} (pid {step.pid})" if step is not None else ""
         again = f", attempt {info.attempt}" if info.attempt > 1 else ""
         said = f": {step.message}" if step is not None and step.message else ""
-        says = f"runs {info.step_in_words}{again} for {span(age)}{where}{said}"
+        alone = f"; it {info.reason}" if info.reason else ""
+        says = f"runs {info.step_in_words}{again} for {span(age)}{where}{said}{alone}"
         if info.error is not None and (info.errors or info.crashes):
             says += f" (it failed before: {_error(info)})"
         return self._cause(

@@ -7,7 +7,7 @@ import pytest
 
 from actorproc.core.coordinator import Coordinator
 from actorproc.core.results.adoption import absent_worker, absent_workers
-from actorproc.core.results.worker_loss import LOSSES_OF_HOSTS
+from actorproc.core.state.head import LOSSES_OF_HOSTS
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.messages.events import CrashReport, HostAdded, HostClaimed, StepEnded, WorkerLost, WorkerReady
 from actorproc.model.messages.outcomes import Advanced, Finished

@@ -98,16 +98,18 @@ def _story(seed: int) -> str:
     return "\n".join([f"python -m tests.simulator.core_sim.simulation --replay {seed}", *lines])
 
 
-# The last tenths but one: parents that suspend again and again, and new code as well; the last ones restart, report, and have hosts.
+# The last tenths but one: parents that suspend again and again, and new code as well; the last ones restart,
+# report, have hosts, and lose them.
 @pytest.mark.parametrize(
     "first",
     [
-        *range(1, HISTORIES - HISTORIES // 10 * 5 + 1, PIECE),
+        *range(1, HISTORIES - HISTORIES // 10 * 6 + 1, PIECE),
         *range(FIRST_SEED, FIRST_SEED + HISTORIES // 10, PIECE),
         *range(editions.FIRST_SEED, editions.FIRST_SEED + HISTORIES // 10, PIECE),
         *range(FIRST_RESTARTS, FIRST_RESTARTS + HISTORIES // 10, PIECE),
         *range(FIRST_REPORTS, FIRST_REPORTS + HISTORIES // 10, PIECE),
         *range(hosts.FIRST_SEED, hosts.FIRST_SEED + HISTORIES // 10, PIECE),
+        *range(hosts.FIRST_LONE, hosts.FIRST_LONE + HISTORIES // 10, PIECE),
     ],
 )
 def test_every_disturbed_history_keeps_every_promise(first: int) -> None:

@@ -15,7 +15,7 @@ from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import abort, fast_end, on_result, postponed_steps, worker_loss
 from actorproc.core.rollback import failure_scope
 from actorproc.core.rules import HANDLERS
-from actorproc.core.scheduler import cancellation, reload, schedule
+from actorproc.core.scheduler import cancellation, lone_steps, reload, schedule
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.core.state.tree import Tree
@@ -348,12 +348,31 @@ def _resources_are_never_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostTable, "give_back", lambda *_: None)
 
 
+def _a_step_is_alone_beside_others(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lone_steps, "_steps_of_others", lambda *_: 0)
+
+
+def _others_go_to_a_host_that_is_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostTable, "is_kept_from", lambda *_: False)
+
+
+def _a_host_that_was_kept_stays_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostTable, "release", lambda *_: None)
+
+
 HOST_BUGS: dict[str, SeededBug] = {
     "hosts are not looked at": _hosts_are_not_looked_at,
     "resources are not counted": _resources_are_not_counted,
     "resources are never given back": _resources_are_never_given_back,
 }
 """Found only where there are hosts: in histories from `hosts.FIRST_SEED` on."""
+
+LONE_BUGS: dict[str, SeededBug] = {
+    "a step is alone on its host beside others": _a_step_is_alone_beside_others,
+    "others go to a host that is kept for one": _others_go_to_a_host_that_is_kept,
+    "a host that was kept for one stays kept": _a_host_that_was_kept_stays_kept,
+}
+"""Found only where a procedure loses host after host: in histories from `hosts.FIRST_LONE` on."""
 
 NEW_CODE_BUGS: dict[str, SeededBug] = {
     "old code gets what new code has run": _old_code_gets_what_new_code_has_run,
@@ -404,14 +423,22 @@ BUGS: dict[str, SeededBug] = {
 }
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *NEW_CODE_BUGS, *HOST_BUGS])
+_FIRST_SEEDS = (
+    (BUGS, 1),
+    (HOST_BUGS, hosts.FIRST_SEED),
+    (LONE_BUGS, hosts.FIRST_LONE),
+    (NEW_CODE_BUGS, FIRST_SEED),
+)
+
+
+@pytest.mark.parametrize("bug", [*BUGS, *NEW_CODE_BUGS, *HOST_BUGS, *LONE_BUGS])
 def test_a_planted_bug_is_found(
     bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    (BUGS | NEW_CODE_BUGS | HOST_BUGS)[bug](monkeypatch)
+    (BUGS | NEW_CODE_BUGS | HOST_BUGS | LONE_BUGS)[bug](monkeypatch)
 
     faults, found = 0, None
-    first = 1 if bug in BUGS else hosts.FIRST_SEED if bug in HOST_BUGS else FIRST_SEED
+    first = next(seed for bugs, seed in _FIRST_SEEDS if bug in bugs)
     for seed in range(first, first + BUDGET):
         history = simulate(seed)
         faults += history.faults.total()

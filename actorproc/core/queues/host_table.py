@@ -2,7 +2,7 @@
 
 A step with a demand goes to a worker of a host that has all its labels and so much of each resource free. Amounts are
 taken when it is handed out, and given back when it leaves its worker's hands, in whichever way. Amounts are counted in
-thousandths: sums of fractions must come out even.
+thousandths: sums of fractions must come out even. A host may be kept for a procedure whose step runs there alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from actorproc.model.placement import offer_in_words
 
-__all__ = ["Demand", "Host", "HostTable", "demand_of"]
+__all__ = ["Demand", "Host", "HostTable", "demand_of", "demand_of_lone"]
 
 _PARTS = 1000
 _MANY_DEMANDS = 64
@@ -29,6 +29,8 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     needs: tuple[tuple[str, int], ...] = ()
     """Thousandths of each resource."""
     words: str = ""
+    alone: str = ""
+    """The procedure whose step is to run alone on its host; empty: others may run beside it."""
 
 
 class Host(msgspec.Struct):
@@ -41,6 +43,8 @@ class Host(msgspec.Struct):
     free: dict[str, int]
     draining: bool = False
     """Its workers get no further step."""
+    kept_for: str = ""
+    """The procedure that is to have it for itself; empty: it is for all."""
 
     def offers(self, demand: Demand) -> bool:
         """It could run such a step, if nothing else ran there."""
@@ -48,6 +52,8 @@ class Host(msgspec.Struct):
 
     def has_free(self, demand: Demand) -> bool:
         """It has the labels, and the resources are free now."""
+        if self.kept_for != demand.alone:
+            return False
         return demand.labels <= self.labels and all(self.free.get(name, 0) >= need for name, need in demand.needs)
 
 
@@ -58,6 +64,13 @@ def demand_of(on: Sequence[str], resources: Mapping[str, float]) -> Demand | Non
     needs = tuple((name, round(resources[name] * _PARTS)) for name in sorted(resources))
     key = ",".join(on) + "".join(f"|{name}={need}" for name, need in needs)
     return Demand(key, frozenset(on), needs, offer_in_words(on, resources))
+
+
+def demand_of_lone(demand: Demand | None, procedure: str) -> Demand:
+    """The demand of a step that is to run alone on its host, beside what its limits ask for."""
+    if demand is None:
+        return Demand(f"!{procedure}", frozenset(), alone=procedure)
+    return Demand(f"{demand.key}!{procedure}", demand.labels, demand.needs, demand.words, procedure)
 
 
 class HostTable:
@@ -71,6 +84,10 @@ class HostTable:
         """Some hosts offer something, and some nothing: steps without a demand leave the first ones to others."""
         self.unoffered: dict[str, tuple[str, str]] = {}
         """By key of a demand that no host offers: the demand in words, and the procedure that asked first."""
+        self.lone: dict[str, Demand] = {}
+        """Demands of steps that are to run alone, by key: they wait, or run."""
+        self.kept: dict[str, str] = {}
+        """Hosts that are kept for such procedures, by procedure."""
         self._demands: dict[str, Demand] = {}
         """Demands by key, of which something may wait."""
         self._blocked: dict[str, int] = {}
@@ -84,6 +101,7 @@ class HostTable:
         total = {key: round(amount * _PARTS) for key, amount in resources.items()}
         free = {key: amount - taken.get(key, 0) for key, amount in total.items()}
         host = Host(name, frozenset(labels), total, free, draining=known is not None and known.draining)
+        host.kept_for = "" if known is None else known.kept_for
         self.hosts[name] = host
         self._changed()
 
@@ -96,7 +114,9 @@ class HostTable:
 
     def leave(self, name: str) -> None:
         """A host is gone."""
-        self.hosts.pop(name, None)
+        host = self.hosts.pop(name, None)
+        if host is not None:
+            self.kept.pop(host.kept_for, None)
         self._changed()
 
     def adopt(self, before: HostTable) -> None:
@@ -116,6 +136,27 @@ class HostTable:
         """This host's workers get no further step."""
         host = self.hosts.get(name)
         return host is not None and host.draining
+
+    # ------------------------------------------------------------ hosts for one procedure alone
+    def keep(self, name: str, procedure: str) -> None:
+        """Keep a host for a procedure: no step of another one is handed to its workers."""
+        host = self.hosts.get(name)
+        if host is not None and not host.kept_for:
+            host.kept_for = procedure
+            self.kept[procedure] = name
+            self.changes += 1
+
+    def release(self, procedure: str) -> None:
+        """A procedure needs no host for itself any more."""
+        host = self.hosts.get(self.kept.pop(procedure, "\0"))
+        if host is not None:
+            host.kept_for = ""
+            self.changes += 1
+
+    def is_kept_from(self, name: str, procedure: str) -> bool:
+        """True if this host is kept for another procedure."""
+        host = self.hosts.get(name)
+        return host is not None and host.kept_for not in {"", procedure}
 
     # ------------------------------------------------------------ demands
     def note(self, demand: Demand, procedure: str) -> bool:
@@ -165,6 +206,8 @@ class HostTable:
 
     def best_for(self, demand: Demand) -> str | None:
         """The host with most of the resources free, of those that could run such steps; None: there is none."""
+        if demand.alone:
+            return self.kept.get(demand.alone)
         offering = [host for host in self.hosts.values() if not host.draining and host.offers(demand)]
         if not offering:
             return None
@@ -191,9 +234,15 @@ class HostTable:
         if host is not None:
             for key, need in demand.needs:
                 host.free[key] = host.free.get(key, 0) - need
+            if demand.alone:
+                self.lone[demand.key] = demand
+                self.keep(name, demand.alone)
 
     def give_back(self, name: str, demand: Demand) -> None:
         """A step with this demand has left its worker's hands."""
+        if demand.alone:
+            self.lone.pop(demand.key, None)
+            self.release(demand.alone)
         host = self.hosts.get(name)
         if host is not None and demand.needs:
             for key, need in demand.needs:

@@ -258,6 +258,13 @@ class WorkerTable:
             self.hosts.take(worker.host, item.demand)
         self.in_hand[procedure] = worker
 
+    def take_in_hand(self, host: str) -> None:
+        """A host is there now: take of it what the steps asked for that its workers have in hand already."""
+        for worker in self.by_host.get(host, {}).values():
+            for item in worker.queue.values():
+                if item.demand is not None:
+                    self.hosts.take(host, item.demand)
+
     def keep(self, worker: Worker, item: InHand, now: float, elapsed: float) -> bool:
         """`answer`, `choose` and `give` in one, for an answered step after which the same worker gets the next one.
 

@@ -115,9 +115,11 @@ def _adopt(state: EngineState, worker: Worker, token: StepToken) -> None:
         return
     before = table.take(token.procedure, state.decision.now)
     item = InHand(token, before.type_name, forced=before.forced, told=before.told, kill_at=before.kill_at)
-    item.demand = before.demand
     if record.type_name in state.types.metas:
-        item.threads = known_limits_of(state.types, record).limits.threads
+        known = known_limits_of(state.types, record)
+        item.threads = known.limits.threads
+        if token.mode is not Mode.ASK_ABORT:
+            item.demand = known.demand
     table.give(worker, item, state.decision.now)
 
 

@@ -30,10 +30,8 @@ from actorproc.model.names import step_in_words
 from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL
 
-__all__ = ["LOSSES_OF_HOSTS", "on_lost", "on_ready"]
+__all__ = ["on_lost", "on_ready"]
 
-LOSSES_OF_HOSTS = 3
-"""Hosts in a row that a step may be lost with; the next loss is its failure."""
 _OVERTIME = ("timeout", "cpu-limit", "heartbeat-limit")
 """Kinds of reports of workers that were killed because a step took too long."""
 
@@ -59,16 +57,20 @@ def on_lost(state: EngineState, event: WorkerLost) -> None:
         gone(state.workers, worker)
     for item in items:
         state.residents.tree_of(state.residents.procs[item.token.procedure]).running.discard(item.token.procedure)
-    guilty = _guilty(state.workers, items, event)
+    is_host_lost = event.report.kind == HOST_LOST and event.crashed
+    guilty = None if is_host_lost else _guilty(state.workers, items, event)
+    lost_with_host = _begun(items, event) if is_host_lost else []
     # What a dead worker had in hand goes first again, in its old order.
     for item in reversed(items):
         record = state.residents.procs[item.token.procedure]
         state.workers.warm.pop(record.id, None)
+        if head.leave_host(record):
+            state.decision.touch(record)
         if record.bypassing:
             settle_bypass(state, record)
         elif record.state in TERMINAL and not record.undoing:
             pass  # it ended while it was asked, or a moment ago, bypassed with one below it that was in hand as well
-        elif item is guilty and event.report.kind == HOST_LOST:
+        elif item in lost_with_host:
             _lost_with_host(state, record, item, event.report)
         elif item is guilty:
             _charge(state, record, item, event)
@@ -87,6 +89,13 @@ def _guilty(workers: WorkerState, items: list[InHand], event: WorkerLost) -> InH
         workers.suspects.update(item.token.procedure for item in items)
         return None
     return next((item for item in items if item.token == event.first), items[0])
+
+
+def _begun(items: list[InHand], event: WorkerLost) -> list[InHand]:
+    """Steps that ran in a worker when its host was lost."""
+    if len(items) > 1 and items[0].threads > 1:
+        return items
+    return [item for item in items if item.token == event.first] or items[:1]
 
 
 def _give_back(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
@@ -154,9 +163,11 @@ def _lost_with_host(state: EngineState, record: ProcedureRecord, item: InHand, r
     in_words = f"its host was lost in {step}: {report.message}"
     if record.host_losses > 1:
         in_words = f"its host was lost for the {_ordinal(record.host_losses)} time in a row in {step}: {report.message}"
-    is_last = record.host_losses > LOSSES_OF_HOSTS
+    is_last = record.host_losses > head.LOSSES_OF_HOSTS
     if is_last:
-        in_words += "; so it is not run any more: it may use more memory than any host has"
+        in_words += "; it ran alone there, so it is not run any more: it may use more memory than any host has"
+    elif head.runs_alone(record):
+        state.types.note_choosy()
     error = ErrorInfo(
         "crash",
         "WorkerCrashed",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from actorproc.core.queues.host_table import Demand
 from actorproc.core.queues.worker_table import Worker
+from actorproc.core.scheduler.lone_steps import is_host_free_for
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.core.state.parts.residents import ResidentSet
@@ -68,11 +69,12 @@ def own_worker(state: EngineState, record: ProcedureRecord, demand: Demand | Non
     if worker is None:
         hire_for(state, record.id)
         return None
-    if worker.leaving or worker.queue:
+    if worker.leaving or worker.queue or not is_host_free_for(state.workers, worker.host, record.id):
         return None
     if demand is None or state.workers.table.hosts.has_room(worker.host, demand):
         return worker
-    if not state.workers.table.hosts.offers(worker.host, demand):
+    hosts = state.workers.table.hosts
+    if not hosts.offers(worker.host, demand) or demand.alone:
         _dismiss(state.decision, worker)  # its host offered that once; another one is asked when it is gone
     return None
 
@@ -80,14 +82,15 @@ def own_worker(state: EngineState, record: ProcedureRecord, demand: Demand | Non
 def can_go_on(state: EngineState, record: ProcedureRecord) -> bool:
     """True if one that waits for a worker of its own can have it now that hosts have changed; else one is asked for."""
     demand = _demand_of(state, record.id)
-    if demand is None:
-        return False
     hired = state.workers.hired.get(record.id)
     worker = state.workers.table.find(hired) if hired is not None else None
     if worker is None:
-        hire_for(state, record.id)
+        if demand is not None:
+            hire_for(state, record.id)
         return False
-    return not worker.queue and not worker.leaving and state.workers.table.hosts.has_room(worker.host, demand)
+    if worker.queue or worker.leaving or not is_host_free_for(state.workers, worker.host, record.id):
+        return False
+    return demand is None or state.workers.table.hosts.has_room(worker.host, demand)
 
 
 def hire_for(state: EngineState, procedure: str) -> None:
@@ -165,12 +168,18 @@ def on_draining(state: EngineState, event: HostDraining) -> None:
 
 def on_joined(state: EngineState, event: HostAdded) -> None:
     """A host is there: what waits for its labels or resources can be handed out."""
-    state.workers.table.hosts.join(event.host, event.labels, event.resources)
+    table = state.workers.table
+    is_new = event.host not in table.hosts.hosts
+    table.hosts.join(event.host, event.labels, event.resources)
+    if is_new:  # workers that an earlier leader had come before their host, with steps in hand
+        table.take_in_hand(event.host)
 
 
 def on_left(state: EngineState, event: HostRemoved) -> None:
-    """A host is gone; those that it was asked for a worker for ask another."""
+    """A host is gone, and the deaths of its workers follow; those that it was asked for a worker for ask another."""
     state.workers.table.hosts.leave(event.host)
+    for worker in state.workers.table.by_host.get(event.host, {}).values():
+        worker.leaving = worker.stopped = True  # else what one of them is lost with goes to the next
     for procedure in [name for name, host in state.workers.asked_of.items() if host == event.host]:
         del state.workers.asked_of[procedure]
         if state.workers.hired.get(procedure, event) is None:

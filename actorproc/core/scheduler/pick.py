@@ -7,6 +7,7 @@ import math
 from actorproc.core.queues.run_queue import DEFAULT_CLASS, OWN_CLASS, is_new_root
 from actorproc.core.queues.worker_shares import WorkerShares
 from actorproc.core.queues.worker_table import STEAL_AFTER, InHand, Worker
+from actorproc.core.scheduler.lone_steps import why_alone
 from actorproc.core.scheduler.placement import could_go_to, demand_in, is_passed_over, lane_of, note_demand, share_of
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.queues import WorkQueues
@@ -44,7 +45,10 @@ def work_class_of(state: EngineState, record: ProcedureRecord) -> str:
     if state.types.sorts_work:
         known = known_limits_of(state.types, record)
         if known.demand is not None:
-            note_demand(state, known.demand, record)
+            if known.demand.alone:
+                state.workers.table.hosts.lone[known.demand.key] = known.demand
+            else:
+                note_demand(state, known.demand, record)
         if known.limits.dedicated:
             return OWN_CLASS
         if known.demand is not None:
@@ -275,4 +279,6 @@ def why_queued(state: EngineState, record: ProcedureRecord) -> str | None:
     if not state.types.sorts_work or record.type_name not in state.types.metas:
         return why
     demand = known_limits_of(state.types, record).demand
+    if demand is not None and demand.alone:
+        return why or why_alone(state.workers, demand)
     return why if demand is None else state.workers.table.hosts.why(demand) or why

@@ -10,6 +10,7 @@ from __future__ import annotations
 from actorproc.core.queues.host_table import Demand, demand_of
 from actorproc.core.queues.run_queue import OWN_CLASS
 from actorproc.core.queues.worker_table import InHand, Worker
+from actorproc.core.scheduler.lone_steps import has_host_alone
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.workers import WorkerState
 from actorproc.model.rows.records import ProcedureRecord
@@ -54,7 +55,10 @@ def note_demand(state: EngineState, demand: Demand, record: ProcedureRecord) -> 
 def is_passed_over(state: EngineState, lane: str) -> bool:
     """True while no host has room for the steps in this lane."""
     key = demand_in(lane)
-    return bool(key) and state.workers.table.hosts.is_blocked(key)
+    if not key:
+        return False
+    lone = state.workers.table.hosts.lone.get(key)
+    return state.workers.table.hosts.is_blocked(key) if lone is None else not has_host_alone(state.workers, lone.alone)
 
 
 def on_hosts(workers: WorkerState, demand: Demand, among: list[Worker] | None) -> list[Worker]:
@@ -91,11 +95,11 @@ def leave_to_others(
 
     Not those that are kept for others; and, while they are idle, rather those on hosts that offer nothing.
     """
-    if kept:
+    hosts = workers.table.hosts
+    if kept or hosts.kept:
         slots = set(kept.values())
         found = workers.table.workers.values() if among is None else among
-        among = [worker for worker in found if worker.id.slot not in slots]
-    hosts = workers.table.hosts
+        among = [one for one in found if one.id.slot not in slots and not hosts.is_kept_from(one.host, record.id)]
     if not hosts.differ:
         return among
     warm = workers.warm.get(record.id)
@@ -127,6 +131,8 @@ def keep_worker_for(workers: WorkerState, lane: str, demand: Demand, kept: dict[
 def could_go_to(workers: WorkerState, item: InHand, holder: Worker, other: Worker) -> bool:
     """True if a step that one worker has in hand may be given to another one."""
     demand = item.demand
-    if demand is None or other.host == holder.host:
+    if demand is None:
+        return not workers.table.hosts.is_kept_from(other.host, item.token.procedure)
+    if other.host == holder.host:
         return True
     return workers.table.hosts.has_room(other.host, demand)

@@ -12,6 +12,7 @@ from actorproc.core.queues.host_table import Demand
 from actorproc.core.queues.run_queue import DEFAULT_CLASS, is_new_root
 from actorproc.core.queues.worker_table import InHand, Worker
 from actorproc.core.scheduler.dedicated import can_go_on, own_worker
+from actorproc.core.scheduler.lone_steps import seat_lone_steps
 from actorproc.core.scheduler.pick import (
     keep_nothing,
     leave_queue,
@@ -175,6 +176,8 @@ def fill(state: EngineState) -> None:
     """Hand out steps while workers have room."""
     if not state.switches.hands_out:
         return
+    if state.workers.table.hosts.lone:
+        seat_lone_steps(state)
     if state.follow_ups.asking or state.types.sorts_work:
         _ask_and_wake(state)
     barred: set[str] = set()
@@ -217,7 +220,7 @@ def _set_aside(
         return
     lane = work_class_of(state, record)
     barred.add(lane)
-    if known.demand is not None:
+    if known.demand is not None and not known.demand.alone:
         keep_worker_for(state.workers, lane, known.demand, kept)
 
 
@@ -225,7 +228,8 @@ def _ask_and_wake(state: EngineState) -> None:
     """Ask about aborts, and look whether hosts have room now for those that wait for workers of their own."""
     for asked in list(state.follow_ups.asking):
         _ask_abort(state, asked)
-    if state.queues.awaiting_worker.names() and state.workers.hosts_changed():
+    hosts_changed = state.queues.awaiting_worker.names() and state.workers.hosts_changed()
+    if hosts_changed or state.workers.table.hosts.kept:
         for name in state.queues.awaiting_worker.names():
             record = state.residents.procs[name]
             if can_go_on(state, record):

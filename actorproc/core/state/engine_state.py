@@ -7,6 +7,7 @@ into writes. `restore(store + pending writes)` must give the same memory again.
 from __future__ import annotations
 
 from actorproc.core.queues.timers import TimerQueue
+from actorproc.core.state.head import runs_alone
 from actorproc.core.state.parts.counters import CoreCounters
 from actorproc.core.state.parts.damage import DamageTable
 from actorproc.core.state.parts.decision import PendingDecision
@@ -74,7 +75,8 @@ class EngineState:
     def admit(self, record: ProcedureRecord, *, stored: bool) -> Tree:
         """Make a head resident; `stored` says that the store has it as it is."""
         tree = self.residents.add(record, stored=stored)
-        if record.limits is not None and (record.limits.dedicated or record.limits.is_placed):
+        is_choosy = record.limits is not None and (record.limits.dedicated or record.limits.is_placed)
+        if is_choosy or (record.past is not None and runs_alone(record)):
             self.types.note_choosy()
         if stored and record.id in self.locks.table.holders():
             tree.hold(record.id)

@@ -13,6 +13,7 @@ from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord
 from actorproc.model.states import ProcedureState
 
 __all__ = [
+    "LOSSES_OF_HOSTS",
     "OWNED",
     "begin_step",
     "begin_undo_step",
@@ -20,13 +21,17 @@ __all__ = [
     "count_attempt",
     "count_crash",
     "count_error",
+    "count_host_loss",
     "end_last_step",
     "fail_with",
     "forget_error",
     "interrupt",
     "is_plain",
     "keep_attempts",
+    "leave_host",
+    "note_host",
     "reset_errors",
+    "runs_alone",
     "take_back_attempt",
     "take_interrupted",
     "take_up_unit",
@@ -34,6 +39,8 @@ __all__ = [
     "wait_until",
 ]
 
+LOSSES_OF_HOSTS = 3
+"""Hosts in a row that a step may be lost with; then it runs alone on its host, whose loss is its failure."""
 OWNED = ("attempt", "errors", "crashes", "first_error_at", "error", "due_at", "interrupted")
 """Fields that only this module assigns."""
 
@@ -123,6 +130,7 @@ def count_attempt(record: ProcedureRecord) -> None:
 def take_back_attempt(record: ProcedureRecord) -> None:
     """The step came back unbegun."""
     record.attempt -= 1
+    leave_host(record)
 
 
 def keep_attempts(record: ProcedureRecord, attempts: int) -> None:
@@ -145,7 +153,12 @@ def count_crash(record: ProcedureRecord) -> None:
 
 def count_host_loss(record: ProcedureRecord) -> None:
     """The host of the step, or of its undo, was lost once more."""
-    record.past = replace(record.past or Past(), host_losses=record.host_losses + 1)
+    record.past = replace(record.past or Past(), host_losses=record.host_losses + 1, host=0)
+
+
+def runs_alone(record: ProcedureRecord) -> bool:
+    """True of a procedure whose step was lost with so many hosts that it runs alone on the next one."""
+    return record.past is not None and record.past.host_losses >= LOSSES_OF_HOSTS
 
 
 def note_host(record: ProcedureRecord, host: int) -> None:
@@ -153,6 +166,14 @@ def note_host(record: ProcedureRecord, host: int) -> None:
     past = record.past
     if host != (0 if past is None else past.host):
         record.past = replace(past or Past(), host=host)
+
+
+def leave_host(record: ProcedureRecord) -> bool:
+    """The step is in no worker's hands any more; True if it was in those of a host."""
+    if record.past is None or not record.past.host:
+        return False
+    record.past = replace(record.past, host=0)
+    return True
 
 
 def _forget_losses(record: ProcedureRecord) -> None:

@@ -6,6 +6,7 @@ activity of a step, and the procedure that blocks another one, are in no record.
 
 from __future__ import annotations
 
+from actorproc.core.state.head import runs_alone
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 
@@ -67,6 +68,8 @@ def reason_of(record: ProcedureRecord, phase: Phase) -> str | None:
         return f"for the event {record.event!r}"
     if phase is Phase.SUSPENDED:
         return f"for {record.pending} of its children"
+    if phase is Phase.RUNNING and runs_alone(record):
+        return "runs alone: its host was lost three times"
     return None
 
 
@@ -77,7 +80,7 @@ def is_waiting_for_locks(record: ProcedureRecord) -> bool:
 
 def is_interrupted(record: ProcedureRecord) -> bool:
     """Its head says that the present step was handed out and not answered: it runs, or its worker or host is gone."""
-    return record.attempt > record.errors + record.crashes and record.due_at is None
+    return record.attempt > record.errors + record.crashes + record.host_losses and record.due_at is None
 
 
 def seen_in_store(record: ProcedureRecord, *, is_owned: bool) -> tuple[Phase, str | None]:

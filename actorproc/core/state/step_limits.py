@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from actorproc.core.queues.host_table import demand_of
+import msgspec
+
+from actorproc.core.queues.host_table import demand_of, demand_of_lone
+from actorproc.core.state.head import LOSSES_OF_HOSTS
 from actorproc.core.state.parts.types import KnownLimits, KnownTypes
 from actorproc.model.policies import Backoff, StepLimits, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord
@@ -17,6 +20,19 @@ def limits_of(types: KnownTypes, record: ProcedureRecord) -> StepLimits:
 
 def known_limits_of(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
     """The same with what follows from them."""
+    if record.past is not None and record.past.host_losses >= LOSSES_OF_HOSTS:
+        return _known_alone(types, record)
+    return _known_of(types, record)
+
+
+def _known_alone(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
+    """Those of a step that runs alone on its host."""
+    known = _known_of(types, record)
+    limits = msgspec.structs.replace(known.limits, threads=1)
+    return KnownLimits(limits, is_plain=False, meta=known.meta, demand=demand_of_lone(known.demand, record.id))
+
+
+def _known_of(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
     if record.limits is not None:
         return _known(record.limits, None)
     meta = types.metas[record.type_name]

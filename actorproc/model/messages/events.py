@@ -108,7 +108,7 @@ class HostDraining(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostRemoved(msgspec.Struct, frozen=True, gc=False):
-    """A host is gone, after its workers."""
+    """A host is gone: its workers get no further step, and their deaths follow."""
 
     host: str
 

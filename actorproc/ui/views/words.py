@@ -40,6 +40,7 @@ def facts_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  
         "step",
         f"{' '.join(filter(None, (str(info.step), info.step_name)))}, attempt {info.attempt}, "
         f"errors {info.errors}, crashes {info.crashes}"
+        + (f", host losses {info.host_losses}" if info.host_losses else "")
         + (f", run {info.run}" if info.run > 1 else "")
         + (f", generation {info.generation}" if info.generation > 1 else ""),
     )

@@ -65,20 +65,37 @@ class FakeHosts:
     @property
     def can_depart(self) -> bool:
         """A host may leave, or begin to drain."""
-        return self._departures > 0 and False in self.present.values()
+        if self._departures <= 0 or False not in self.present.values():
+            return False
+        return not self._world.scenario.hunted or self._hunted is not None
+
+    @property
+    def _hunted(self) -> str | None:
+        """The host of the procedure that loses one after the other: the first one that runs, but the bystander."""
+        bystander = self._world.scenario.bystander
+        running = [
+            (worker.running[0].token.procedure, self.of(id))
+            for id, worker in self._workers.live.items()
+            if worker.running is not None
+            and worker.running[0].token.procedure != bystander
+            and self.present.get(self.of(id)) is False
+        ]
+        return min(running)[1] if running else None
 
     def depart(self) -> None:
         """One of the hosts leaves at once, or is to drain."""
         self._departures -= 1
         names = [name for name, drains in self.present.items() if not drains]
-        name = names[self._world.pick(len(names))]
-        if self._world.random() < 0.5:
+        name = self._hunted if self._world.scenario.hunted else names[self._world.pick(len(names))]
+        assert name is not None
+        if self._world.random() < (0.05 if self._world.scenario.hunted else 0.5):
             self.present[name] = True
             self._world.inbox.append(HostDraining(name))
             return
-        for worker in [worker for worker in self._workers.live.values() if self.of(worker.id) == name]:
-            self._workers.kill(worker, "host-lost", crashed=worker.running is not None)
+        there = [worker for worker in self._workers.live.values() if self.of(worker.id) == name]
         self._leave(name)
+        for worker in there:
+            self._workers.kill(worker, "host-lost", crashed=worker.running is not None)
 
     def drained(self) -> str | None:
         """A host that drains and has no worker any more."""

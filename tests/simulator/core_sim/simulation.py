@@ -36,6 +36,8 @@ _GIVES_UP = 0.1
 """Chance that a reload is given up before the next worker is replaced."""
 _DEPARTS = 0.05
 """Chance that a host may leave or drain next."""
+_HUNTS = 0.4
+"""The same where hosts are lost with one procedure."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -113,7 +115,7 @@ class Simulation(Player):
             moves.append(hosts.join)
         if hosts.drained() is not None:
             moves.append(hosts.end_drain)
-        if hosts.can_depart and self.world.random() < _DEPARTS:
+        if hosts.can_depart and self.world.random() < (_HUNTS if self.world.scenario.hunted else _DEPARTS):
             moves.append(hosts.depart)
         return moves
 

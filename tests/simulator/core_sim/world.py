@@ -64,7 +64,7 @@ def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
     if drawn == "all" and seed >= editions.FIRST_SEED:
         scenario = editions.add_editions(scenario, Random(f"editions of {seed}"))
     if drawn == "all" and seed >= hosts.FIRST_SEED:
-        scenario = hosts.add_hosts(scenario, Random(f"hosts of {seed}"))
+        scenario = hosts.add_hosts(scenario, Random(f"hosts of {seed}"), hunted=seed >= hosts.FIRST_LONE)
     return scenario
 
 

@@ -12,10 +12,13 @@ import msgspec
 
 from tests.simulator.generators.scripts import HostOffer, Scenario
 
-__all__ = ["FIRST_SEED", "add_hosts"]
+__all__ = ["FIRST_LONE", "FIRST_SEED", "add_hosts"]
 
 FIRST_SEED = 80_000_000_000
 """The first seed of a history that has them."""
+FIRST_LONE = 85_000_000_000
+"""The first seed of a history in which a procedure loses host after host, so that it runs alone on one."""
+_LOSSES = 24
 _OFFERS = (
     HostOffer("cpus"),
     HostOffer("gpus", ("gpu",), {"gpu": 2.0, "disk": 1.0}),
@@ -35,9 +38,12 @@ _DEMANDS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
 """Each is offered by a host of `_OFFERS`."""
 
 
-def add_hosts(scenario: Scenario, random: Random) -> Scenario:
-    """The scenario, every second time with hosts, all workers spread over them, and classes that ask for some."""
-    if random.random() < 0.5:
+def add_hosts(scenario: Scenario, random: Random, *, hunted: bool = False) -> Scenario:
+    """The scenario, every second time with hosts, all workers spread over them, and classes that ask for some.
+
+    Where a procedure is hunted there are always hosts.
+    """
+    if random.random() < 0.5 and not hunted:
         return scenario
     slots = max(scenario.slots, _EACH * len(_OFFERS))
     programs = dict(scenario.programs)
@@ -57,5 +63,6 @@ def add_hosts(scenario: Scenario, random: Random) -> Scenario:
         scheduling=scheduling,
         programs=programs,
         hosts=_OFFERS,
-        departures=int(random.random() * 4),
+        departures=_LOSSES if hunted else int(random.random() * 4),
+        hunted=hunted,
     )

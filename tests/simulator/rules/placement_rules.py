@@ -1,4 +1,7 @@
-"""Promises about hosts: no step runs on one without its labels, and none gives more than it has (27)."""
+"""Promises about hosts: no step runs on one without its labels, and none gives more than it has (27).
+
+One that was lost with three hosts in a row runs with no other on its host (27 as well).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from actorproc.testing.histories.evidence import Violation
 from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["PlacementRules"]
+
+_ALONE_FROM = 3
+"""Hosts in a row that a step was lost with when it is to run alone."""
 
 
 class PlacementRules(Judge):
@@ -20,6 +26,8 @@ class PlacementRules(Judge):
         self.place: dict[WorkerId, str] = {}
         self.running: dict[str, tuple[StepToken, str, dict[str, float]]] = {}
         """Steps that run, by procedure, with their hosts and what they take there."""
+        self.alone: set[str] = set()
+        """Procedures of them whose step is to have its host for itself."""
 
     def on_demand(self, type_name: str, on: tuple[str, ...], resources: dict[str, float]) -> None:
         self.demands[type_name] = on, resources
@@ -32,11 +40,15 @@ class PlacementRules(Judge):
 
     def on_enter(self, token: StepToken, *_: object) -> None:
         head = self.facts.heads.get(token.procedure)
-        demand = self.demands.get(head.type_name) if head is not None else None
-        if demand is None or token.mode is Mode.ASK_ABORT:
+        if head is None or token.mode is Mode.ASK_ABORT or not self.hosts:
             return
-        on, needs = demand
         host = self.place.get(token.worker, "")
+        if head.host_losses >= _ALONE_FROM:
+            self.alone.add(token.procedure)
+        beside = [name for name, other in self.running.items() if other[1] == host and name != token.procedure]
+        if beside and self.alone.intersection((token.procedure, *beside)):
+            self.say(27, f"{token} and {beside} run on {host!r}, and one of them is to have it for itself")
+        on, needs = self.demands.get(head.type_name, ((), {}))
         labels, offered = self.hosts.get(host, ((), {}))
         if not set(on) <= set(labels):
             self.say(27, f"{token} runs on {host!r}, which offers {labels}, and asks for {on}")
@@ -48,10 +60,13 @@ class PlacementRules(Judge):
 
     def on_exit(self, token: StepToken, *_: object) -> None:
         self.running.pop(token.procedure, None)
+        self.alone.discard(token.procedure)
 
     def on_cut(self, token: StepToken) -> None:
         self.running.pop(token.procedure, None)
+        self.alone.discard(token.procedure)
 
     def on_host_died(self) -> None:
         self.running.clear()
+        self.alone.clear()
         self.place.clear()
