@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
-from actorproc import Context, Procedure, Status
+from actorproc import Context, Limits, Procedure, Status
 
-__all__ = ["Noted"]
+__all__ = ["Eater", "Noted"]
 
 
 class Noted(Procedure):
@@ -31,3 +32,21 @@ class Noted(Procedure):
     def _note(self, word: str, ctx: Context) -> None:
         with Path(self.journal).open("a") as file:
             file.write(f"{word} {ctx.id} {ctx.step} {ctx.fence} {os.getppid()}\n")
+
+
+class Eater(Noted):
+    """A step that takes its whole host along, as the end of a container does that runs out of memory."""
+
+    limits = Limits(on=("big",))
+
+    def execute(self, ctx: Context) -> Status:
+        """End the agent, and with it all that it started."""
+        self._note("begin", ctx)
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+        return Status.done(self.done)
+
+    def rollback(self, ctx: Context) -> Status:
+        """Note that it is undone."""
+        self._note("undone", ctx)
+        return Status.done()
