@@ -16,7 +16,7 @@ from tests.hosts.journalled import Eater, Noted
 from tests.hosts.test_end_to_end import Program, noted
 from tests.kit.waiting import BOUND, wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.nightly]
+pytestmark = pytest.mark.processes
 PATIENCE = 3.0
 HOSTS = 3
 

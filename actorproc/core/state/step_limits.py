@@ -20,26 +20,23 @@ def limits_of(types: KnownTypes, record: ProcedureRecord) -> StepLimits:
 
 def known_limits_of(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
     """The same with what follows from them."""
-    if record.past is not None and record.past.host_losses >= LOSSES_OF_HOSTS:
-        return _known_alone(types, record)
-    return _known_of(types, record)
-
-
-def _known_alone(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
-    """Those of a step that runs alone on its host."""
-    known = _known_of(types, record)
-    limits = msgspec.structs.replace(known.limits, threads=1)
-    return KnownLimits(limits, is_plain=False, meta=known.meta, demand=demand_of_lone(known.demand, record.id))
-
-
-def _known_of(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
     if record.limits is not None:
-        return _known(record.limits, None)
-    meta = types.metas[record.type_name]
-    known = types.limits.get(record.type_name)
-    if known is None or known.meta is not meta:
-        known = types.limits[record.type_name] = _known(meta.limits, meta)
+        known = _known(record.limits, None)
+    else:
+        meta = types.metas[record.type_name]
+        found = types.limits.get(record.type_name)
+        if found is None or found.meta is not meta:
+            found = types.limits[record.type_name] = _known(meta.limits, meta)
+        known = found
+    if record.past is not None and record.past.host_losses >= LOSSES_OF_HOSTS:
+        return _alone(known, record.id)
     return known
+
+
+def _alone(known: KnownLimits, procedure: str) -> KnownLimits:
+    """Limits of a step that runs alone on its host."""
+    limits = msgspec.structs.replace(known.limits, threads=1)
+    return KnownLimits(limits, is_plain=False, meta=known.meta, demand=demand_of_lone(known.demand, procedure))
 
 
 def backoff_of(types: KnownTypes, record: ProcedureRecord) -> Backoff:
