@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from actorproc.api.home.succession import Succession
 from actorproc.api.queries import Queries
@@ -36,6 +36,7 @@ from actorproc.engine.arguments import (
 )
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse, UsageError
+from actorproc.model.around_step import checked_around_step
 from actorproc.model.messages.events import HostAdded
 from actorproc.model.placement import checked_labels, checked_resources
 from actorproc.model.slots import MOST_WORKERS
@@ -103,6 +104,10 @@ class ProcedureManager(
         config: All other settings. Default: ``Config()``.
         environment: A factory called once in each worker; its result is ``ctx.env``. Default: None.
         preload: Names of modules that each worker imports before its first step. Default: none.
+        around_step: A function of the step's `Context`, as ``"module:function"``, which each worker imports. The
+            context manager that it makes is entered around each attempt. Default: none.
+        around_step_errors: "log" (what that raises is logged, and the step goes on) or "fail" (the step fails with
+            it). Default: "log".
         on_fatal: Called with the error when no worker can be started any more, or a bug stopped the engine. Default:
             None.
         on_event: Called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks. Its errors
@@ -113,8 +118,8 @@ class ProcedureManager(
 
     Raises:
         TypeError: An argument is of the wrong kind.
-        ValueError: A number is too small, the path is empty, a label or a resource makes no sense, or ``durability``
-            is no such word.
+        ValueError: A number is too small, the path is empty, a label or a resource makes no sense, or
+            ``around_step`` is no name of a function. Or ``durability`` or ``around_step_errors`` is no such word.
         UsageError: A class cannot be run, or the path is a URL.
         DuplicateType: Two classes have one type name.
     """
@@ -133,6 +138,8 @@ class ProcedureManager(
         config: Config | None = None,
         environment: Callable[[], Any] | None = None,
         preload: Sequence[str] = (),
+        around_step: str | None = None,
+        around_step_errors: Literal["log", "fail"] = "log",
         on_fatal: Callable[[ActorprocError], None] | None = None,
         on_event: Callable[[LifecycleEvent], object] | None = None,
         durability: Durability = "power",
@@ -159,6 +166,7 @@ class ProcedureManager(
         permit_calls(self._config.max_call)
         self._environment = environment
         self._preload = checked_modules(preload)
+        self._around_step = checked_around_step(around_step, around_step_errors)
         self._on_fatal = [on_fatal] if on_fatal is not None else []
         self._on_event = on_event
         self._durability = durability
@@ -419,7 +427,10 @@ class ProcedureManager(
         from actorproc.api.home import assembly  # noqa: PLC0415
 
         home = self._home if self._given_store is None else None
-        return assembly.WorkerPools(self._config, home, self._preload, self._environment)
+        around, fails = self._around_step
+        return assembly.WorkerPools(
+            self._config, home, self._preload, self._environment, around_step=around, around_step_fails=fails
+        )
 
     def _give_up_start(self) -> None:
         """Have a start that is under way end with `ManagerStopped`. For signal handlers: it takes no lock."""

@@ -25,15 +25,25 @@ class WorkerPools:
         home: The home of the store; None: it was given to the manager as an object.
         preload: Names of modules that each worker imports.
         environment: The factory of `ctx.env`; None: there is none.
+        around_step: The function that makes a context manager for each attempt; None: there is none.
+        around_step_fails: Errors of it fail the step.
     """
 
     def __init__(
-        self, config: Config, home: Home | None, preload: Sequence[str], environment: Callable[[], Any] | None
+        self,
+        config: Config,
+        home: Home | None,
+        preload: Sequence[str],
+        environment: Callable[[], Any] | None,
+        *,
+        around_step: str | None,
+        around_step_fails: bool,
     ) -> None:
         self._config = config
         self._home = home
         self._preload = tuple(preload)
         self._environment = environment
+        self._around_step, self._around_step_fails = around_step, around_step_fails
 
     def for_engine(self, epoch: int, own_number: int) -> WorkerPool:
         """The pool of an engine here: the workers of this machine, with a shared store also those of hosts.
@@ -102,4 +112,6 @@ class WorkerPools:
             log_buffer=LogBuffer(
                 config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes
             ),
+            around_step=self._around_step,
+            around_step_fails=self._around_step_fails,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from actorproc.cli.select.common import whole_number
+from actorproc.model.around_step import checked_around_step
 from actorproc.model.placement import checked_labels, checked_resources
 
 __all__ = ["add_machine", "add_offer"]
@@ -18,6 +19,13 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         default=None,
         help="worker processes (default: one per processor it may use, by affinity and the quota of its container)",
+    )
+    parser.add_argument(
+        "--around-step",
+        type=_around_step,
+        metavar="MODULE:FUNCTION",
+        default=None,
+        help="function that makes a context manager for each attempt of a step, such as one that binds log contexts",
     )
     add_offer(parser)
 
@@ -40,6 +48,14 @@ def add_offer(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=N",
         help="amount that this machine offers to steps with Limits(resources=…), such as gpu=2; may be given again",
     )
+
+
+def _around_step(text: str) -> str:
+    try:
+        checked_around_step(text, "log")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _label(text: str) -> str:

@@ -31,21 +31,23 @@ class WebCompanion:
     Args:
         manager: Of the service.
         port: 0: a free one, or that of the page before.
+        log_format: Of its log, as the service was told; None: nothing was said.
     """
 
-    def __init__(self, manager: ProcedureManager, port: int) -> None:
+    def __init__(self, manager: ProcedureManager, port: int, log_format: str | None = None) -> None:
         need("starlette", extra="web", purpose="the dashboard (--web)")
         need("uvicorn", extra="web", purpose="the dashboard (--web)")
         # A password in the URL stays in the environment, where other users of the machine do not see it.
         given = os.environ.get("ACTORPROC_PATH", "")
         self._path = given if given and home_of(given).words == manager._path else manager._path
         self._port = port
+        self._log = [] if log_format is None else ["--log-format", log_format]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the page."""
         port = self._port or self._replaced()
-        words = [sys.executable, "-m", "actorproc", "web", "--port", str(port)]
+        words = [sys.executable, "-m", "actorproc", "web", "--port", str(port), *self._log]
         token = companion_token_file(self._path)
         if token is not None:
             words += ["--token-file", os.fspath(token)]

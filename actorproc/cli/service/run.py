@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from actorproc.cli.select.common import whole_number
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.offers import add_machine
+from actorproc.cli.service.log_output import add_log_format, begin_log
 from actorproc.errors import EngineError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="directory or URL of the store, for procedures (default: $ACTORPROC_PATH, else ./state)",
     )
     add_machine(parser)
+    add_log_format(parser)
     parser.add_argument(
         "--wait",
         type=seconds,
@@ -90,6 +92,7 @@ def _run(options: argparse.Namespace) -> int:
             workers=options.workers,
             labels=tuple(options.label),
             resources=dict(options.resource),
+            around_step=options.around_step,
         )
     except CannotRun as error:
         print(error, file=sys.stderr)
@@ -98,12 +101,12 @@ def _run(options: argparse.Namespace) -> int:
         print(f"the engine cannot start: {error}", file=sys.stderr)
         notifier.stopping(f"cannot start: {error}")
         return EXIT_FAILED
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    begin_log(options.log_format, logging.INFO)
     page = None
     if options.web is not None:
         from actorproc.cli.service.companion import WebCompanion
 
-        page = WebCompanion(manager, options.web)
+        page = WebCompanion(manager, options.web, options.log_format)
     patience = options.stop_timeout if options.stop_timeout is not None else manager._config.stop_timeout
     try:
         return serve(
@@ -125,6 +128,7 @@ def find_manager(
     workers: int | None = None,
     labels: tuple[str, ...] = (),
     resources: dict[str, float] | None = None,
+    around_step: str | None = None,
 ) -> ProcedureManager:
     """The manager of ``module:attribute``, not started unless the module did. Raises `CannotRun`.
 
@@ -140,10 +144,10 @@ def find_manager(
     if callable(found) and not isinstance(found, type) and not procedure_classes([found]):
         found = found()
     if isinstance(found, ProcedureManager):
-        if path is not None or workers is not None or labels or resources:
+        if path is not None or workers is not None or labels or resources or around_step is not None:
             msg = (
-                f"{name} is a manager with a directory and workers of its own; leave --path, --workers, --label and "
-                "--resource out"
+                f"{name} is a manager with a directory and workers of its own; leave --path, --workers, --label, "
+                "--resource and --around-step out"
             )
             raise CannotRun(msg)
         return found
@@ -152,6 +156,13 @@ def find_manager(
     try:
         refuse_password(path)
         home_of(directory)
-        return ProcedureManager(directory, procedures=classes, workers=workers, labels=labels, resources=resources)
+        return ProcedureManager(
+            directory,
+            procedures=classes,
+            workers=workers,
+            labels=labels,
+            resources=resources,
+            around_step=around_step,
+        )
     except UsageError as error:
         raise CannotRun(str(error)) from None

@@ -11,6 +11,7 @@ from typing import Any
 from actorproc.cli.output.extras import need
 from actorproc.cli.output.output import complain
 from actorproc.cli.select.common import OK, directory, globals_for, home, start_command, typed, whole_number
+from actorproc.cli.service.log_output import add_log_format, begin_log
 from actorproc.errors import UsageError
 
 __all__ = ["COMPANION", "add_web"]
@@ -38,6 +39,7 @@ def add_web(commands: _Commands) -> None:
     parser.add_argument("--read-only", action="store_true", help="refuse all verbs")
     parser.add_argument("--payloads", choices=("shown", "hidden"), default="shown", help="states, inputs and outputs")
     parser.add_argument("--title", default="actorproc", metavar="TEXT", help="title of the pages")
+    add_log_format(parser)
     group = parser.add_argument_group("for other machines and proxies")
     group.add_argument("--host", metavar="ADDRESS", help="another address than 127.0.0.1; needs TLS, or a proxy")
     group.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a further name of this host")
@@ -67,7 +69,7 @@ def _web(options: argparse.Namespace) -> int:
         complain(f"there is no store at {home(options).words} yet: {start_command(options)}")
     if options.behind_proxy != (options.public_url is not None):
         raise UsageError("--behind-proxy and --public-url URL belong together: the URL is what browsers see")
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    begin_log(options.log_format, logging.WARNING)
     settings = PageSettings(
         path=path,
         host=options.host,

@@ -11,6 +11,7 @@ from typing import Any
 from actorproc.cli.select.common import directory
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.offers import add_machine
+from actorproc.cli.service.log_output import add_log_format, begin_log
 from actorproc.errors import ActorprocError, UsageError
 
 __all__ = ["add_command"]
@@ -43,6 +44,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="URL of the store (default: $ACTORPROC_PATH)",
     )
     add_machine(parser)
+    add_log_format(parser)
     parser.add_argument(
         "--code",
         metavar="REVISION",
@@ -77,7 +79,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"this host cannot start: {error}", file=sys.stderr)
         notifier.stopping(f"cannot start: {error}")
         return EXIT_FAILED
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    begin_log(options.log_format, logging.INFO)
     return serve_host(host, notifier=notifier, stop_timeout=options.stop_timeout)
 
 
@@ -98,6 +100,7 @@ def _host(options: argparse.Namespace) -> Any:
         config=Config(code=options.code or None, stop_timeout=options.stop_timeout),
         labels=options.label,
         resources=dict(options.resource),
+        around_step=options.around_step,
         lead=False,
     )
     return manager._make_host()

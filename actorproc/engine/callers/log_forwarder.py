@@ -19,7 +19,8 @@ from actorproc.errors import RemoteError
 from actorproc.model.ids import WorkerId
 from actorproc.model.lines import plain_line, plain_text
 from actorproc.model.messages.commands import RunStep
-from actorproc.procedure.encoding.log_records import EXCEPTION, STANDARD
+from actorproc.procedure.encoding.log_records import EXCEPTION
+from actorproc.support.log_attributes import RESERVED
 from actorproc.workers.output.log_records import step_facts
 from actorproc.workers.protocol.frames import LogLine
 
@@ -119,7 +120,7 @@ def _record(line: LogLine, facts: dict[str, Any]) -> logging.LogRecord:
         case _ if trace:
             record.stack_info = trace
     # Attributes that the step gave by the names of ours are its own.
-    given.update((name, value) for name, value in extra.items() if name not in STANDARD)
+    given.update((name, value) for name, value in extra.items() if name not in RESERVED)
     return record
 
 

@@ -17,7 +17,8 @@ from actorproc.model.messages.definitions import OutcomeRow
 from actorproc.model.names import LAST_HEARTBEAT, note_key
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.authoring.reporting import Reporting, as_fraction
-from actorproc.procedure.encoding.log_records import LogParts, log_parts
+from actorproc.procedure.authoring.step_logger import StepLogger
+from actorproc.procedure.encoding.log_records import LogParts
 from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
 from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.kinds.base import is_text
@@ -186,6 +187,10 @@ class Context(msgspec.Struct, eq=False):
     _fence: int = 0
     _asked_for_fence: bool = False
     """The step may have put its fence into its state: a replay has to know it."""
+    _around: Callable[[Context, Callable[[], Any]], Any] | None = None
+    """Runs an attempt inside of the program's own context manager; None: it has none."""
+    _step_name: str | None = ""
+    """"": it was not asked for yet."""
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
@@ -193,6 +198,17 @@ class Context(msgspec.Struct, eq=False):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         # Not all fields, as msgspec's own: `env` may hold secrets.
         return [("id", self.id), ("step", self.step), ("attempt", self.attempt)]
+
+    @property
+    def step_name(self) -> str | None:
+        """Name of the step in a `Saga`, or of the state in a state machine, also in its undo; None elsewhere."""
+        if self._step_name == "":
+            # Kept: when a saga's step is over, its procedure stands at the next one.
+            if self.mode is Mode.ROLLBACK:
+                self._step_name = self.unit or None
+            else:
+                self._step_name = None if self._live is None else self._live._engine_next_name()
+        return self._step_name
 
     @property
     def aborting(self) -> bool:
@@ -381,9 +397,7 @@ class Context(msgspec.Struct, eq=False):
     def log(self) -> logging.Logger:
         """A logger whose lines go to the host's log with this procedure's id and step."""
         if self._log is None:
-            # Not from getLogger: this one lives as long as the step, and handlers of the process are not for it.
-            self._log = logging.Logger(f"actorproc.procedure.{self.type_name}", self._log_level)  # noqa: LOG001
-            self._log.addHandler(_ToChannel(self._channel))
+            self._log = StepLogger(self.type_name, self._log_level, self._channel.log)
         return self._log
 
     def _load_children(self) -> list[ChildOutcome]:
@@ -414,17 +428,3 @@ class Context(msgspec.Struct, eq=False):
             if self._unreadable is None:
                 self._unreadable = reason, type_name
             raise UnreadableValue(reason) from error
-
-
-class _ToChannel(logging.Handler):
-    """Sends each record; its id and step travel with the channel."""
-
-    def __init__(self, channel: StepChannel) -> None:
-        super().__init__()
-        self._channel = channel
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._channel.log(log_parts(record))
-        except Exception:  # noqa: BLE001 - as logging does: a bad format must not fail the step
-            self.handleError(record)

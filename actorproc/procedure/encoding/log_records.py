@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from actorproc.procedure.values.error_text import encodable
+from actorproc.support.log_attributes import STANDARD, free_name
 
-__all__ = ["EXCEPTION", "STANDARD", "LogOrigin", "LogParts", "log_parts"]
+__all__ = ["EXCEPTION", "LogOrigin", "LogParts", "log_parts"]
 
 EXCEPTION = "exc_info"
 """Key of the exception's type and text among the extra attributes."""
@@ -28,8 +29,6 @@ _EXTRAS = 128
 _DEPTH = 8
 """Containers in containers."""
 _PLAIN = (type(None), bool, int, float, bytes, dt.datetime, dt.date, dt.time, uuid.UUID, decimal.Decimal)
-STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
-"""Attributes that every record has; they travel by name."""
 _formatter = logging.Formatter()
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -66,7 +65,7 @@ def log_parts(record: logging.LogRecord) -> LogParts:
     """The parts of a record. One that was made by hand may have anything in its attributes."""
     extra = {}
     for name in list(vars(record).keys() - STANDARD)[:_EXTRAS]:
-        extra[encodable(str(name)[:_SHORTENED])] = msgspec.Raw(_fact(vars(record)[name]))
+        extra[free_name(encodable(str(name)[:_SHORTENED]))] = msgspec.Raw(_fact(vars(record)[name]))
     trace = record.exc_text or ""
     if record.exc_info and record.exc_info[1] is not None:
         trace = trace or _formatter.formatException(record.exc_info)
@@ -77,7 +76,8 @@ def log_parts(record: logging.LogRecord) -> LogParts:
     return LogParts(
         int(record.levelno),
         encodable(str(record.name)[:_LONGEST]),
-        encodable(record.getMessage()[:_LONGEST]),
+        # Of its class: `extra` may have given the record an attribute of that name.
+        encodable(type(record).getMessage(record)[:_LONGEST]),
         encodable(trace[-_LONGEST:]) if trace else "",  # the last lines say most
         _origin(record),
         _encode(extra) if extra else b"",

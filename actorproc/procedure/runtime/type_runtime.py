@@ -259,41 +259,44 @@ class TypeRuntime:
         Never raises what user code raises, `SystemExit` included; only `StopStep` passes. An attempt that asked for a
         stored value which cannot be read is given up, whatever the step made of that.
         """
-        ended = self._ran(live, ctx, mode, unit, event)
+        own = self if type(live) is self.procedure_class else self._of(live)
+        if own._has_position:
+            ctx._live = live
+        try:
+            if ctx._around is None:
+                ended = own._ran(live, ctx, mode, unit, event)
+            else:
+                ended = ctx._around(ctx, lambda: own._ran(live, ctx, mode, unit, event))
+        except StopStep:
+            raise
+        except StateRefused as error:
+            ended = Refused(reason=error.reason), ()
+        except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
+            ended = own.failed(error, ctx, mode, live), ()
         if ctx._unreadable is None:
             return ended
         reason, type_name = ctx._unreadable
         return Refused(reason=reason, needs=type_name), ()
 
     def _ran(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
-        own = self if type(live) is self.procedure_class else self._of(live)
-        try:
-            if event is not None:
-                ctx.event = ctx._read(own.values, event, PAYLOAD, ctx.id, "the payload of the event") if event else None
-            if own._has_position:
-                ctx._live = live
-                if (mode is _EXECUTE or mode is Mode.ON_TIMEOUT) and live._engine_is_moved():
-                    try:
-                        live._engine_settle()
-                    except StateRefused as error:
-                        return Refused(reason=error.reason, is_unbegun=mode is _EXECUTE), ()
-                    if mode is _EXECUTE:
-                        return own._placed(live, ctx), ()
+        if event is not None:
+            ctx.event = ctx._read(self.values, event, PAYLOAD, ctx.id, "the payload of the event") if event else None
+        if self._has_position and (mode is _EXECUTE or mode is Mode.ON_TIMEOUT) and live._engine_is_moved():
+            try:
+                live._engine_settle()
+            except StateRefused as error:
+                return Refused(reason=error.reason, is_unbegun=mode is _EXECUTE), ()
             if mode is _EXECUTE:
-                execute = own._execute
-                status = own._recovering(live, ctx, execute) if own._recovers else execute(live, ctx)
-                return own._outcome(live, ctx, status)
-            if mode is Mode.ROLLBACK:
-                return own._rollback(live, ctx, unit or ""), ()
-            if mode is Mode.ASK_ABORT:
-                return own._asked(live, ctx), ()
-            return own._on_timeout(live, ctx)
-        except StopStep:
-            raise
-        except StateRefused as error:
-            return Refused(reason=error.reason), ()
-        except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
-            return own.failed(error, ctx, mode, live), ()
+                return self._placed(live, ctx), ()
+        if mode is _EXECUTE:
+            execute = self._execute
+            status = self._recovering(live, ctx, execute) if self._recovers else execute(live, ctx)
+            return self._outcome(live, ctx, status)
+        if mode is Mode.ROLLBACK:
+            return self._rollback(live, ctx, unit or ""), ()
+        if mode is Mode.ASK_ABORT:
+            return self._asked(live, ctx), ()
+        return self._on_timeout(live, ctx)
 
     def _placed(self, live: Procedure, ctx: Context) -> Outcome:
         """Nothing was run: the engine hears first which step comes next, and what undoes it."""

@@ -41,7 +41,7 @@ from actorproc.workers.child.runtime import log_channel
 from actorproc.workers.child.runtime.channel import WorkerChannel
 from actorproc.workers.child.runtime.channel_reader import ChannelReader, read_into, wait_for_next
 from actorproc.workers.child.runtime.live_procedures import LiveProcedures
-from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
+from actorproc.workers.child.runtime.worker_runtime import Around, WorkerRuntime
 from actorproc.workers.protocol.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
 from actorproc.workers.protocol.frames import (
     BootFailed,
@@ -190,6 +190,9 @@ class _Worker:
             if prepare.environment is not None:
                 doing = "the environment factory"
                 self._worker_runtime.env = _environment(prepare.environment)
+            if prepare.around_step:
+                doing = f"the import of {prepare.around_step!r} (around_step)"
+                self._worker_runtime.around = _around(prepare.around_step, fails=prepare.around_step_fails)
         except StopStep:
             raise
         except BaseException as error:  # noqa: BLE001 - user code; a sys.exit() in it is a boot failure as well
@@ -229,3 +232,9 @@ def _environment(pickled: bytes) -> object:
     from actorproc.procedure.shipping.origins import loads  # noqa: PLC0415 - only workers that need it pay for the import
 
     return loads(pickled)()
+
+
+def _around(name: str, *, fails: bool) -> Around:
+    from actorproc.workers.child.runtime.around_step import AroundStep  # noqa: PLC0415 - as above, and its module
+
+    return AroundStep(name, fails=fails).run

@@ -59,6 +59,8 @@ class LocalPool:
         sys_path: Default: this program's module path at the time of `open`.
         executable: Default: the interpreter that `multiprocessing` would start, else this program's.
         use_pidfd: False: each process is watched with a thread instead, as systems without pidfds do anyway.
+        around_step: The function that makes a context manager for each attempt, as ``module:function``.
+        around_step_fails: Errors of it fail the step.
     """
 
     def __init__(
@@ -82,7 +84,10 @@ class LocalPool:
         recycle_age: float | None = None,
         recycle_memory: int | None = None,
         log_buffer: LogBuffer | None = None,
+        around_step: str | None = None,
+        around_step_fails: bool = False,
     ) -> None:
+        self._around_step = (around_step or "", around_step_fails)
         self._recycling = (recycle_steps, recycle_age, recycle_memory)
         self._log_buffer = log_buffer if log_buffer is not None else LogBuffer()
         self._epoch = epoch
@@ -133,6 +138,8 @@ class LocalPool:
                 max_call=self._max_call,
                 staging=os.fsencode(self._staging),
                 program=host_program(),
+                around_step=self._around_step[0],
+                around_step_fails=self._around_step[1],
             )
             recipe = Recipe(
                 executable=found_from_anywhere(self._executable),

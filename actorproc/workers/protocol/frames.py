@@ -104,6 +104,10 @@ class Prepare(_Frame, frozen=True, array_like=True, tag="prepare", gc=False):
     """Directory for files with long outputs, as the system has its name; empty: there is none."""
     program: HostProgram = HostProgram()
     """Settings of the host program."""
+    around_step: str = ""
+    """Function that makes a context manager for each attempt, as ``module:function``; "": none does."""
+    around_step_fails: bool = False
+    """Errors of that function fail the step; else they are logged."""
 
 
 class WorkerHello(_Frame, frozen=True, array_like=True, tag="hello", gc=False):

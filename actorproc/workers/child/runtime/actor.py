@@ -185,6 +185,7 @@ class ProcedureActor(DispatchedActor):
             generation=run.generation,
             _begun=run.begun,
             _fence=run.fence,
+            _around=worker_runtime.around,
         )
         if children_step and children_step == step - 1:
             context._before = run.state

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Protocol, assert_never
@@ -19,6 +19,7 @@ import msgspec
 
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.ids import StepToken
+from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.declaring import unsubmitted
 from actorproc.procedure.encoding.log_records import LogParts
 from actorproc.procedure.runtime.engine_side import TypeRuntime
@@ -54,10 +55,13 @@ from actorproc.workers.protocol.frames import (
 )
 from actorproc.workers.protocol.markers import UNOWNED, OutputOwner
 
-__all__ = ["WorkerRuntime"]
+__all__ = ["Around", "WorkerRuntime"]
 
 _RETURNED = 32
 """Steps named in one frame: ids may have 255 bytes."""
+
+
+Around = Callable[[Context, Callable[[], Any]], Any]
 
 
 class Listening(Protocol):
@@ -131,6 +135,8 @@ class WorkerRuntime:
         self.recycling: Recycling | None = None
         self.types = TypeCache()
         self.env: Any = None
+        self.around: Around | None = None
+        """Runs each attempt inside of the program's own context manager; None: it has none."""
         self.log_level = 20
         self.running: dict[StepToken, int] = {}
         """The steps that are running, with their threads."""
