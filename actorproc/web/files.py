@@ -30,6 +30,8 @@ _PAGES = re.compile(
     r"|locks(?:/.+)?|workers|activity|types(?:/[^/]+)?)?"
 )
 """Paths of pages below the prefix."""
+_NOTES = re.compile(rb"^[ \t]*//.*$|/\*\*(?:[^*]|\*(?!/))*\*/ ?", re.MULTILINE)
+"""Comments and types of the scripts: an eighth of the bytes, and of no use to a browser."""
 
 
 class StaticFile(NamedTuple):
@@ -83,6 +85,8 @@ def _found(folder: Traversable, prefix: str) -> list[tuple[str, StaticFile]]:
         kind = _TYPES.get(entry.name.rpartition(".")[2]) or ("text/plain; charset=utf-8" if "LICENSE" in name else None)
         if kind is not None and not entry.name.startswith("."):
             body = entry.read_bytes()
+            if name.startswith("app/") and name.endswith(".js"):
+                body = _NOTES.sub(lambda found: b"\n" * found[0].count(b"\n"), body)
             packed = gzip.compress(body, 9, mtime=0) if len(body) > 500 else body
             found.append((name, StaticFile(body, packed if len(packed) < len(body) else None, kind, tag_of(body))))
     return found

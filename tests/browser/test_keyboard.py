@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.browser.conftest import Store, until
@@ -159,20 +161,129 @@ def test_thousands_of_children_are_told_truly_and_keep_the_focus(window, wide):
     page.wait_for_url("**/procedures/wide.0")
 
 
-def test_the_focus_goes_to_the_next_row_when_its_row_is_removed(window, wide):
-    page = window(wide.pages, "procedures?owner=batch")
+def row_ids(page):
+    return page.eval_on_selector_all("main [data-row]", "all => all.map((row) => row.dataset.id)")
+
+
+def focus_row(page, place):
+    """Go to a row by keys. Their script comes after the first rows, and then does what was pressed before."""
+    wanted = row_ids(page)[place]
+    for _ in range(place + 1):
+        page.keyboard.press("j")
+    until(lambda: focused(page) == wanted)
+    return wanted
+
+
+def in_page(page, code):
+    """Run a statement with the state of the page as `app`, and wait until it is drawn."""
+    page.evaluate(
+        "async () => { const { app } = await import(document.baseURI + 'static/app/main.js');"
+        f" {code}; app.render(); await new Promise(requestAnimationFrame); }}"
+    )
+
+
+def batch(window, pages):
+    page = window(pages, "procedures?owner=batch")
     page.wait_for_selector("button.live.open")
     page.wait_for_selector("tr[data-id]")
-    for _ in range(3):
-        page.keyboard.press("j")
-    name = focused(page)
-    following = page.evaluate("document.activeElement.closest('tr').nextElementSibling.dataset.id")
+    return page
+
+
+def test_the_focus_goes_to_the_next_row_when_its_row_is_removed(window, wide):
+    page = batch(window, wide.pages)
+    name = focus_row(page, 2)
+    following = row_ids(page)[3]
     with wide.client as client:
         client.delete(name)
     page.wait_for_selector(f"tr[data-id='{name}']", state="detached")
     assert focused(page) == following
     page.keyboard.press("j")
     assert focused(page) not in ("", following)
+
+
+KEPT = (
+    ("items.slice(0, -1)", -1, -2),  # the last one goes
+    ("items.filter((_, at) => at !== 0 && at !== 2)", 2, 3),  # two at once, one of them above
+    ("items.filter((_, at) => at !== 2 && at !== 3)", 2, 4),  # the next one goes with it
+    ("items.reverse()", 2, 2),  # another order moves its element
+    ("[...items.slice(2, 3), ...items.slice(0, 2)]", 2, 2),
+    ("[{ ...items[0], id: 'another' }, ...items]", 2, 2),  # a new one above
+    ("items.slice(4)", 2, 4),
+    ("[]", 2, None),
+)
+"""What is left of a list, the row with the focus, and the row that has it then."""
+
+
+def test_the_focus_stays_with_its_row_or_goes_on_from_its_place(window, wide):
+    page = batch(window, wide.pages)
+    page.keyboard.press("p")
+    page.wait_for_selector("button.live:has-text('paused')")
+    ids = row_ids(page)
+    in_page(page, "app.first = app.data.items")
+    for kept, place, focus in KEPT:
+        in_page(page, "document.activeElement.blur(); app.data = { ...app.data, items: app.first }")
+        page.locator("tr[data-id]").nth(place).locator("a").first.focus()
+        in_page(page, f"const items = [...app.first]; app.data = {{ ...app.data, items: {kept} }}")
+        if focus is None:
+            assert page.evaluate("document.activeElement.tagName") == "H1"
+        else:
+            assert focused(page) == ids[focus], kept
+
+
+def test_the_focus_goes_to_the_row_in_its_place_when_a_filter_leaves_others(window, wide):
+    page = batch(window, wide.pages)
+    focus_row(page, 2)
+    in_page(page, "app.setQuery({ owner: null, type: 'ReadRegion' })")
+    page.wait_for_selector("tr[data-id='part-059']", state="detached")
+    assert focused(page) == row_ids(page)[2]
+    assert focused(page).startswith("read-")
+
+
+def test_the_focus_goes_on_after_rows_were_removed_while_the_page_was_offline(window, wide, tmp_path):
+    pages = wide.page(tmp_path)
+    page = batch(window, pages)
+    ids = row_ids(page)
+    focus_row(page, 3)
+    pages.end(signal.SIGKILL)
+    page.wait_for_selector("button.live.lost")
+    with wide.client as client:
+        client.delete(ids[1])
+        client.delete(ids[3])
+    again = wide.page(tmp_path, port=pages.port)
+    page.wait_for_selector(f"tr[data-id='{ids[3]}']", state="detached")
+    assert focused(page) == ids[4]
+    again.end()
+
+
+def test_the_focus_goes_on_when_the_verb_of_a_dialog_removes_the_row(window, wide):
+    page = batch(window, wide.pages)
+    ids = row_ids(page)
+    focus_row(page, 1)
+    page.keyboard.press("a")
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("textbox", name="Reason").fill("old")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog", state="detached")
+    page.wait_for_selector(f"tr[data-id='{ids[1]}']", state="detached")
+    assert focused(page) == ids[2]
+
+
+def test_keys_that_come_before_their_script_count_as_soon_as_it_is_there(window, wide):
+    page = window(wide.pages)
+    waiting = []
+
+    def hold(route):
+        waiting.append(route)
+
+    page.route("**/keys.js", hold)
+    page.goto(wide.pages.address + "procedures?owner=batch")
+    page.wait_for_selector("tr[data-id]")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    until(lambda: page.evaluate("1") and waiting)
+    assert focused(page) == ""
+    waiting.pop().continue_()
+    until(lambda: focused(page) == row_ids(page)[1])
 
 
 def test_the_manager_is_paused_and_resumed_from_the_palette(window, wide):
@@ -190,8 +301,7 @@ def test_the_manager_is_paused_and_resumed_from_the_palette(window, wide):
 def test_a_focused_row_survives_live_updates_of_the_list(window, wide):
     page = window(wide.pages, "procedures?type=Order")
     page.wait_for_selector("tbody tr")
-    page.keyboard.press("j")
-    name = focused(page)
+    name = focus_row(page, 0)
     with wide.client as client:
         client.pause("flaky", reason="so that something changes")
         client.resume("flaky")

@@ -140,6 +140,39 @@ def test_rates_are_those_between_two_looks_and_begin_anew_with_the_manager():
     assert (restarted.ended, restarted.steps_series) == (0.0, ())
 
 
+def spans_of(rates):
+    return [(span.name, span.covers, span.ended, span.steps) for span in rates.spans]
+
+
+def test_rates_of_longer_spans_cover_what_is_known_of_them():
+    meter, late = RateMeter(), RateMeter()
+
+    # Counts begin with the manager, so that its first minutes are known later too.
+    assert spans_of(meter.take(metrics(uptime=600.0, ended=600, steps=1200, commits=1))) == [
+        ("15 m", 600.0, 1.0, 2.0),
+        ("1 h", 600.0, 1.0, 2.0),
+    ]
+    assert spans_of(meter.take(metrics(uptime=630.0, ended=690, steps=1200, commits=1))) == [
+        ("1 m", 30.0, 3.0, 0.0),
+        ("15 m", 630.0, 690 / 630, 1200 / 630),
+        ("1 h", 630.0, 690 / 630, 1200 / 630),
+    ]
+    for uptime in range(640, 8000, 10):
+        found = meter.take(metrics(uptime=float(uptime), ended=690, steps=uptime, commits=1))
+    assert [(span.name, round(span.covers, -2), span.ended, span.steps) for span in found.spans] == [
+        ("1 m", 100.0, 0.0, 1.0),
+        ("15 m", 900.0, 0.0, 1.0),
+        ("1 h", 3600.0, 0.0, 1.0),
+    ]
+    assert spans_of(late.take(metrics(uptime=9000.0, ended=5, steps=5, commits=5))) == []
+    assert [name for name, *_ in spans_of(late.take(metrics(uptime=9001.0, ended=5, steps=5, commits=5)))] == [
+        "1 m",
+        "15 m",
+        "1 h",
+    ]
+    assert spans_of(meter.take(metrics(uptime=30.0, ended=60, steps=0, commits=0)))[0] == ("1 m", 30.0, 2.0, 0.0)
+
+
 def test_a_header_says_what_is_known_with_and_without_a_manager():
     live = header_of(
         pid=7,

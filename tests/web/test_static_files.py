@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from actorproc.web.files import PageFiles
 from tests.browser.vendored import VENDOR, packages
 
 ROOT = Path(__file__).parents[2]
@@ -68,12 +69,27 @@ def test_libraries_are_those_of_the_lock_file_and_bring_their_licences():
             assert hashlib.sha256((VENDOR / package["folder"] / name).read_bytes()).hexdigest() == entry["sha256"]
 
 
+def test_scripts_are_served_without_comments_and_the_pages_keep_to_their_budget():
+    files = PageFiles("x")
+    served = {path: files.get(str(path.relative_to(STATIC))) for path in sorted(STATIC.rglob("*")) if path.is_file()}
+    sent = {path: len(file.packed or file.body) for path, file in served.items() if file is not None}
+
+    for path in SCRIPTS:
+        body = served[path].body.decode()
+        assert not re.search(r"@(type|param|template)\b|^\s*//", body, re.MULTILINE), path
+        assert len(body.splitlines()) == len(path.read_text(encoding="utf-8").splitlines())
+        # Each such comment is one of types or of words; a text with this sign would be cut.
+        assert not re.search(r"/\*\*(?! )|/\*(?!\*)", path.read_text(encoding="utf-8")), path
+    assert sum(size for path, size in sent.items() if path.name not in ("LICENSE", "vendor.lock")) <= 80_000
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="node checks the syntax of scripts")
 def test_scripts_are_modules_that_can_be_read(tmp_path):
+    files = PageFiles("x")
     for path in SCRIPTS:
-        # As a module, whatever package.json is above it.
+        # As a module, whatever package.json is above it; as it is served.
         copy = tmp_path / f"{path.stem}.mjs"
-        copy.write_bytes(path.read_bytes())
+        copy.write_bytes(files.get(str(path.relative_to(STATIC))).body)
         checked = subprocess.run(["node", "--check", copy], capture_output=True, text=True, timeout=30, check=False)
         assert checked.returncode == 0, f"{path}: {checked.stderr}"
 

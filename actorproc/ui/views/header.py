@@ -11,11 +11,29 @@ from actorproc.report.health import Health
 from actorproc.report.metrics import Metrics
 from actorproc.ui.views.tones import Tone, tone_of
 
-__all__ = ["Header", "RateMeter", "Rates", "header_of", "sparkline"]
+__all__ = ["Header", "RateMeter", "Rates", "SpanRates", "header_of", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _KEPT = 60
 """Points of a series."""
+
+
+_SPANS = (("1 m", 60.0), ("15 m", 900.0), ("1 h", 3600.0))
+_APART = 15.0
+"""Seconds between counts that are kept for longer spans."""
+
+
+class SpanRates(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean rates of a longer span up to now."""
+
+    name: str
+    """Span in words: "1 m", "15 m", "1 h"."""
+    seconds: float
+    """Its length."""
+    covers: float
+    """Part of it for which counts are known: since the manager started, or was first looked at."""
+    ended: float
+    steps: float
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +44,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     commits: float = 0.0
     ended_series: tuple[float, ...] = ()
     steps_series: tuple[float, ...] = ()
+    spans: tuple[SpanRates, ...] = ()
+    """Means of 1 m, 15 m and 1 h."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +75,8 @@ class RateMeter:
         self._before: tuple[float, int, int, int] | None = None
         self._ended: deque[float] = deque(maxlen=_KEPT)
         self._steps: deque[float] = deque(maxlen=_KEPT)
+        self._past: deque[tuple[float, int, int]] = deque()
+        """Uptime and counts at moments of the last hour, oldest first."""
         self._rates = Rates()
 
     def take(self, metrics: Metrics) -> Rates:
@@ -65,7 +87,9 @@ class RateMeter:
         if before is None or metrics.uptime < before[0]:
             self._ended.clear()
             self._steps.clear()
-            self._rates = Rates()
+            self._past.clear()
+            self._past.append((0.0, 0, 0))  # it counts from nothing
+            self._rates = Rates(spans=self._spans(metrics.uptime, ended, steps))
         elif metrics.uptime > before[0]:
             span = metrics.uptime - before[0]
             self._ended.append((ended - before[1]) / span)
@@ -76,8 +100,31 @@ class RateMeter:
                 commits=(metrics.commits - before[3]) / span,
                 ended_series=tuple(self._ended),
                 steps_series=tuple(self._steps),
+                spans=self._spans(metrics.uptime, ended, steps),
             )
         return self._rates
+
+    def _spans(self, uptime: float, ended: int, steps: int) -> tuple[SpanRates, ...]:
+        """Means since the oldest counts in each span; spans of which nothing is known are left out."""
+        past = self._past
+        while past and past[0][0] < uptime - _SPANS[-1][1] - _APART:
+            past.popleft()
+        found = []
+        for name, seconds in _SPANS:
+            at, ended_then, steps_then = next((c for c in past if c[0] >= uptime - seconds - _APART), (uptime, 0, 0))
+            if (covers := uptime - at) > 0:
+                found.append(
+                    SpanRates(
+                        name=name,
+                        seconds=seconds,
+                        covers=covers,
+                        ended=(ended - ended_then) / covers,
+                        steps=(steps - steps_then) / covers,
+                    )
+                )
+        if not past or uptime - past[-1][0] >= _APART:
+            past.append((uptime, ended, steps))
+        return tuple(found)
 
 
 def header_of(

@@ -1,65 +1,27 @@
-// Rates of the last minute as a chart, with the numbers beside it. uPlot is loaded when a chart is first seen.
-import { address } from "./api.js";
-import { html, nothing } from "./html.js";
+// Rates of the last minute as lines, with the numbers of longer times beside them.
+import { html, nothing, svg } from "./html.js";
+import { duration } from "./format.js";
 
-let library = /** @type {Promise<any> | null} */ (null);
+const WIDE = 600;
+const TALL = 120;
 
-function loaded() {
-  library ??= new Promise((found, lost) => {
-    const sheet = Object.assign(document.createElement("link"), { rel: "stylesheet", href: address("static/vendor/uplot/uPlot.min.css") });
-    const script = Object.assign(document.createElement("script"), { src: address("static/vendor/uplot/uPlot.iife.min.js") });
-    script.onload = () => found(/** @type {any} */ (globalThis).uPlot);
-    script.onerror = lost;
-    document.head.append(sheet, script);
-  });
-  return library;
+/** A line of values, one a second, the newest at the right edge. @param {number[]} series @param {number} length @param {number} top @param {string} name */
+const line = (series, length, top, name) =>
+  svg`<polyline class=${name} points=${series.map((value, at) => `${(((length - series.length + at) / Math.max(1, length - 1)) * WIDE).toFixed(1)},${(TALL - 2 - (value / top) * (TALL - 4)).toFixed(1)}`).join(" ")}></polyline>`;
+
+const cell = (/** @type {number | null | undefined} */ value) => html`<td class="number">${value === null || value === undefined ? "–" : value.toFixed(1)}</td>`;
+
+/** @param {any} speed */
+export function rates(speed) {
+  const series = { steps: speed.steps_series || [], ended: speed.ended_series || [] };
+  const all = [...series.steps, ...series.ended];
+  const spans = /** @type {any[]} */ (speed.spans || []);
+  if (!all.length && !spans.length) return html`<p class="muted">No rates yet: they are counted while a manager runs and this page is open.</p>`;
+  const top = Math.max(1, ...all);
+  const length = Math.max(series.steps.length, series.ended.length);
+  return html`<div class="chart" aria-hidden="true"><svg viewBox="0 0 ${WIDE} ${TALL}" preserveAspectRatio="none">${[0, 0.5, 1].map((share) => svg`<line x1="0" x2=${WIDE} y1=${share * (TALL - 2) + 1} y2=${share * (TALL - 2) + 1}></line>`)}
+      ${line(series.steps, length, top, "steps")}${line(series.ended, length, top, "ended")}</svg>
+      <p class="muted"><span>${top.toFixed(top < 10 ? 1 : 0)} a second at the top line</span><span>${length} s up to now</span></p></div>
+    <table><thead><tr><th>A second</th><th class="number">now</th>${spans.map((span) => html`<th class="number">${span.name}${span.covers + 1 < span.seconds ? html`<span class="muted"> (${duration(span.covers)})</span>` : nothing}</th>`)}</tr></thead>
+    <tbody>${["steps", "ended"].map((name) => html`<tr><th><span class="mark ${name}"></span> ${name}</th>${cell(speed[name] ?? 0)}${spans.map((span) => cell(span[name]))}</tr>`)}</tbody></table>`;
 }
-
-const mean = (/** @type {number[]} */ all) => (all.length ? all.reduce((sum, one) => sum + one, 0) / all.length : 0);
-
-/** @param {any} app @param {any} speed */
-export function rates(app, speed) {
-  const steps = speed.steps_series || [];
-  const ended = speed.ended_series || [];
-  app.own.series = [steps, ended];
-  if (!steps.length && !ended.length) return html`<p class="muted">No rates yet: they are counted while a manager runs and this page is open.</p>`;
-  const top = (/** @type {number[]} */ all) => Math.max(0, ...all).toFixed(1);
-  return html`<div class="chart" aria-hidden="true"></div>
-    <table><thead><tr><th>A second</th><th class="number">now</th><th class="number">mean</th><th class="number">most</th></tr></thead>
-    <tbody><tr><th>steps</th><td class="number">${(speed.steps ?? 0).toFixed(1)}</td><td class="number">${mean(steps).toFixed(1)}</td><td class="number">${top(steps)}</td></tr>
-    <tr><th>ended</th><td class="number">${(speed.ended ?? 0).toFixed(1)}</td><td class="number">${mean(ended).toFixed(1)}</td><td class="number">${top(ended)}</td></tr></tbody></table>${nothing}`;
-}
-
-/** Draw into the place that was rendered. @param {any} app */
-rates.drawn = async (app) => {
-  const place = document.querySelector(".chart");
-  const [steps, ended] = app.own.series || [[], []];
-  if (!place || app.own.drawnSeries === app.own.series) return;
-  app.own.drawnSeries = app.own.series;
-  const length = Math.max(steps.length, ended.length);
-  const data = [Array.from({ length }, (_, i) => i - length + 1), steps, ended];
-  const uPlot = await loaded();
-  if (!place.isConnected) return;
-  const ink = getComputedStyle(document.body);
-  const colour = (/** @type {string} */ name) => ink.getPropertyValue(name).trim();
-  const width = Math.max(220, Math.min(900, place.clientWidth));
-  if (app.own.chart?.root.isConnected) {
-    if (app.own.chart.width !== width) app.own.chart.setSize({ width, height: 160 });
-    return app.own.chart.setData(data);
-  }
-  place.textContent = "";
-  const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") } };
-  app.own.chart = new uPlot(
-    {
-      width,
-      height: 160,
-      legend: { show: false },
-      cursor: { show: false },
-      scales: { x: { time: false }, y: { range: (/** @type {any} */ _u, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(1, high || 0)] } },
-      axes: [{ ...axis, values: (/** @type {any} */ _u, /** @type {number[]} */ all) => all.map((at) => `${at} s`) }, { ...axis, size: 44 }],
-      series: [{}, { label: "steps", stroke: colour("--calm"), width: 2 }, { label: "ended", stroke: colour("--good"), width: 2, dash: [6, 3] }],
-    },
-    data,
-    place,
-  );
-};

@@ -45,4 +45,11 @@ export function details() {
   return detail;
 }
 
+/** Rows whose elements stay with what they show, so that the focus does. @template T @param {T[]} items @param {(one: T) => any} key @param {(one: T) => any} view */
+export function keyed(items, key, view) {
+  const seen = /** @type {Record<string, number>} */ ({});
+  const named = items.map((one) => [`${key(one)} ${(seen[key(one)] = (seen[key(one)] ?? 0) + 1)}`, one]);
+  return repeat(named, ([name]) => name, ([, one]) => view(/** @type {T} */ (one)));
+}
+
 export { nothing, render, repeat, live };

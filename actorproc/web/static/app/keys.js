@@ -1,5 +1,6 @@
 // The keyboard: single keys act while no text is being typed; Ctrl-K opens the palette.
 import { get, query } from "./api.js";
+import { rows } from "./focus.js";
 import { html, nothing } from "./html.js";
 import { standing, shortType } from "./format.js";
 import { openDialog } from "./shell.js";
@@ -23,7 +24,6 @@ const GO = { o: "", p: "procedures", l: "locks", w: "workers", a: "activity", t:
 let isGoing = 0;
 
 const isTyping = (/** @type {any} */ target) => target.closest?.("input:not([type=checkbox]):not([type=range]), textarea, select, dialog");
-const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll("main [data-row]")]);
 const handle = (/** @type {HTMLElement} */ row) => /** @type {HTMLElement | null} */ (row.matches("a,button") ? row : row.querySelector("a, button, input"));
 const current = () => /** @type {HTMLElement | null} */ (document.activeElement?.closest("[data-row]") ?? null);
 

@@ -1,6 +1,7 @@
 // Start of the page: token, session, routes, and the loop of load, show and hear.
 import { token } from "./token.js";
 import { get, logIn, Refused } from "./api.js";
+import { focusNow, refocus } from "./focus.js";
 import { details, render } from "./html.js";
 import { follow, link, listen } from "./live.js";
 import { shell } from "./shell.js";
@@ -55,24 +56,14 @@ function show() {
   queueMicrotask(() => {
     isDrawn = false;
     document.title = [titleOf(), "actorproc"].filter(Boolean).join(" · ");
-    const row = document.activeElement?.closest("main [data-row]");
-    const place = row ? rows().indexOf(row) : -1;
+    const focus = focusNow();
     const isWrong = app.error && !app.data;
     if (isWrong && !wrong) import("./wrong.js").then((pages) => ((wrong = pages.wrong), show()));
     render(shell(app, isWrong ? wrong?.(app) : app.page && app.data ? app.page.view(app) : null), root);
-    if (row && !row.isConnected) after(place);
+    refocus(focus);
     root.querySelector("main")?.setAttribute("aria-busy", String(!app.data && !app.error));
     app.page?.drawn?.(app);
   });
-}
-
-const rows = () => [...root.querySelectorAll("main [data-row]")];
-
-/** The row with the focus was removed: the one in its place has it, so that keys go on from there. @param {number} place */
-function after(place) {
-  const left = rows();
-  const next = left[Math.min(place, left.length - 1)];
-  /** @type {HTMLElement | null} */ (next?.querySelector("a, button") ?? root.querySelector("h1"))?.focus({ preventScroll: true });
 }
 
 const titleOf = () => (app.page ? app.page.title(app) : app.error ? "No such page" : "");

@@ -1,4 +1,5 @@
 // What stands around each page: header, navigation, health, lines of trouble, notes and the open dialog.
+import { focusNow, refocus } from "./focus.js";
 import { html, nothing } from "./html.js";
 import { toneOf } from "./format.js";
 import { link, pause } from "./live.js";
@@ -58,12 +59,12 @@ export function shell(app, content) {
 
 /** Open a dialog: `view` makes its content, and the keyboard stays in it until it closes. @param {any} app @param {(close: () => void) => any} view */
 export function openDialog(app, view) {
-  const before = /** @type {HTMLElement | null} */ (document.activeElement);
+  const before = focusNow();
   const close = () => {
     /** @type {HTMLDialogElement | null} */ (document.querySelector("dialog"))?.close();
     app.dialog = null;
     app.render();
-    if (before?.isConnected) before.focus();
+    refocus(before);
   };
   app.dialog = {
     close,

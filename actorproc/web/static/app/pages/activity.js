@@ -1,7 +1,7 @@
 // Activity: who asked for what, why, and what came of it.
 import { get, query } from "../api.js";
 import { clock, ago, procedureLink } from "../format.js";
-import { html, nothing } from "../html.js";
+import { html, keyed, nothing } from "../html.js";
 import { empty } from "../trouble.js";
 
 export const title = () => "Activity";
@@ -15,7 +15,7 @@ export const load = (/** @type {any} */ app, /** @type {AbortSignal} */ signal) 
 /** @param {any[]} rows */
 export const activityRows = (rows) => html`<div class="scroll" tabindex="0" role="region" aria-label="Requests, as a table"><table>
   <thead><tr><th>When</th><th>Verb</th><th>Procedure</th><th>By</th><th>Reason</th><th>What came of it</th></tr></thead>
-  <tbody>${rows.map((row) => html`<tr data-row data-id=${row.id || nothing}><td title=${clock(row.at)}>${ago(row.at, " ago")}</td><td><b>${row.verb}</b></td>
+  <tbody>${keyed(rows, (row) => `${row.at} ${row.verb} ${row.id}`, (row) => html`<tr data-row data-id=${row.id || nothing}><td title=${clock(row.at)}>${ago(row.at, " ago")}</td><td><b>${row.verb}</b></td>
     <td>${row.id ? procedureLink(row.id) : html`<span class="muted">the store</span>`}</td><td>${row.by ?? ""}</td><td>${row.reason ?? ""}</td><td>${row.detail}</td></tr>`)}</tbody></table></div>`;
 
 /** @param {any} app */

@@ -1,7 +1,7 @@
 // Locks: who waits for whom, as a graph and as a table in queue order, and the poisoned keys.
 import { get, query } from "../api.js";
 import { ago, count, duration, keyLink, plural, procedureLink } from "../format.js";
-import { details, html, nothing } from "../html.js";
+import { details, html, keyed, nothing } from "../html.js";
 import { empty } from "../trouble.js";
 import { askClear, may } from "../verbs.js";
 
@@ -39,11 +39,11 @@ export function view(app) {
     ${graph && found.edges.some((/** @type {any} */ edge) => !edge.held) ? graph.draw(found, key) : nothing}
     <section aria-labelledby="table"><h2 id="table">${isAll ? "Locks" : "Locks that are waited for"}</h2>
     ${locks.length === 0 ? empty(key ? "The key is free: it is not held." : isAll ? "No lock is held." : "Nothing waits for a lock.") : html`<div class="scroll" tabindex="0" role="region" aria-label="Locks, as a table"><table>
-      <thead><tr><th>Key</th><th>Mode</th><th>Holder</th><th class="number">For</th><th class="number">Wait</th><th>Queue</th></tr></thead><tbody>${locks.map(row)}</tbody></table></div>`}
+      <thead><tr><th>Key</th><th>Mode</th><th>Holder</th><th class="number">For</th><th class="number">Wait</th><th>Queue</th></tr></thead><tbody>${keyed(locks, (/** @type {any} */ lock) => `${lock.path} ${lock.holder}`, row)}</tbody></table></div>`}
     <p class="pages">${key ? nothing : isAll ? html`<a href="locks">Only those waited for</a>` : html`<a href="locks?all=1">${plural(found.keys.length, "held key")} in all</a>`}
       ${next ? html`<a href=${"locks" + query({ all: app.query.get("all"), after: next })}>Next</a>` : nothing}</p></section>
     ${poisons.length ? html`<section aria-labelledby="poisons"><h2 id="poisons">${plural(poisons.length, "poisoned key")}</h2><div class="scroll" tabindex="0" role="region" aria-label="Poisoned keys, as a table"><table>
       <thead><tr><th>Key</th><th>By</th><th>Since</th><th>Reason</th><th>Act</th></tr></thead>
-      <tbody>${poisons.map((/** @type {any} */ poison) => html`<tr data-row data-id=${poison.by}><td>${keyLink(poison.path)}</td><td>${procedureLink(poison.by)}</td><td>${ago(poison.at)}</td><td>${poison.reason}${poison.others.length ? html` <span class="muted">also by ${poison.others.join(", ")}</span>` : nothing}</td>
+      <tbody>${keyed(poisons, (/** @type {any} */ poison) => poison.path, (poison) => html`<tr data-row data-id=${poison.by}><td>${keyLink(poison.path)}</td><td>${procedureLink(poison.by)}</td><td>${ago(poison.at)}</td><td>${poison.reason}${poison.others.length ? html` <span class="muted">also by ${poison.others.join(", ")}</span>` : nothing}</td>
       <td>${may(app, "clear-poison") ? html`<button @click=${() => askClear(app, poison.path)} aria-label=${`Clear ${poison.path}`}>Clear</button>` : nothing}</td></tr>`)}</tbody></table></div></section>` : nothing}`;
 }

@@ -2,7 +2,7 @@
 import { get } from "../api.js";
 import { rates } from "../chart.js";
 import { ago, badge, bytes, count, duration, keyLink, plural, procedureLink, shortType, standing, stepOf, typeLink, whyOf } from "../format.js";
-import { html, nothing } from "../html.js";
+import { html, keyed, nothing } from "../html.js";
 import { healthOf } from "../shell.js";
 import { empty } from "../trouble.js";
 import { askClear, may } from "../verbs.js";
@@ -73,11 +73,11 @@ export function view(app) {
       ${tile("Store", bytes(status.used_bytes), plural(status.procedures || 0, "procedure"))}
     </dl>
     <section aria-labelledby="troubled"><h2 id="troubled">In trouble</h2>
-      ${troubled === null ? html`<p class="loading">Loading …</p>` : troubled.length === 0 ? empty("Nothing is stuck, parked, locked out or failed.") : html`<ul class="cards">${troubled.map((/** @type {any} */ info) => html`<li data-row data-id=${info.id}>
+      ${troubled === null ? html`<p class="loading">Loading …</p>` : troubled.length === 0 ? empty("Nothing is stuck, parked, locked out or failed.") : html`<ul class="cards">${keyed(troubled, (/** @type {any} */ info) => info.id, (info) => html`<li data-row data-id=${info.id}>
         ${standing(info)} ${procedureLink(info.id)} <span class="muted">${shortType(info.type_name)}, step ${stepOf(info)}, ${ago(info.updated_at)}</span><div class="clip">${whyOf(info)}</div></li>`)}</ul>
         <p><a href="procedures?troubled=1">All in trouble</a> · <a href="procedures?phase=locked-out">All that wait for locks</a></p>`}
     </section>
-    ${poisons.length ? html`<section aria-labelledby="poisons"><h2 id="poisons">Poisoned keys</h2><ul class="cards">${poisons.map((/** @type {any} */ poison) => html`<li>
+    ${poisons.length ? html`<section aria-labelledby="poisons"><h2 id="poisons">Poisoned keys</h2><ul class="cards">${keyed(poisons, (/** @type {any} */ poison) => poison.path, (poison) => html`<li data-row>
       ${keyLink(poison.path)} by ${procedureLink(poison.by)} <span class="muted">${ago(poison.at, " ago")}</span><div class="clip">${poison.reason}</div>
       ${may(app, "clear-poison") ? html`<button @click=${() => askClear(app, poison.path)}>Clear</button>` : nothing}</li>`)}</ul></section>` : nothing}
     ${failures.length ? html`<section aria-labelledby="failures"><h2 id="failures">Failures in groups</h2>${failureTable(failures)}</section>` : nothing}
@@ -85,7 +85,7 @@ export function view(app) {
       ${counts("state", status.states)} ${counts("phase", status.phases)}
       <ul class="chips">${Object.entries(status.types || {}).map(([name, n]) => html`<li class="chip">${typeLink(name)} <b>${count(/** @type {number} */ (n))}</b></li>`)}</ul>
     </section>
-    <section aria-labelledby="rates"><h2 id="rates">Last minute</h2>${rates(app, speed)}</section>
+    <section aria-labelledby="rates"><h2 id="rates">Rates</h2>${rates(speed)}</section>
     <section aria-labelledby="recent"><h2 id="recent">Last requests</h2>${activity.length ? activityRows(activity) : empty("No operator asked for anything yet.")}
       <p><a href="activity">All activity</a></p></section>`;
 }
@@ -93,11 +93,9 @@ export function view(app) {
 /** @param {any[]} failures */
 export const failureTable = (failures) => html`<div class="scroll" tabindex="0" role="region" aria-label="Failures in groups, as a table"><table>
   <thead><tr><th class="number">Count</th><th>Type</th><th>Step</th><th>Error</th><th>Newest</th><th>Message</th></tr></thead>
-  <tbody>${failures.map((group) => html`<tr data-row>
+  <tbody>${keyed(failures, (group) => `${group.type_name} ${group.step} ${group.error}`, (group) => html`<tr data-row>
     <td class="number">${count(group.count)}</td>
     <td><a href=${`procedures?type=${encodeURIComponent(group.type_name)}&troubled=1`}>${shortType(group.type_name)}</a></td>
     <td>${group.step}</td><td class="bad">${group.error}</td>
     <td>${ago(group.newest_at, " ago")}</td>
     <td><div class="clip">${group.message}</div>${group.ids.map((/** @type {string} */ id) => html`${procedureLink(id)} `)}</td></tr>`)}</tbody></table></div>`;
-
-export const drawn = (/** @type {any} */ app) => rates.drawn(app);

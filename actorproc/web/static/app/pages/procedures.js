@@ -1,7 +1,7 @@
 // Procedures: a list with its filters in the address, and verbs for the chosen ones or for all that match.
 import { get, query } from "../api.js";
 import { ago, count, PHASES, plural, procedureLink, progress, standing, STATES, stepOf, typeLink, whyOf } from "../format.js";
-import { html, live, nothing, repeat } from "../html.js";
+import { html, keyed, live, nothing } from "../html.js";
 import { empty } from "../trouble.js";
 
 export const title = () => "Procedures";
@@ -104,7 +104,7 @@ export function view(app) {
     ${items.length === 0 ? nothingFound(app, filter) : html`<div class="scroll" tabindex="0" role="region" aria-label="Procedures, as a table"><table class="list">
       <thead><tr>${isOperator ? html`<th><input type="checkbox" aria-label="Choose all shown" .checked=${live(items.every((/** @type {any} */ info) => chosen.has(info.id)))} @change=${all}></th>` : nothing}
         <th>Id</th><th>Phase</th><th>Type</th><th>Step</th><th class="number wide">Attempt</th><th class="wide">Age</th><th>Changed</th><th class="wide">Progress</th><th>Why</th></tr></thead>
-      <tbody>${repeat(items, (/** @type {any} */ info) => info.id, (/** @type {any} */ info) => html`<tr data-row data-id=${info.id} class=${chosen.has(info.id) ? "chosen" : ""}>
+      <tbody>${keyed(items, (/** @type {any} */ info) => info.id, (info) => html`<tr data-row data-id=${info.id} class=${chosen.has(info.id) ? "chosen" : ""}>
         ${isOperator ? html`<td><input type="checkbox" aria-label=${`Choose ${info.id}`} .checked=${live(chosen.has(info.id))} @change=${choose(info.id)}></td>` : nothing}
         <td>${procedureLink(info.id)}</td><td>${standing(info)}</td><td>${typeLink(info.type_name)}</td><td>${stepOf(info)}</td>
         <td class="number wide">${info.attempt}</td><td class="wide">${ago(info.created_at)}</td><td>${ago(info.finished_at || info.updated_at)}</td>

@@ -1,7 +1,7 @@
 // Workers: each with its step, for how long, its share of a core and its memory; the step can be killed from here.
 import { get } from "../api.js";
 import { bytes, count, duration, progress, procedureLink, badge } from "../format.js";
-import { details, html, nothing, svg, repeat } from "../html.js";
+import { details, html, keyed, nothing, svg } from "../html.js";
 import { empty } from "../trouble.js";
 import { askVerb, may } from "../verbs.js";
 
@@ -50,7 +50,7 @@ export function view(app) {
     ${items.length === 0 ? empty("No worker runs: either no manager is up, or it has started none yet.") : html`<p class="muted">${count(items.filter((/** @type {any} */ w) => w.procedure).length)} of ${count(items.length)} at a step</p>
     <div class="scroll" tabindex="0" role="region" aria-label="Workers, as a table"><table>
       <thead><tr>${hosts.size > 1 ? html`<th>Host</th>` : nothing}<th>Slot</th><th>Pid</th><th>State</th><th>Procedure</th><th>Step</th><th class="number">For</th><th class="number">CPU</th><th class="number">Memory</th><th class="number">Restarts</th><th>Says</th><th>Act</th></tr></thead>
-      <tbody>${repeat(items, (/** @type {any} */ w) => `${w.host || ""} ${w.slot}.${w.incarnation}`, (/** @type {any} */ worker) => {
+      <tbody>${keyed(items, (/** @type {any} */ w) => `${w.host || ""} ${w.slot}.${w.incarnation}`, (worker) => {
         const seen = app.own.seen?.get(`${worker.host || ""} ${worker.slot}.${worker.incarnation}`) || { cpu: [], rss: [] };
         return html`<tr data-row data-id=${worker.procedure ?? nothing}>
           ${hosts.size > 1 ? html`<td>${worker.host}</td>` : nothing}

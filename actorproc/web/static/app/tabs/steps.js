@@ -1,7 +1,7 @@
 // Steps that ended, and attempts that failed.
 import { get, procedure as at } from "../api.js";
 import { ago, badge, bytes, clock, duration, shortType } from "../format.js";
-import { html, nothing } from "../html.js";
+import { html, keyed, nothing } from "../html.js";
 import { empty } from "../trouble.js";
 import { record } from "./state.js";
 
@@ -16,7 +16,7 @@ export async function load(app, info, signal) {
 /** @param {any[]} steps @param {string} id */
 export const table = (steps, id) => html`<div class="scroll" tabindex="0" role="region" aria-label="Steps, as a table"><table>
   <thead><tr><th class="number">Record</th><th>Step</th><th>Outcome</th><th class="number">Took</th><th class="number">Attempts</th><th class="number wide">Worker</th><th class="number wide">State</th><th>When</th><th>Error</th></tr></thead>
-  <tbody>${steps.map((step) => html`<tr data-row>
+  <tbody>${keyed(steps, (step) => step.number, (step) => html`<tr data-row>
     <td class="number"><a href=${`procedures/${encodeURIComponent(id)}/steps/${step.number}`}>${step.number}</a></td>
     <td>${step.kind === "rollback" ? "undo " : ""}${step.step_name || step.label || ""}${step.kind === "commit" ? html` <span class="muted">commit</span>` : nothing}</td>
     <td>${badge(step.outcome)}${step.awaits ? ` for ${step.awaits}` : ""}${step.next_name ? html` <span class="muted">then ${step.next_name}</span>` : nothing}</td>
@@ -28,7 +28,7 @@ export const table = (steps, id) => html`<div class="scroll" tabindex="0" role="
 /** @param {any[]} attempts */
 export const attemptTable = (attempts) => html`<div class="scroll" tabindex="0" role="region" aria-label="Failed attempts, as a table"><table>
   <thead><tr><th>Step</th><th class="number">Attempt</th><th>End</th><th class="number">Ran for</th><th class="number">Worker</th><th>When</th><th>Words</th></tr></thead>
-  <tbody>${attempts.map((one) => html`<tr data-row><td>${one.mode === "rollback" ? "undo " : ""}${one.step} ${one.step_name || ""}</td><td class="number">${one.attempt}</td>
+  <tbody>${keyed(attempts, (one) => `${one.mode} ${one.step} ${one.ended_at}`, (one) => html`<tr data-row><td>${one.mode === "rollback" ? "undo " : ""}${one.step} ${one.step_name || ""}</td><td class="number">${one.attempt}</td>
     <td><span class="badge ${one.error.kind === "killed" ? "warn" : "bad"}">${one.error.crash?.signal || one.error.kind}</span></td>
     <td class="number">${duration((Date.parse(one.ended_at) - Date.parse(one.started_at)) / 1000)}</td><td class="number">${one.slot >= 0 ? one.slot : ""}${one.pid ? ` (${one.pid})` : ""}</td>
     <td title=${clock(one.ended_at)}>${ago(one.ended_at, " ago")}</td>
