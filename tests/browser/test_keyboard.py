@@ -71,6 +71,20 @@ def test_all_is_reached_by_keys(window, pages):
         page.wait_for_url(pages.address + path)
 
 
+@pytest.mark.parametrize(("path", "field"), [("procedures", "q"), ("procedures", "type"), ("activity", "verb")])
+def test_what_is_being_typed_stays_when_the_page_is_drawn_meanwhile(window, pages, path, field):
+    page = window(pages, path)
+    page.focus(f"input[name={field}]")
+    page.keyboard.type("Read")
+    in_page(page, "app.data = { ...app.data }")
+    page.keyboard.type("Region")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{field}=ReadRegion")
+    page.go_back()
+    page.wait_for_url(pages.address + path)
+    until(lambda: page.input_value(f"input[name={field}]") == "")
+
+
 def test_the_palette_finds_ids_and_commands(window, pages):
     page = window(pages)
     page.keyboard.press("Control+k")

@@ -33,6 +33,18 @@ export const css = directive(
   },
 );
 
+/** The text of a field, set when it is another than before: what is being typed stays when the page is drawn meanwhile. */
+export const text = directive(
+  class extends Directive {
+    was = /** @type {string | null} */ (null);
+
+    update(/** @type {any} */ { element }, /** @type {[string]} */ [value]) {
+      if (this.was === null) element.addEventListener("change", () => (this.was = element.value));
+      if (value !== this.was) element.value = this.was = value;
+    }
+  },
+);
+
 let detail = /** @type {Promise<unknown> | null} */ (null);
 
 /** Styles of what most pages do not have, loaded when the first one is opened that has. */

@@ -1,7 +1,7 @@
 // Activity: who asked for what, why, and what came of it.
 import { get, query } from "../api.js";
 import { clock, ago, procedureLink } from "../format.js";
-import { html, keyed, nothing } from "../html.js";
+import { html, keyed, nothing, text } from "../html.js";
 import { empty } from "../trouble.js";
 
 export const title = () => "Activity";
@@ -23,7 +23,7 @@ export function view(app) {
   const { items, next } = app.data;
   const set = (/** @type {any} */ event) => app.setQuery({ [event.target.name]: event.target.value.trim(), after: null });
   return html`<h1 tabindex="-1">Activity</h1>
-    <div class="filters">${FIELDS.map((name) => html`<label>${name} <input type=${name === "verb" ? "search" : "text"} name=${name} .value=${app.query.get(name) || ""} placeholder=${name === "since" || name === "until" ? "2026-01-31T12:00" : ""} @change=${set}></label>`)}</div>
+    <div class="filters">${FIELDS.map((name) => html`<label>${name} <input type=${name === "verb" ? "search" : "text"} name=${name} ${text(app.query.get(name) || "")} placeholder=${name === "since" || name === "until" ? "2026-01-31T12:00" : ""} @change=${set}></label>`)}</div>
     ${items.length ? activityRows(items) : empty(app.query.size ? "No request matches. Drop a filter." : "No operator asked for anything yet.")}
     <p class="pages">${app.query.get("after") ? html`<a href="activity">Newest</a>` : nothing} ${next ? html`<a href=${"activity" + query({ ...Object.fromEntries(app.query), after: next })}>Older</a>` : nothing}</p>`;
 }

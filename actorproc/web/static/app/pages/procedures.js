@@ -1,7 +1,7 @@
 // Procedures: a list with its filters in the address, and verbs for the chosen ones or for all that match.
 import { get, query } from "../api.js";
 import { ago, count, PHASES, plural, procedureLink, progress, standing, STATES, stepOf, typeLink, whyOf } from "../format.js";
-import { html, keyed, live, nothing } from "../html.js";
+import { html, keyed, live, nothing, text as value } from "../html.js";
 import { empty } from "../trouble.js";
 
 export const title = () => "Procedures";
@@ -43,7 +43,7 @@ function filters(app) {
   const { query: now } = app;
   const set = (/** @type {any} */ event) => app.setQuery({ [event.target.name]: event.target.type === "checkbox" ? (event.target.checked ? "1" : null) : event.target.value.trim(), after: null });
   const text = (/** @type {string} */ name, /** @type {string} */ label, hint = "") =>
-    html`<label>${label} <input type=${name === "q" ? "search" : "text"} name=${name} .value=${live(now.get(name) || "")} placeholder=${hint} @change=${set}></label>`;
+    html`<label>${label} <input type=${name === "q" ? "search" : "text"} name=${name} ${value(now.get(name) || "")} placeholder=${hint} @change=${set}></label>`;
   const pick = (/** @type {string} */ name, /** @type {string[]} */ all) => html`<label>${name} <select name=${name} @change=${set}>
       <option value="" ?selected=${!now.get(name)}>any</option>${all.map((one) => html`<option value=${one} ?selected=${now.get(name) === one}>${one}</option>`)}
       ${now.getAll(name).length > 1 || (now.get(name) && !all.includes(now.get(name) || "")) ? html`<option value=${now.get(name)} selected>${now.getAll(name).join(", ")}</option>` : nothing}</select></label>`;
