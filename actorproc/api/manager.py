@@ -331,6 +331,7 @@ class ProcedureManager(
     def _begin_shared(self, gated: bool, until: float) -> SharedEngine:
         """Lead, or follow the one that does; from then on whichever it comes to."""
         from actorproc.api.home import assembly  # noqa: PLC0415
+        from actorproc.api.home.shared_engine import SharedEngine  # noqa: PLC0415 - a directory needs no links and no TLS
 
         hooks = assembly.EventHooks(self._on_event, lambda errand: engine.post(errand))  # noqa: PLW0108 - it is made below
 
@@ -342,7 +343,7 @@ class ProcedureManager(
             self._begin(tree, entrance)
             return tree
 
-        engine = assembly.SharedEngine(
+        engine = SharedEngine(
             self._home,
             self._config,
             make_store=lambda: cast("SharedStore", self._make_store()),

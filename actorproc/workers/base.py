@@ -14,7 +14,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.events import CrashReport
 from actorproc.model.plain import plain_dict
 from actorproc.model.policies import StepLimits
-from actorproc.workers.protocol.frames import FromWorker, ToWorker
+from actorproc.workers.protocol.frames import DEFAULT_MAX_FRAME, FromWorker, ToWorker
 from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "HostLeft",
     "PoolEvent",
     "PoolFailed",
+    "PoolSettings",
     "WorkerBooted",
     "WorkerDied",
     "WorkerExceeded",
@@ -156,6 +157,19 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""
         return plain_dict(self)
+
+
+class PoolSettings(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Settings of a manager that hold for the workers of all its machines, as `LocalPool` has them."""
+
+    max_frame: int = DEFAULT_MAX_FRAME
+    max_state: int = 0
+    max_call: int = 0
+    warm_limit: int = 1024
+    log_level: int = 20
+    recycle_steps: int | None = None
+    recycle_age: float | None = None
+    recycle_memory: int | None = None
 
 
 class WorkerPool(Protocol):

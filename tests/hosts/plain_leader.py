@@ -8,7 +8,6 @@ import secrets
 import threading
 import time
 
-from actorproc.link.certificates import LinkCertificate, made_credentials
 from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkListener, dial
 from actorproc.link.session import LinkSession, hear_first, say_first
@@ -38,19 +37,13 @@ from actorproc.workers.hosts.messages import (
     decode_from_host,
     lane_of,
 )
+from tests.kit.host_listener import certificate
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
 
 __all__ = ["Host", "PlainLeader"]
 
 SECRET = bytes(range(32))
-_CERTIFICATE: list[LinkCertificate] = []
-
-
-def _certificate() -> LinkCertificate:
-    if not _CERTIFICATE:
-        _CERTIFICATE.append(LinkCertificate(made_credentials("here")))
-    return _CERTIFICATE[0]
 
 
 class PlainLeader:
@@ -61,13 +54,11 @@ class PlainLeader:
         epoch: Its epoch. Default: 1.
         answer: Makes the reply to a hello that resumes nothing. Default: a welcome that keeps nothing.
         close_out: Close a host out that wants to leave. Default: True.
-        shown_as: Number of the host as the listener of the pool is told it. Default: 1.
     """
 
-    def __init__(self, *, patience=5.0, epoch=1, answer=None, close_out=True, shown_as=1):
+    def __init__(self, *, patience=5.0, epoch=1, answer=None, close_out=True):
         self.patience, self.epoch, self.answer = patience, epoch, answer
         self.closes_out = close_out
-        self.shown_as = shown_as
         self.hellos = []
         self.left = threading.Event()
         self.opened = threading.Event()
@@ -85,7 +76,7 @@ class PlainLeader:
         self.listener = LinkListener(
             "127.0.0.1",
             0,
-            certificate=_certificate(),
+            certificate=certificate(),
             secret=SECRET,
             silence=patience,
             roles=frozenset({LinkRole.HOST}),
@@ -96,7 +87,7 @@ class PlainLeader:
 
     def dial(self, port=None):
         """Connect as a host."""
-        pin = _certificate().current().pin
+        pin = certificate().current().pin
         return dial(
             "127.0.0.1",
             port or self.listener.port,
@@ -148,7 +139,7 @@ class PlainLeader:
         self.told.append(message)
         match message:
             case Opened():
-                self._tell(HostJoined(self.shown_as, message.limits, message.process_limits))
+                self._tell(HostJoined(1, message.limits, message.process_limits))
                 self.opened.set()
             case BootedOnHost():
                 self._tell(WorkerBooted(message.worker, message.pid))

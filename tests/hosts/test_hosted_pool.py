@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 import threading
 import time
 
@@ -12,23 +10,19 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
-from actorproc.link.certificates import LinkCertificate, made_credentials
-from actorproc.link.handshake import LinkRole
-from actorproc.link.listener import LinkListener, dial
 from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.model.ids import WorkerId
 from actorproc.model.slots import FIRST_DEDICATED_SLOT, dedicated_slot, first_slot, host_of
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.pool_suite import PoolListener, PoolSuite
 from actorproc.testing.pool_suite.steps import Count, Hold
-from actorproc.workers.base import HostDrains, HostJoined, HostLeft, WorkerBooted, WorkerDied
+from actorproc.workers.base import HostDrains, HostJoined, HostLeft, PoolSettings, WorkerBooted, WorkerDied
 from actorproc.workers.hosts.codec import encode_message
 from actorproc.workers.hosts.handshake import (
     HeldWorker,
     HostHello,
     HostRefused,
     HostWelcome,
-    PoolSettings,
     decode_reply,
 )
 from actorproc.workers.hosts.messages import Send, decode_to_host
@@ -36,59 +30,19 @@ from actorproc.workers.hosts.pool import HostedPool
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import Ask, Ended, StepAnswer, Stop
 from tests.hosts.plain_leader import Host
+from tests.kit.host_listener import HostListener
 from tests.kit.waiting import BOUND, wait_until
 
-_CERTIFICATE = []
 
-
-def certificate():
-    if not _CERTIFICATE:
-        _CERTIFICATE.append(LinkCertificate(made_credentials("here")))
-    return _CERTIFICATE[0]
-
-
-class Leader:
+class Leader(HostListener):
     """A hosted pool behind a listener, as the door of a manager that leads has them."""
 
     def __init__(self, *, epoch=1, patience=5.0, local=FakePool, **more):
-        self.secret = secrets.token_bytes(32)
-        self.listener = LinkListener(
-            "127.0.0.1",
-            0,
-            certificate=certificate(),
-            secret=self.secret,
-            silence=patience,
-            roles=frozenset({LinkRole.HOST}),
-        )
-        self.pool = HostedPool(local(), epoch=epoch, settings=PoolSettings(), patience=patience, **more)
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                guest = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._let_in, args=(guest,), daemon=True).start()
-
-    def _let_in(self, guest):
-        with contextlib.suppress(OSError):
-            self.pool.come(guest.admit(), guest.address)
-
-    def dial(self, port=None):
-        return dial(
-            "127.0.0.1",
-            port or self.listener.port,
-            secret=self.secret,
-            pin=certificate().current().pin,
-            role=LinkRole.HOST,
-            epoch=0,
-            name="here",
-            within=3,
-        )
+        pool = HostedPool(local(), epoch=epoch, settings=PoolSettings(), patience=patience, **more)
+        super().__init__(pool, patience)
 
     def close(self):
-        self.listener.close()
+        super().close()
         self.pool.close(0.1)
 
 
@@ -264,6 +218,34 @@ def test_a_host_that_drains_is_closed_out_when_its_last_worker_has_ended(opened)
     assert (left.is_lost, listener.died(worker).report.kind) == (False, "stopped")
     host.joined()
     assert not host.thread.is_alive()
+
+
+def test_a_host_that_has_left_does_not_come_again_for_a_moment(opened, monkeypatch):
+    """The leader closes the connection as soon as it hears the last word of the host."""
+    leader, listener, [host] = opened()
+    listener.boot(first_slot(1))
+    session = host.agent._session
+    flush = session.flush
+
+    def slow_flush(within):
+        flushed = flush(within)
+        wait_until(lambda: not session.is_connected)
+        time.sleep(0.3)  # time to connect again, for an agent that takes this for a break
+        return flushed
+
+    monkeypatch.setattr(session, "flush", slow_flush)
+    dialled = leader.dial
+    calls = []
+    monkeypatch.setattr(leader, "dial", lambda port=None: calls.append(port) or dialled(port))
+    host.agent.drain("maintenance")
+    next_of(listener, HostDrains)
+    leader.pool.stop(next(iter(leader.pool.hosts[0].workers)))
+
+    host.joined()
+
+    assert not host.thread.is_alive()
+    assert calls == []
+    assert leader.pool.hosts == ()
 
 
 def test_a_leader_has_a_host_drained_by_its_name(opened):

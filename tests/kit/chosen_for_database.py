@@ -15,6 +15,9 @@ CHOSEN = {
         test_a_best_effort_rollback_skips_what_cannot_be_undone_and_lists_it
         test_each_visit_of_a_state_is_undone_and_states_without_rollback_are_left_out
     """,
+    "test_kinds_of_managers": """
+        test_a_manager_is_of_the_kind_that_the_name_of_its_test_says
+    """,
     "test_life": """
         test_a_callback_for_an_end_that_is_known_needs_no_thread_for_ever_after_a_stop
         test_a_cancelled_await_does_not_abort

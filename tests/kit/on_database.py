@@ -64,10 +64,10 @@ def in_a_database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         give_back(url)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def kind_of_store(request: pytest.FixtureRequest) -> str:
-    """Kind of place where the directories, or the workers, of a test are."""
-    kind: str = request.param
+    """Kind of place where the directories, or the workers, of a test are. Used by all: pytest drops it else."""
+    kind: str = getattr(request, "param", "directory")
     if kind == "postgres":
         request.getfixturevalue("in_a_database")
     elif kind == "hosted":
@@ -84,15 +84,17 @@ def on_both_stores(metafunc: pytest.Metafunc) -> None:
         metafunc: The test, from the hook `pytest_generate_tests` of a folder.
     """
     module = metafunc.module.__name__.rpartition(".")[2]
+    name = metafunc.function.__name__
+    is_for_hosts = on_hosts.is_for_hosts(module, name)
     if on_hosts.EVERYWHERE:
-        kinds = ["hosted"]
+        kinds = ["hosted"] if is_for_hosts else ["directory"]
     elif EVERYWHERE:
         kinds = ["postgres"] if _names_no_file(metafunc) else ["directory"]
-    elif is_chosen(module, metafunc.function.__name__):
-        kinds = ["directory", "postgres", *(["hosted"] if module in on_hosts.IN_EVERY_RUN else [])]
+    elif is_chosen(module, name):
+        is_hosted = is_for_hosts and module in on_hosts.IN_EVERY_RUN
+        kinds = ["directory", "postgres", *(["hosted"] if is_hosted else [])]
     else:
         return
-    metafunc.fixturenames.insert(0, "kind_of_store")
     metafunc.parametrize("kind_of_store", kinds, indirect=True)
 
 

@@ -6,7 +6,6 @@ none. A worker is such a program when procedures and manager stand in one module
 
 from __future__ import annotations
 
-from actorproc.api.home.shared_engine import SharedEngine
 from actorproc.api.home.worker_pools import WorkerPools
 from actorproc.control.server import ControlServer
 from actorproc.control.unix_door import UnixEntrance
@@ -17,7 +16,6 @@ __all__ = [
     "ControlServer",
     "EngineTree",
     "EventHooks",
-    "SharedEngine",
     "UnixEntrance",
     "WorkerPools",
 ]

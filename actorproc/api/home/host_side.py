@@ -16,9 +16,8 @@ from actorproc.errors import ActorprocError
 from actorproc.link.handshake import LinkRole
 from actorproc.link.stream import LinkStream
 from actorproc.store.home import Home
-from actorproc.workers.base import WorkerPool
+from actorproc.workers.base import PoolSettings, WorkerPool
 from actorproc.workers.hosts.agent import HostAgent, HostOffer, HostRejected
-from actorproc.workers.hosts.handshake import PoolSettings
 
 __all__ = ["HostSide"]
 

@@ -9,8 +9,7 @@ from typing import Any
 from actorproc.config import Config
 from actorproc.procedure.runtime.class_shipping import pickled_by_value
 from actorproc.store.home import Home
-from actorproc.workers.base import WorkerPool
-from actorproc.workers.hosts.handshake import PoolSettings
+from actorproc.workers.base import PoolSettings, WorkerPool
 from actorproc.workers.output.log_buffer import LogBuffer
 from actorproc.workers.pool.local_pool import LocalPool
 

@@ -27,7 +27,7 @@ from actorproc.link.resume import LinkFault
 from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.link.stream import LinkStream
 from actorproc.support.engine_log import engine_logger
-from actorproc.workers.base import WorkerPool
+from actorproc.workers.base import PoolSettings, WorkerPool
 from actorproc.workers.hosts.codec import encode_message
 from actorproc.workers.hosts.handshake import (
     HOST_PROTOCOL,
@@ -35,7 +35,6 @@ from actorproc.workers.hosts.handshake import (
     HostHello,
     HostRefused,
     HostWelcome,
-    PoolSettings,
     decode_reply,
 )
 from actorproc.workers.hosts.host_workers import HostWorkers
@@ -148,6 +147,8 @@ class HostAgent:
         """Monotonic seconds at which a leader has heard this end for certain, over all sessions before this one."""
         self._is_broken = True
         self._is_over = False
+        self._has_left = False
+        """It has said its last word to the leader, which closes the connection for that."""
         self._ends_at: float | None = None
         """Monotonic seconds at which a drain is given up."""
         self._drain_reason: str | None = None
@@ -228,7 +229,7 @@ class HostAgent:
         pause = 0.0
         while True:
             with self._lock:
-                while not self._must_end() and not self._is_broken:
+                while not self._must_end() and (not self._is_broken or self._has_left):
                     self._news.wait(self._until_given_up())
                 if self._news.wait_for(self._must_end, random.uniform(0, pause)):  # noqa: S311 - full jitter
                     return
@@ -360,7 +361,8 @@ class HostAgent:
         with self._lock:
             if session is not self._session:
                 return
-            logger.warning("the link with the leader broke: %s", error)
+            if not self._has_left:
+                logger.warning("the link with the leader broke: %s", error)
             if isinstance(error, LinkFault):
                 self._leave_session()
             self._is_broken = True
@@ -388,13 +390,14 @@ class HostAgent:
             pool.close(timeout)
         with self._lock:
             self._tell(Left(self._drain_reason or ""))
-            session = self._session
+            session, self._has_left = self._session, True
         if session is not None:
             session.flush(_FLUSH)
         with self._lock:
             if pool is not None:
                 self._workers.forget(pool)
             self._is_over = self._is_over or self._drain_reason is not None
+            self._has_left = False
             self._break_off()
 
     def _break_off(self) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.workers.base import PoolSettings
 from actorproc.workers.hosts.codec import decoder_of
-from actorproc.workers.protocol.frames import DEFAULT_MAX_FRAME
 
 __all__ = [
     "HOST_PROTOCOL",
@@ -21,7 +21,6 @@ __all__ = [
     "HostHello",
     "HostRefused",
     "HostWelcome",
-    "PoolSettings",
     "decode_hello",
     "decode_reply",
 ]
@@ -81,19 +80,6 @@ class HostHello(_Message, frozen=True, array_like=True, tag="host hello", gc=Fal
     number: int = 0
     """Number that an earlier leader gave to this instance; 0: none."""
     held: tuple[HeldWorker, ...] = ()
-
-
-class PoolSettings(_Message, frozen=True, array_like=True, gc=False):
-    """Settings of the leader that hold for the workers of all hosts, as `LocalPool` has them."""
-
-    max_frame: int = DEFAULT_MAX_FRAME
-    max_state: int = 0
-    max_call: int = 0
-    warm_limit: int = 1024
-    log_level: int = 20
-    recycle_steps: int | None = None
-    recycle_age: float | None = None
-    recycle_memory: int | None = None
 
 
 class HostWelcome(_Message, frozen=True, array_like=True, tag="host welcome", gc=False):

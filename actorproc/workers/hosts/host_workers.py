@@ -17,13 +17,14 @@ from actorproc.workers.base import (
     HostLeft,
     PoolEvent,
     PoolFailed,
+    PoolSettings,
     WorkerBooted,
     WorkerDied,
     WorkerExceeded,
     WorkerMessages,
     WorkerPool,
 )
-from actorproc.workers.hosts.handshake import HostWelcome, PoolSettings
+from actorproc.workers.hosts.handshake import HostWelcome
 from actorproc.workers.hosts.held_work import HeldWork
 from actorproc.workers.hosts.messages import (
     BootedOnHost,

@@ -25,6 +25,7 @@ from actorproc.workers.base import (
     HostJoined,
     HostLeft,
     PoolEvent,
+    PoolSettings,
     WorkerBooted,
     WorkerDied,
     WorkerExceeded,
@@ -37,7 +38,6 @@ from actorproc.workers.hosts.handshake import (
     HostHello,
     HostRefused,
     HostWelcome,
-    PoolSettings,
     decode_hello,
 )
 from actorproc.workers.hosts.messages import (

@@ -17,8 +17,7 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.policies import StepLimits
 from actorproc.model.slots import host_of
-from actorproc.workers.base import PoolEvent, WorkerDied, WorkerInfo, WorkerPool
-from actorproc.workers.hosts.handshake import PoolSettings
+from actorproc.workers.base import PoolEvent, PoolSettings, WorkerDied, WorkerInfo, WorkerPool
 from actorproc.workers.hosts.joined_hosts import JoinedHosts
 from actorproc.workers.hosts.messages import (
     ForgetSpares,
