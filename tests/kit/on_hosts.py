@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from actorproc.api.home import assembly
 from actorproc.api.manager import ProcedureManager
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import HostDrains, HostJoined, HostLeft, PoolEvent, WorkerPool
@@ -165,7 +164,8 @@ def on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
             staging="",
             secrets=home.secrets if home is not None else (),
         )
-        made = assembly.WorkerPools(manager._config, far, manager._preload, manager._environment)  # type: ignore[arg-type]
+        made = manager._pools()
+        made._home = far  # type: ignore[assignment]
         pool = made.for_engine(epoch, 0)
         assert isinstance(pool, HostedPool)
         pool._local = _NoWorkers()  # type: ignore[assignment]
