@@ -119,6 +119,7 @@ if TYPE_CHECKING:
         Change,
         ChangeDigest,
         DigestRow,
+        HostEvent,
         LeaderEvent,
         Overflow,
         ProcedureEvent,
@@ -126,6 +127,7 @@ if TYPE_CHECKING:
     )
     from actorproc.report.deploy_report import DeployReport
     from actorproc.report.health import Health
+    from actorproc.report.hosts import HostInfo
     from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
     from actorproc.report.metrics import Metrics
     from actorproc.report.states import StateInfo
@@ -156,6 +158,8 @@ __all__ = [
     "EngineError",
     "ErrorInfo",
     "Health",
+    "HostEvent",
+    "HostInfo",
     "InternalError",
     "InvalidId",
     "InvalidStatus",
@@ -244,6 +248,8 @@ _LAZY = {
     "DigestRow": "actorproc.report.changes",
     "ErrorInfo": "actorproc.model.rows.records",
     "Health": "actorproc.report.health",
+    "HostEvent": "actorproc.report.changes",
+    "HostInfo": "actorproc.report.hosts",
     "Limits": "actorproc.procedure.declaring.policies",
     "LeaderEvent": "actorproc.report.changes",
     "LockInfo": "actorproc.report.info",

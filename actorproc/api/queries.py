@@ -28,6 +28,7 @@ from actorproc.model.rows.records import LockRecord, NoteRecord, ProcedureRecord
 from actorproc.model.states import Phase
 from actorproc.report.audit import AuditInfo, audit_log, audit_of
 from actorproc.report.health import Health, RetentionHealth, SlotHealth
+from actorproc.report.hosts import HostInfo
 from actorproc.report.info import (
     LockInfo,
     LockWaiterInfo,
@@ -117,6 +118,10 @@ class Engine(Source, Protocol):
 
     def slots(self) -> tuple[SlotStatus, ...]:
         """The supervisor's report; empty when it does not answer."""
+        ...
+
+    def hosts(self) -> tuple[HostInfo, ...]:
+        """The worker hosts that have joined."""
         ...
 
 
@@ -372,6 +377,12 @@ class Queries(StoredQueries):
         retention = manager.retention if manager is not None else RetentionHealth()
         if retention.is_behind:
             problems.append(retention.in_words())
+        hosts = self._engine.hosts()
+        problems += [
+            f"host {host.in_words()} has been silent for {host.silent_for:.0f} s"
+            for host in hosts
+            if host.state == "silent"
+        ]
         return Health(
             status=status,
             problems=tuple(problems),
@@ -396,6 +407,7 @@ class Queries(StoredQueries):
             process_limits=self._engine.host.process_limits,
             types=manager.types if manager is not None else (),
             retention=retention,
+            hosts=hosts,
         )
 
     def metrics(self, now: float, failure: ActorprocError | None, *, whole: bool) -> Metrics:
@@ -405,6 +417,7 @@ class Queries(StoredQueries):
         manager = self._engine.manager_status()
         workers = {id.slot: fact for id, fact in sorted(self._engine.pool.facts().items()) if id.slot >= 0}
         unfinished = unfinished_figures(self._store, now) if whole else None
+        health = self.health(failure)
         return Metrics(
             at=now,
             uptime=found.uptime,
@@ -415,11 +428,16 @@ class Queries(StoredQueries):
             stale_results=found.stale_results,
             lost_commits=found.lost_commits,
             epoch=self._store.epoch,
-            leads=getattr(self._engine, "leads", True),
-            takeovers=getattr(self._engine, "takeovers", 0),
-            deposed=getattr(self._engine, "deposed", 0),
-            late_renewals=getattr(self._engine, "late_renewals", 0),
-            regained_locks=getattr(self._engine, "regained_locks", 0),
+            leads=found.lead.leads,
+            takeovers=found.lead.takeovers,
+            deposed=found.lead.deposed,
+            late_renewals=found.lead.late_renewals,
+            regained_locks=found.lead.regained_locks,
+            store_round_trip=found.lead.store_round_trip,
+            hosts=health.hosts,
+            host_losses=found.host_losses,
+            adopted_steps=found.adopted_steps,
+            link_resumes=found.link_resumes,
             clock_jumps=found.clock_jumps,
             commits=found.commits,
             queued=found.queued,
@@ -437,7 +455,7 @@ class Queries(StoredQueries):
             retention_lag=found.retention.lag,
             version=_version(),
             python=platform.python_version(),
-            health=self.health(failure).status,
+            health=health.status,
             commit_trouble=(manager.storage_down_for or 0.0) if manager is not None else 0.0,
             poisoned_keys=len(self._store.poisons()),
             queue_age=found.queue_age,

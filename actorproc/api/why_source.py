@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from actorproc.api.queries import Queries, StoredQueries
+from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.report.health import Health
+from actorproc.report.hosts import HostInfo
 from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo
 from actorproc.report.listing import ListFilter
 from actorproc.report.why import EngineFacts, RunningStep
@@ -46,14 +48,25 @@ class QuerySource:
 def facts_of(queries: Queries) -> EngineFacts:
     """Facts that a running engine tells about itself."""
     health = queries.health(None)
+    hosts = {host.number: _host_in_words(host) for host in health.hosts}
     steps = {
         worker.procedure: RunningStep(
-            slot=worker.slot, pid=worker.pid, age=worker.step_age, message=worker.message, progress=worker.progress
+            slot=worker.slot,
+            pid=worker.pid,
+            age=worker.step_age,
+            message=worker.message,
+            progress=worker.progress,
+            host=hosts.get(host_of(worker.slot), ""),
         )
         for worker in queries.workers()
         if worker.procedure is not None
     }
     return EngineFacts(running=True, paused=health.paused, trouble=_trouble(health), steps=steps)
+
+
+def _host_in_words(host: HostInfo) -> str:
+    silence = f", which has been silent for {host.silent_for:.0f} s" if host.state == "silent" else ""
+    return f"host {host.in_words()}{silence}"
 
 
 def _trouble(health: Health) -> str | None:

@@ -54,7 +54,7 @@ from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
 from actorproc.report.changes import Change, ChangeDigest, Overflow
-from actorproc.report.hosts import HostReport
+from actorproc.report.hosts import HostInfo
 from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import refuse_url
 from actorproc.store.home import Home
@@ -448,9 +448,9 @@ class RemoteEngine:
         count: int = _ask(self._channel, "reload", timeout)
         return count
 
-    def hosts(self) -> tuple[HostReport, ...]:
+    def hosts(self) -> tuple[HostInfo, ...]:
         """The worker hosts that have joined the leader."""
-        found: tuple[HostReport, ...] = _ask(self._channel, "hosts")
+        found: tuple[HostInfo, ...] = _ask(self._channel, "hosts")
         return found
 
     def drain_host(self, name: str) -> bool:

@@ -14,7 +14,7 @@ from actorproc.model.messages import events
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
-from actorproc.report.hosts import HostReport
+from actorproc.report.hosts import HostInfo
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
 
@@ -46,7 +46,7 @@ METHODS: dict[str, Method] = {
     "slots": Method("", (), tuple[SlotStatus, ...]),
     "learn": Method("", (Definition,), None),
     "open_gate": Method("", (), None),
-    "hosts": Method("", (), tuple[HostReport, ...]),
+    "hosts": Method("", (), tuple[HostInfo, ...]),
     "drain_host": Method("", (str,), bool),
     "step_down": Method("", (), None, repeatable=False),
     "compact": Method("", (), CompactionReport),

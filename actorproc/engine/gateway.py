@@ -31,6 +31,7 @@ from actorproc.engine.messages import (
     Glance,
     Gone,
     LaunchAll,
+    LeaderCounters,
     LearnType,
     ListWaiters,
     LookSettled,
@@ -59,7 +60,7 @@ from actorproc.errors import ActorprocError, ManagerStopped
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
-from actorproc.report.hosts import HostReport
+from actorproc.report.hosts import HostInfo
 from actorproc.workers.base import (
     HostDrains,
     HostJoined,
@@ -96,6 +97,8 @@ class Gateway:
         self._left_waiting: list[OpenWait] = []
         self.count_clients: Callable[[], int] = int
         """Number of programs that are connected from outside; set by what lets them in."""
+        self.leader_counters: Callable[[], LeaderCounters] = LeaderCounters
+        """Figures about the lead of a store that several machines share."""
         self._known_types: set[str] = set()
         """Names of types that were made known."""
 
@@ -213,7 +216,9 @@ class Gateway:
     def metrics(self) -> ManagerMetrics:
         """The manager's counters."""
         found: ManagerMetrics = self._asked(self._to_manager, TakeMetrics).result()
-        return msgspec.structs.replace(found, clients=self.count_clients())
+        resumes = getattr(getattr(self, "pool", None), "resumes", 0)
+        clients, lead = self.count_clients(), self.leader_counters()
+        return msgspec.structs.replace(found, clients=clients, lead=lead, link_resumes=resumes)
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue."""
@@ -236,7 +241,7 @@ class Gateway:
         """The supervisor's report; empty when it does not answer."""
         return self._report(self._to_supervisor) or ()
 
-    def hosts(self) -> tuple[HostReport, ...]:
+    def hosts(self) -> tuple[HostInfo, ...]:
         """The worker hosts that have joined; with a directory there are none."""
         pool = getattr(self, "pool", None)
         return host_reports(pool, self.manager_status() if getattr(pool, "hosts", ()) else None)

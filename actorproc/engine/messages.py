@@ -186,6 +186,17 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     """Names of the types whose classes are registered."""
 
 
+class LeaderCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """A manager's own figures about the lead of a store that several machines share."""
+
+    leads: bool = True
+    takeovers: int = 0
+    deposed: int = 0
+    late_renewals: int = 0
+    regained_locks: int = 0
+    store_round_trip: float | None = None
+
+
 class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The manager actor's share of `actorproc.report.metrics.Metrics`."""
 
@@ -213,6 +224,10 @@ class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that the procedure has waited for a worker which waits longest."""
     clients: int = 0
     """Programs that are connected through the control socket."""
+    host_losses: int = 0
+    adopted_steps: int = 0
+    link_resumes: int = 0
+    lead: LeaderCounters = LeaderCounters()
 
 
 class SlotStatus(msgspec.Struct, frozen=True):

@@ -21,6 +21,8 @@ __all__ = [
     "ChangeKind",
     "DigestRow",
     "EventKind",
+    "HostEvent",
+    "HostEventKind",
     "LeaderEvent",
     "LeaderEventKind",
     "LifecycleEvent",
@@ -53,6 +55,13 @@ WorkerEventKind = Literal[
     "worker-recycled",  # replaced in order: its steps, age or memory
     "worker-parked",  # its slot failed too often and rests
     "worker-recovered",  # a worker has booted in a parked slot
+]
+
+HostEventKind = Literal[
+    "host-joined",
+    "host-drains",  # it gets no further step, and leaves when those that run have ended
+    "host-left",  # in order
+    "host-lost",  # it was silent for too long, or broke; its steps run again elsewhere
 ]
 
 LeaderEventKind = Literal[
@@ -253,5 +262,33 @@ class LeaderEvent(msgspec.Struct, frozen=True, kw_only=True):
         return plain_line(f"{self.kind} epoch {self.epoch} of {self.store}")
 
 
-LifecycleEvent = ProcedureEvent | WorkerEvent | LeaderEvent
+class HostEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment in the life of a worker host, as the manager that leads sees it. The end of the manager tells none."""
+
+    kind: HostEventKind
+    at: float
+    """Epoch seconds (UTC)."""
+    name: str
+    """Its name in reports, such as ``h3``."""
+    machine: str
+    """The name that it gave itself; "": it has not joined this leader, which knows it from steps of the one before."""
+    workers: int = 0
+    """Workers that it offers, of a "host-joined"; else those that were there."""
+    steps: int = 0
+    """Steps in the hands of its workers: adopted ones, of a "host-joined"; of a "host-lost" those that run again."""
+    reason: str | None = None
+    """In one sentence."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+    def __str__(self) -> str:
+        """One line: "host-lost h3 (gpu-box) workers 8 steps 5: host h3 (gpu-box) was silent for 10 s"."""
+        line = f"{self.kind} {self.name}{f' ({self.machine})' if self.machine else ''}"
+        line += f" workers {self.workers} steps {self.steps}"
+        return plain_line(f"{line}: {self.reason}" if self.reason else line)
+
+
+LifecycleEvent = ProcedureEvent | WorkerEvent | HostEvent | LeaderEvent
 """Argument of ``on_event``; ``kind`` tells which."""

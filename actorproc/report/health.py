@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from actorproc.model.plain import plain_dict
+from actorproc.report.hosts import HostInfo
 
 __all__ = ["Health", "RetentionHealth", "SlotHealth"]
 
@@ -83,6 +84,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """With a store that several machines share: "leading", or "following" the manager that does; else None."""
     leader: str | None = None
     """The manager that leads, by process, machine and epoch; None: it is not known, or the store is a directory."""
+    hosts: tuple[HostInfo, ...] = ()
+    """The worker hosts that have joined; one that is silent is named in `problems`, and changes no `status`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-__all__ = ["HostReport"]
+from actorproc.model.plain import plain_dict
+
+__all__ = ["HOST_STATES", "HostInfo"]
+
+HOST_STATES = ("joined", "draining", "silent")
+"""Values of `HostInfo.state`."""
 
 
-class HostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker host that has joined the manager that leads."""
+class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker host that has joined the manager that leads, as shown by `ProcedureManager.hosts()`."""
 
     name: str
     """Its name in reports, such as ``h3``."""
@@ -35,7 +42,19 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since it was heard of last."""
     round_trip: float | None
     """Seconds of the last sign of life and its answer; None: not known yet."""
+    outstanding: int
+    """Bytes that were sent to it, or wait for it, and that it has not acknowledged."""
+    resumes: int
+    """Number of times that its link was resumed."""
     limits: str
     """Enforcement of memory limits there, as `Health.limits`."""
     process_limits: str
     """Protection against fork bombs there, as `Health.process_limits`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+    def in_words(self) -> str:
+        """The host as messages name it."""
+        return f"{self.name} ({self.machine})"

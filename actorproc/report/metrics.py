@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from actorproc.model.plain import plain_dict
+from actorproc.report.hosts import HOST_STATES, HostInfo
 
 __all__ = ["OTHER", "STATUSES", "TYPES", "Histogram", "Metrics", "ProcedureCounts", "StepCounts"]
 
@@ -162,6 +163,16 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Renewals of this manager's lease that came later than half a lease after the one before."""
     regained_locks: int = 0
     """Number of times that this manager, while it led, took the lock of the store again as its session had ended."""
+    store_round_trip: float | None = None
+    """Seconds of the last renewal of this manager's lease in the database; None: it does not lead, or needs none."""
+    hosts: tuple[HostInfo, ...] = ()
+    """The worker hosts that have joined."""
+    host_losses: int = 0
+    """Worker hosts that were lost: silent for too long, broken, or not there again after a change of leaders."""
+    adopted_steps: int = 0
+    """Steps that hosts went on with when this manager became the leader."""
+    link_resumes: int = 0
+    """Times that the link with a host broke, and went on over a new connection."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold, in this order of fields."""
@@ -174,6 +185,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     def _lines(self) -> Iterator[str]:
         yield from self._counter_lines()
         yield from self._level_lines()
+        yield from self._host_lines()
 
     def _level_lines(self) -> Iterator[str]:
         """Lines of gauges with labels, and of what concerns workers."""
@@ -205,6 +217,26 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         yield from _head("worker_deaths_total", "counter", "Workers that died, by the kind of their crash report.")
         for cause, count in self.worker_deaths.items():
             yield _sample("worker_deaths_total", count, cause=cause)
+
+    def _host_lines(self) -> Iterator[str]:
+        """Lines about worker hosts."""
+        yield from _head("hosts", "gauge", "Worker hosts by state.")
+        for state in HOST_STATES:
+            yield _sample("hosts", sum(host.state == state for host in self.hosts), state=state)
+        for name, field, help_text in (
+            ("host_workers", "workers", "Worker processes of a host."),
+            ("host_workers_busy", "busy", "Worker processes of a host with a step in them."),
+            ("host_silence_seconds", "silent_for", "Seconds since a host was heard of last."),
+            ("host_round_trip_seconds", "round_trip", "Seconds of the last sign of life of a host and its answer."),
+            ("host_outstanding_bytes", "outstanding", "Bytes that a host has not acknowledged."),
+        ):
+            yield from _head(name, "gauge", help_text)
+            for host in self.hosts:
+                if (value := getattr(host, field)) is not None:
+                    yield _sample(name, value, host=host.name)
+        yield from _head("store_round_trip_seconds", "gauge", "Seconds of the last renewal of the lease.")
+        if self.store_round_trip is not None:
+            yield _sample("store_round_trip_seconds", self.store_round_trip)
 
     def _counter_lines(self) -> Iterator[str]:
         yield from _head("procedures_total", "counter", "Procedures by type and by what became of them.")
@@ -240,6 +272,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("deposed_total", self.deposed, "Times that another manager took the lead from this one."),
             ("late_renewals_total", self.late_renewals, "Renewals of the lease that came after more than half of it."),
             ("regained_locks_total", self.regained_locks, "Locks of a shared store that were taken again."),
+            ("host_losses_total", self.host_losses, "Worker hosts that were lost."),
+            ("adopted_steps_total", self.adopted_steps, "Steps that hosts went on with under this leader."),
+            ("link_resumes_total", self.link_resumes, "Links with hosts that went on over a new connection."),
             ("worker_restarts_total", self.worker_restarts, "Workers that were replaced."),
             ("events_lost_total", self.events_lost, "Lifecycle events dropped because logs or hooks were too slow."),
         ):

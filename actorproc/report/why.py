@@ -143,7 +143,7 @@ class _Inquiry:
     def _running(self, info: ProcedureInfo) -> Cause:
         step = (self._facts.steps or {}).get(info.id)
         age = step.age if step is not None and step.age is not None else self._now - info.updated_at
-        where = f" on worker {step.slot} (pid {step.pid})" if step is not None else ""
+        where = f" on {step.in_words()}" if step is not None else ""
         again = f", attempt {info.attempt}" if info.attempt > 1 else ""
         said = f": {step.message}" if step is not None and step.message else ""
         alone = f"; it {info.reason}" if info.reason else ""
@@ -239,7 +239,7 @@ class _Inquiry:
             return self._outstaying(info, says, step)
         if step is not None:
             age = f" for {span(step.age)}" if step.age is not None else ""
-            says += f"; its undo{_named(info)} runs{age} on worker {step.slot} (pid {step.pid})"
+            says += f"; its undo{_named(info)} runs{age} on {step.in_words()}"
             if info.undo_error is not None:
                 says += f" (it failed before: {_words(info.undo_error)})"
             return self._cause(info, "rolling-back", says, command("stack", info.id))
@@ -277,7 +277,7 @@ class _Inquiry:
         said = f": {step.message}" if step.message else ""
         told = span(self._now - info.cancelled_at)
         says += (
-            f"; its {info.step_in_words} still runs on worker {step.slot} (pid {step.pid}){age}{said}. It was told "
+            f"; its {info.step_in_words} still runs on {step.in_words()}{age}{said}. It was told "
             f"(ctx.aborting) {told} ago, and its undo waits for it"
         )
         force = f"{command('abort', info.id)} --force"

@@ -44,6 +44,12 @@ class RunningStep(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; None: not known."""
     message: str | None = None
     progress: float | None = None
+    host: str = ""
+    """The worker host that it runs on, and for how long that has been silent; "": the manager's machine."""
+
+    def in_words(self) -> str:
+        """The worker, and its host."""
+        return f"worker {self.slot} (pid {self.pid}{f' on {self.host}' if self.host else ''})"
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,6 +71,11 @@ class SharedStore(ProcedureStore, Protocol):
         ...
 
     @property
+    def round_trip(self) -> float | None:
+        """Seconds of the last renewal of the lease that worked; None: there was none."""
+        ...
+
+    @property
     def has_lapsed(self) -> bool:
         """Another process may own the store by now: its owner has not been able to renew its lease in time."""
         ...

@@ -58,6 +58,8 @@ class HostJoined(msgspec.Struct, frozen=True, gc=False):
     resources: dict[str, float] = {}
     living: tuple[tuple[WorkerId, int, tuple[StepToken, ...]], ...] = ()
     """Workers that live there already, with their pids and the steps in their hands that count."""
+    machine: str = ""
+    """The name that it gave itself."""
 
 
 class HostDrains(msgspec.Struct, frozen=True, gc=False):

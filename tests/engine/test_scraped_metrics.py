@@ -41,7 +41,7 @@ NAMES = {
     "control_clients": "gauge",
     "steps_killed_total": "counter",
 }
-LABELS = {"version", "python", "state", "phase", "type", "step", "cause", "slot", "status", "event", "le"}
+LABELS = {"version", "python", "state", "phase", "type", "step", "cause", "slot", "status", "event", "le", "host"}
 
 
 class Lingers(Saga):

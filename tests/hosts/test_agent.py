@@ -224,6 +224,25 @@ def test_a_host_drains_when_its_leader_wants_it_to(started):
     assert [message.reason for message in leader.told if isinstance(message, Draining)] == ["the node goes"]
 
 
+def test_a_host_that_has_left_does_not_join_again_when_its_last_message_is_not_acknowledged(started, monkeypatch):
+    leader, host = started()
+    wait_until(leader.has_host)
+    tell = host.agent._tell
+
+    def tell_and_be_cut(message):
+        tell(message)
+        if isinstance(message, Left):
+            session = host.agent._session
+            session._end.outstanding += 1  # the acknowledgement that never comes
+            host.agent._broke(session, ConnectionResetError("the other end has closed the connection"))
+
+    monkeypatch.setattr(host.agent, "_tell", tell_and_be_cut)
+    host.agent.drain("SIGTERM")
+    host.joined()
+    assert len(leader.hellos) == 1
+    assert host.error is None
+
+
 def test_a_host_without_a_leader_ends_when_it_is_told_to(started):
     leader, host = started()
     wait_until(leader.has_host)

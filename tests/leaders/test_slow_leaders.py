@@ -207,5 +207,5 @@ def test_late_renewals_and_locks_that_were_taken_again_are_counted(open_manager,
     assert f"actorproc_late_renewals_total {metrics.late_renewals}" in metrics.prometheus()
     leader._tree.step_down()
     wait_until(lambda: leader._tree.deposed == 1)
-    assert leader._tree.late_renewals >= metrics.late_renewals
-    assert leader._tree.regained_locks >= metrics.regained_locks
+    assert leader._tree.leader_counters().late_renewals >= metrics.late_renewals
+    assert leader._tree.leader_counters().regained_locks >= metrics.regained_locks

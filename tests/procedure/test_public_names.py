@@ -21,7 +21,7 @@ ENGINE = {
     "StateInfo",
     "AttemptInfo",
     "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Config", "CrashReport", "DeployReport", "Deposed",
-    "ErrorInfo", "Health", "LeaderEvent", "LockInfo",
+    "ErrorInfo", "Health", "HostEvent", "HostInfo", "LeaderEvent", "LockInfo",
     "LogEntry", "SignalInfo", "as_completed", "freeze_support", "check_deploy",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
     "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "StepInfo", "StoreReader", "Watch",
@@ -42,7 +42,7 @@ def test_every_public_name_is_there(name):
 RESULTS = {
     "StateInfo",
     "AttemptInfo",
-    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Health", "LeaderEvent", "LockInfo", "LogEntry", "Metrics", "Overflow",
+    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Health", "HostEvent", "HostInfo", "LeaderEvent", "LockInfo", "LogEntry", "Metrics", "Overflow",
     "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo", "SignalInfo",
     "DeployReport",
 }  # fmt: skip

@@ -8,12 +8,13 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.rows.records import ErrorInfo, StepKind
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.health import Health
+from actorproc.report.hosts import HostInfo
 from actorproc.report.info import LockInfo, LockWaiterInfo, ProcedureInfo
 from actorproc.report.metrics import Histogram, Metrics, ProcedureCounts, StepCounts
 from actorproc.report.step_log import AttemptInfo, StepInfo
 from actorproc.workers.base import WorkerInfo
 
-__all__ = ["EVIL", "NOW", "attempt", "error", "health", "info", "lock", "metrics", "step", "worker"]
+__all__ = ["EVIL", "NOW", "attempt", "error", "health", "host", "info", "lock", "metrics", "step", "worker"]
 
 NOW = 1_800_000_000.0
 NOTHING = Histogram(bounds=(1.0,), counts=(0, 0), sum=0.0)
@@ -117,6 +118,21 @@ def lock(path, holder, *waiters, mode="write"):
 def worker(slot=0, cpu=None, **fields):
     usual = {"incarnation": 1, "pid": 100 + slot, "state": "idle", "rss": 32 << 20}
     return _of(WorkerInfo, slot=slot, cpu=cpu, **(usual | fields))
+
+
+def host(number, **fields):
+    usual = {
+        "name": f"h{number}",
+        "number": number,
+        "machine": f"box-{number}",
+        "address": f"10.0.0.{number}:4711",
+        "state": "joined",
+        "workers": 8,
+        "labels": (),
+        "resources": {},
+        "round_trip": 0.0012,
+    }
+    return _of(HostInfo, **(usual | fields))
 
 
 def health(status="running", **fields):

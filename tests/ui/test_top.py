@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -24,7 +25,7 @@ from actorproc.ui.views.header import RateMeter, header_of
 from actorproc.ui.views.rows import row_of
 from actorproc.ui.views.wait_graph import graph_lines, wait_graph_of
 from actorproc.ui.views.workers import WorkerMeter
-from tests.ui.made import EVIL, NOW, error, health, info, lock, metrics, worker
+from tests.ui.made import EVIL, NOW, error, health, host, info, lock, metrics, worker
 
 SCREENS = Path(__file__).parent / "screens"
 SIZES = [(80, 24), (150, 40)]
@@ -72,6 +73,14 @@ def workers():
     return tuple(rows)
 
 
+def hosts():
+    return (
+        host(1, busy=8, labels=("gpu", "ssd"), resources={"gpu": 2.0}),
+        host(2, state="silent", busy=3, silent_for=4.2, outstanding=3 << 20),
+        host(3, state="draining", machine=EVIL, round_trip=None),
+    )
+
+
 class MadeSource:
     """Looks made by hand; remembers what was asked for."""
 
@@ -83,10 +92,13 @@ class MadeSource:
         self.infos = infos()
         self.trouble = ""
         self.is_more = False
+        self.hosts = ()
 
     def look(self, wanted):
         self.asked.append(wanted)
-        found = Look(wanted=wanted, at=NOW, header=self.header, workers=workers(), trouble=self.trouble)
+        found = Look(
+            wanted=wanted, at=NOW, header=self.header, workers=workers(), hosts=self.hosts, trouble=self.trouble
+        )
         rows = tuple(row_of(one) for one in self.infos)
         parts = {}
         match wanted.pane:
@@ -187,12 +199,30 @@ def test_a_pane_looks_as_it_did(name, size):
     assert text + "\n" == kept.read_text(encoding="utf-8")
 
 
+def with_hosts():
+    source = MadeSource(health=health(busy=11, hosts=hosts()))
+    source.hosts = hosts()
+    return source
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_hosts_have_a_pane(size):
+    text, _ = play(with_hosts(), ["5"], size)
+
+    kept = SCREENS / f"hosts-{size[0]}x{size[1]}.txt"
+    if os.environ.get("ACTORPROC_SCREENS") == "write":
+        kept.write_text(text + "\n", encoding="utf-8")
+    assert text + "\n" == kept.read_text(encoding="utf-8")
+    assert "3 hosts, 1 silent" in text or size[0] == 80
+    assert re.search(r"h2 .*silent .*3/8", text)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (150, 40), (40, 12), (20, 6), (200, 60)])
 @pytest.mark.parametrize(
-    "keys", [[], ["2"], ["3"], ["4"], ["2", "enter"], ["2", "a"], ["2", "a", "k"], ["question_mark"]]
+    "keys", [[], ["2"], ["3"], ["4"], ["5"], ["2", "enter"], ["2", "a"], ["2", "a", "k"], ["question_mark"]]
 )
 def test_no_size_and_no_data_breaks_the_screen_or_leaves_it(size, keys):
-    text, _ = play(MadeSource(), keys, size)
+    text, _ = play(with_hosts(), keys, size)
 
     harmful = set("\x1b\x9b\u202e\u2066\u200b\r\U000e0041")
     assert not harmful & set(text)
@@ -281,6 +311,9 @@ def test_no_colour_is_wanted_and_none_is_there(monkeypatch):
         (["2"], "procedures"),
         (["3"], "locks"),
         (["4"], "activity"),
+        (["5"], "hosts"),
+        (["g", "h"], "hosts"),
+        (["5", "escape"], "now"),
         (["4", "1"], "now"),
         (["g", "p"], "procedures"),
         (["g", "l"], "locks"),

@@ -32,10 +32,7 @@ from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
 from actorproc.control.link_door import LinkEntrance
 from actorproc.engine.end_waiters import OpenWait, fail_future, pass_on
-from actorproc.engine.messages import (
-    EndWaiter,
-    Patience,
-)
+from actorproc.engine.messages import EndWaiter, LeaderCounters, Patience
 from actorproc.errors import (
     ActorprocError,
     Deposed,
@@ -47,7 +44,7 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import PauseRequested
 from actorproc.report.changes import LeaderEventKind
 from actorproc.report.health import Health
-from actorproc.report.hosts import HostReport
+from actorproc.report.hosts import HostInfo
 from actorproc.store.home import Home
 from actorproc.store.leader import Leader
 from actorproc.store.shared import SharedStore
@@ -210,6 +207,7 @@ class SharedEngine(SharedRequests):
     def _prepare(self, tree: EngineTree) -> None:
         """Before its door opens: the first client may ask it to step down."""
         tree.on_step_down = partial(self._give_lead_up, tree)
+        tree.leader_counters = self.leader_counters
 
     def _stand_by(self) -> None:
         """Wait for the lead, on a thread of its own."""
@@ -323,7 +321,7 @@ class SharedEngine(SharedRequests):
         except ActorprocError as error:
             fail_future(waiter, error)
 
-    def hosts(self) -> tuple[HostReport, ...]:
+    def hosts(self) -> tuple[HostInfo, ...]:
         """The worker hosts that have joined the leader."""
         local = self._leading()
         return self._remote.hosts() if local is None else local.hosts()
@@ -408,17 +406,18 @@ class SharedEngine(SharedRequests):
             self._wait_on(id_, patience, waiter)
 
     # ------------------------------------------------------------ who leads
-    @property
-    def late_renewals(self) -> int:
-        """Renewals of this manager's lease that were late."""
+    def leader_counters(self) -> LeaderCounters:
+        """Figures of this manager about the lead; of all its terms."""
         local = self._leading()
-        return self._late_before + (0 if local is None else cast("SharedStore", local.store).late_renewals)
-
-    @property
-    def regained_locks(self) -> int:
-        """Number of times that this manager took the lock of the store again."""
-        local = self._leading()
-        return self._regained_before + (0 if local is None else cast("SharedStore", local.store).regained_locks)
+        store = None if local is None else cast("SharedStore", local.store)
+        return LeaderCounters(
+            leads=store is not None,
+            takeovers=self.takeovers,
+            deposed=self.deposed,
+            late_renewals=self._late_before + (0 if store is None else store.late_renewals),
+            regained_locks=self._regained_before + (0 if store is None else store.regained_locks),
+            store_round_trip=None if store is None else store.round_trip,
+        )
 
     def leader(self) -> Leader | None:
         """The leader, as its row names it. Raises `EngineError` when the database is away."""

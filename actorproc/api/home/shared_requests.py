@@ -22,6 +22,7 @@ from actorproc.engine.messages import (
     Ending,
     EndListener,
     EndWaiter,
+    LeaderCounters,
     ManagerMetrics,
     ManagerStatus,
     Patience,
@@ -242,9 +243,13 @@ class SharedRequests(ABC):
         return status
 
     def metrics(self) -> ManagerMetrics:
-        """The leader's counters."""
+        """The leader's counters; those about the lead are this manager's own."""
         found: ManagerMetrics = self._asked("metrics")
-        return found
+        return msgspec.structs.replace(found, lead=self.leader_counters())
+
+    @abstractmethod
+    def leader_counters(self) -> LeaderCounters:
+        """Figures of this manager about the lead."""
 
     def slots(self) -> tuple[SlotStatus, ...]:
         """The report of the leader's supervisor."""

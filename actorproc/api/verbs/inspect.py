@@ -23,6 +23,7 @@ from actorproc.model.ids import check_id
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.report.changes import Change, ChangeDigest, Overflow
+from actorproc.report.hosts import HostInfo
 from actorproc.report.info import LockInfo
 from actorproc.report.metrics import Metrics
 from actorproc.report.why import EngineFacts
@@ -169,6 +170,19 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
     def workers(self) -> _List[WorkerInfo]:
         """Every worker process: pid, the step in it, age, CPU seconds, memory."""
         return Queries(self._running()).workers()
+
+    def hosts(self) -> _List[HostInfo]:
+        """Every worker host that has joined the manager that leads, in the order of their numbers.
+
+        The machine of the leader itself is not among them. With a directory there are none.
+
+        Returns:
+            One `HostInfo` for each: where it is, what it offers, how busy it is, when it was heard of last.
+
+        Raises:
+            ManagerStopped: No manager runs.
+        """
+        return list(self._running().hosts())
 
     def stack(self, id: str) -> str:
         """The Python stack of a procedure's running step, most recent call last.

@@ -11,10 +11,13 @@ from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output
 from actorproc.cli.select.common import FAILED, OK, globals_for, open_client
 from actorproc.model.placement import offer_in_words
-from actorproc.report.hosts import HostReport
-from actorproc.ui.text import duration, plain_line
+from actorproc.report.hosts import HostInfo
+from actorproc.ui.text import duration, plain_line, size_of
 
 __all__ = ["add_hosts"]
+
+_MUCH = 1 << 20
+"""Bytes on their way to a host from which on they are worth a word."""
 
 
 def add_hosts(commands: Any) -> None:
@@ -44,17 +47,18 @@ def _hosts(options: argparse.Namespace) -> int:
             facts = outcome(None, "drain", says, applied=applied)
             output.one("outcome", facts, lambda: [plain_line(says)], name="drain")
             return OK if found else FAILED
-        hosts = client._engine.hosts()
+        hosts = client.hosts()
     lines = [plain_line(_line(host)) for host in hosts] or ["no host has joined"]
     output.one("hosts", {"hosts": [msgspec.to_builtins(host) for host in hosts]}, lambda: lines, name="hosts")
     return OK
 
 
-def _line(host: HostReport) -> str:
+def _line(host: HostInfo) -> str:
     offer = offer_in_words(host.labels, host.resources)
     trip = "" if host.round_trip is None else f", round trip {duration(host.round_trip)}"
+    waiting = f", {size_of(host.outstanding)} not acknowledged" if host.outstanding > _MUCH else ""
     state = host.state if host.state != "silent" else f"silent for {duration(host.silent_for)}"
     return (
         f"{host.name}  {host.machine} at {host.address}  {state}  {host.busy} of {host.workers} workers busy"
-        f"{f', offers {offer}' if offer else ''}{f', code {host.code}' if host.code else ''}{trip}"
+        f"{f', offers {offer}' if offer else ''}{f', code {host.code}' if host.code else ''}{trip}{waiting}"
     )

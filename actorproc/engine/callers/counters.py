@@ -101,6 +101,10 @@ class Counters:
         """Steps handed out again because a worker or the host was gone before the answer."""
         self.lost_commits = 0
         """Commits that were durable, and that the store had no more when it was opened again."""
+        self.host_losses = 0
+        """Worker hosts that were lost."""
+        self.adopted_steps = 0
+        """Steps that a host went on with under this leader."""
 
     def step_ended(self, command: RunStep, outcome: Outcome) -> None:
         """A worker answered a step it had in hand."""

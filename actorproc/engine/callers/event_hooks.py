@@ -13,6 +13,8 @@ from actorproc.engine.runtime.bounded_queue import BoundedQueue
 from actorproc.model.messages.definitions import CALL_TYPE
 from actorproc.report.changes import (
     EventKind,
+    HostEvent,
+    HostEventKind,
     LeaderEventKind,
     LifecycleEvent,
     ProcedureEvent,
@@ -24,7 +26,7 @@ __all__ = ["EventHooks"]
 
 logger = logging.getLogger("actorproc.events")
 
-_LEVELS: Mapping[EventKind | WorkerEventKind | LeaderEventKind, int] = {
+_LEVELS: Mapping[EventKind | WorkerEventKind | HostEventKind | LeaderEventKind, int] = {
     "submitted": logging.INFO,
     "recovered": logging.INFO,
     "started": logging.DEBUG,
@@ -44,6 +46,10 @@ _LEVELS: Mapping[EventKind | WorkerEventKind | LeaderEventKind, int] = {
     "worker-recycled": logging.INFO,
     "worker-parked": logging.ERROR,
     "worker-recovered": logging.WARNING,
+    "host-joined": logging.INFO,
+    "host-drains": logging.INFO,
+    "host-left": logging.INFO,
+    "host-lost": logging.WARNING,
     "leader-changed": logging.WARNING,
     "deposed": logging.WARNING,
 }
@@ -113,6 +119,8 @@ def _facts(event: LifecycleEvent) -> dict[str, object]:
         return _procedure_facts(event)
     if isinstance(event, WorkerEvent):
         return _worker_facts(event)
+    if isinstance(event, HostEvent):
+        return {"event": event.kind, "host": event.name, "machine": event.machine, "steps": event.steps}
     return {"event": event.kind, "epoch": event.epoch, "store": event.store}
 
 

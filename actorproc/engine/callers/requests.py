@@ -193,6 +193,8 @@ class RequestHandler:
             events_lost=self._change_feed.events_lost,
             retention=self._retention(),
             deaths=counters.deaths(),
+            host_losses=counters.host_losses,
+            adopted_steps=counters.adopted_steps,
             queue_age=core.queue_age(self._clock.wall()),
         )
         settle_future(message.future, found)

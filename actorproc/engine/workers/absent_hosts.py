@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from actorproc.core.results.adoption import absent_worker
+from actorproc.engine.callers.counters import Counters
 from actorproc.engine.pipeline.in_flight import InFlightTable
+from actorproc.engine.workers.worker_events import WorkerEvents
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import WorkerLost
@@ -22,8 +24,12 @@ _LOOK = 1.0
 class AbsentHosts:
     """Waits for each host `patience` seconds. Needs the manager's turn (`CombiningInbox`)."""
 
-    def __init__(self, in_flight: InFlightTable, clock: Clock, patience: float) -> None:
+    def __init__(
+        self, in_flight: InFlightTable, counters: Counters, news: WorkerEvents, clock: Clock, patience: float
+    ) -> None:
         self._in_flight = in_flight
+        self._counters = counters
+        self._news = news
         self._patience = patience
         self._hosts = {host_of(worker.slot): worker for worker in in_flight.entries}
         """At the start of a leader the table holds nothing but the absent workers of hosts."""
@@ -48,6 +54,8 @@ class AbsentHosts:
             count = len(self._in_flight.entries[absent_worker(host)].held)
             why = f"host h{host} did not join the new leader within {self._patience:g} s"
             logger.warning("%s; the steps that it had run again elsewhere: %d", why, count)
+            self._counters.host_losses += 1
+            self._news.host("host-lost", f"h{host}", "", 0, count, why)
             report = CrashReport(kind=HOST_LOST, message=why)
             lost.append(WorkerLost(absent_worker(host), report, crashed=False))
         self._hosts.clear()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from actorproc.engine.messages import ManagerStatus
-from actorproc.report.hosts import HostReport
+from actorproc.report.hosts import HostInfo
 
 __all__ = ["host_reports"]
 
 
-def host_reports(pool: Any, status: ManagerStatus | None) -> tuple[HostReport, ...]:
+def host_reports(pool: Any, status: ManagerStatus | None) -> tuple[HostInfo, ...]:
     """A report of each host that has joined the pool; `status` says which workers are busy."""
     busy = [one.worker for one in status.workers if one.procedure is not None] if status is not None else []
     return tuple(
-        HostReport(
+        HostInfo(
             name=host.name,
             number=host.number,
             machine=host.hello.name,
@@ -30,8 +30,11 @@ def host_reports(pool: Any, status: ManagerStatus | None) -> tuple[HostReport, .
             joined_at=host.joined_at,
             silent_for=host.session.silent_for,
             round_trip=host.session.round_trip,
+            outstanding=host.session.outstanding,
+            resumes=host.session.resumes,
             limits=host.limits,
             process_limits=host.process_limits,
         )
         for host in getattr(pool, "hosts", ())
+        if host.is_open
     )

@@ -1,4 +1,7 @@
-"""Deaths and replacements of workers, as lifecycle events. Needs the manager's turn (`CombiningInbox`)."""
+"""Deaths and replacements of workers, and what becomes of hosts, as lifecycle events.
+
+Needs the manager's turn (`CombiningInbox`).
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from actorproc.engine.pipeline.in_flight import WorkerEntry
 from actorproc.engine.workers.crash_verdict import CrashVerdict
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
-from actorproc.report.changes import WorkerEvent, WorkerEventKind
+from actorproc.report.changes import HostEvent, HostEventKind, WorkerEvent, WorkerEventKind
 from actorproc.support.clock import Clock
 
 __all__ = ["WorkerEvents"]
 
 
 class WorkerEvents:
-    """Tells the host's hook and the log what became of workers; a stop of the whole engine is no news."""
+    """Tells the hook and the log what became of workers and hosts; a stop of the whole engine is no news."""
 
     def __init__(self, events: EventHooks, clock: Clock) -> None:
         self._events = events
@@ -41,6 +44,13 @@ class WorkerEvents:
             self._put("worker-parked", message.worker, message.report)
         else:
             self._put("worker-recovered", message.worker, None)
+
+    def host(self, kind: HostEventKind, name: str, machine: str, workers: int, steps: int, why: str | None) -> None:
+        """A worker host has joined, drains, left, or is lost."""
+        at = self._clock.wall()
+        self._events.put(
+            HostEvent(kind=kind, at=at, name=name, machine=machine, workers=workers, steps=steps, reason=why)
+        )
 
     def _put(
         self,

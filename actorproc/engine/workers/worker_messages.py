@@ -49,6 +49,7 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.messages.outcomes import Suspended
 from actorproc.model.slots import host_of, is_dedicated
+from actorproc.report.changes import HostEventKind
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import (
@@ -114,9 +115,9 @@ class WorkerMessageHandler:
         self._clock = clock
         self._log_lines = LogForwarder(post)
         self._on_gone = on_gone
-        self.absent = AbsentHosts(in_flight, clock, patience)
-        self._hosts: dict[int, str] = {}
-        """Names of the hosts that have joined, by number."""
+        self.absent = AbsentHosts(in_flight, counters, news, clock, patience)
+        self._hosts: dict[int, HostJoined] = {}
+        """The hosts that have joined, by number."""
 
     # ------------------------------------------------------------ entrance
     def messages(self, message: WorkerMessages) -> None:
@@ -165,25 +166,43 @@ class WorkerMessageHandler:
         self.absent.joined(message.host)
         self._pipeline.handle(HostClaimed(message.host, tuple(workers)))
         tokens = tuple(token for _, some in workers for token in some)
+        self._counters.adopted_steps += len(tokens)
         settle_future(message.future, (tuple(ready.worker for ready, _ in workers), tokens))
 
     def host_joined(self, message: HostJoined) -> None:
         """A host offers workers."""
-        self._hosts[message.host] = message.name
+        self._hosts[message.host] = message
+        if message.host:
+            self._news_of(message.host, "host-joined", message.slots, None)
         self._dedicated.hosts[message.name] = message.host
         self.changed(HostAdded(message.name, message.labels, message.resources))
 
     def host_drains(self, message: HostDrains) -> None:
         """A host is to get no further step."""
-        self._dedicated.hosts.pop(self._hosts.get(message.host, ""), None)
-        self.changed(HostDraining(self._hosts.get(message.host, "")))
+        name = self._name_of(message.host)
+        if name:
+            self._news_of(message.host, "host-drains", None, message.reason)
+        self._dedicated.hosts.pop(name, None)
+        self.changed(HostDraining(name))
 
     def host_left(self, message: HostLeft) -> None:
         """A host is gone; the deaths of its workers come behind this."""
-        name = self._hosts.pop(message.host, None)
-        if name is not None:
+        if message.host in self._hosts:
+            self._counters.host_losses += message.is_lost
+            self._news_of(message.host, "host-lost" if message.is_lost else "host-left", None, message.reason)
+            name = self._hosts.pop(message.host).name
             self._dedicated.left(name, message.host)
             self.changed(HostRemoved(name))
+
+    def _name_of(self, number: int) -> str:
+        """Name of a host that has joined; "": this machine, or one that has not."""
+        host = self._hosts.get(number)
+        return "" if host is None else host.name
+
+    def _news_of(self, number: int, kind: HostEventKind, workers: int | None, why: str | None) -> None:
+        there = [entry for worker, entry in self._in_flight.entries.items() if host_of(worker.slot) == number]
+        host, steps = self._hosts[number], sum(len(entry.queue) for entry in there)
+        self._news.host(kind, host.name, host.machine, len(there) if workers is None else workers, steps, why)
 
     def changed(
         self,
@@ -326,7 +345,7 @@ class WorkerMessageHandler:
             message.worker,
             reserved=self._dedicated.procedure_of(message.worker),
             pid=message.pid,
-            host=self._hosts.get(host_of(message.worker.slot), "") if self._hosts else "",
+            host=self._name_of(host_of(message.worker.slot)),
         )
         self._in_flight.join(ready)
         return ready

@@ -13,7 +13,7 @@ from actorproc.report.audit import AuditInfo
 from actorproc.report.changes import Change, ChangeDigest
 from actorproc.report.deploy_report import DeployReport
 from actorproc.report.health import Health
-from actorproc.report.hosts import HostReport
+from actorproc.report.hosts import HostInfo
 from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.report.metrics import Metrics
 from actorproc.report.schema.shape import TIMES, VERSION
@@ -112,7 +112,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "lease": float | None,
         "candidates": list[str],
     },
-    "hosts": {"hosts": list[HostReport]},
+    "hosts": {"hosts": list[HostInfo]},
     "grants": {"owner": str, "host": str, "looker": str, "sql": str},
     "check": DeployReport,
     "replay": {

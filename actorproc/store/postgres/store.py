@@ -389,6 +389,11 @@ class DatabaseStore(OpenDatabase):
         return self.leadership.lock.regained
 
     @property
+    def round_trip(self) -> float | None:
+        """Seconds of the last renewal of the lease."""
+        return self.leadership.round_trip
+
+    @property
     def has_lapsed(self) -> bool:
         """The lease may have ended."""
         return self.leadership.has_lapsed

@@ -22,6 +22,8 @@ from actorproc.ui.top.look import DETAILS, Detail, Look, Pane, Wanted
 from actorproc.ui.top.rendering import (
     GROUPS,
     GROUPS_DROP,
+    HOSTS,
+    HOSTS_DROP,
     PROCEDURES,
     PROCEDURES_DROP,
     WORKERS,
@@ -30,6 +32,7 @@ from actorproc.ui.top.rendering import (
     Row,
     group_cells,
     header_lines,
+    host_cells,
     procedure_cells,
     worker_cells,
 )
@@ -41,7 +44,13 @@ __all__ = ["FilterParser", "LookSource", "TopApp"]
 
 FilterParser = Callable[[str], tuple[dict[str, Any], str]]
 """Makes of a line the arguments of `list`, and the text to look for. Raises `ValueError` with what is wrong."""
-_PREFIXED: dict[str, Pane] = {"n": "now", "p": "procedures", "l": "locks", "a": "activity", "o": "now"}
+_PREFIXED: dict[str, Pane] = {"n": "now", "p": "procedures", "l": "locks", "a": "activity", "h": "hosts", "o": "now"}
+_TABLES: dict[Pane, tuple[str, ...]] = {
+    "now": ("workers", "rows", "groups"),
+    "procedures": ("rows",),
+    "hosts": ("hosts",),
+}
+"""Tables of the panes that have other ones than lines."""
 _MOST = 1000
 """Rows of a list; the filter finds what is behind them."""
 _PAGE = 100
@@ -96,6 +105,7 @@ class TopApp(App[None]):
         Binding("2", "go('procedures')", show=False),
         Binding("3", "go('locks')", show=False),
         Binding("4", "go('activity')", show=False),
+        Binding("5", "go('hosts')", show=False),
         Binding("g", "prefix", show=False),
         Binding("slash", "filter", show=False),
         Binding("z", "sort", show=False),
@@ -143,6 +153,7 @@ class TopApp(App[None]):
         yield RowTable(WORKERS, WORKERS_DROP, narrow=("PROCEDURE",), hugs=True, id="workers")
         yield RowTable(PROCEDURES, PROCEDURES_DROP, narrow=("ID",), id="rows")
         yield RowTable(GROUPS, GROUPS_DROP, narrow=("TYPE", "ERROR"), hugs=True, id="groups")
+        yield RowTable(HOSTS, HOSTS_DROP, narrow=("MACHINE",), id="hosts")
         yield RowTable(id="lines")
         yield Lines(id="footer")
 
@@ -209,6 +220,8 @@ class TopApp(App[None]):
                 self._table("workers").show_rows(worker_cells(look.workers))
                 self._table("rows").show_rows(procedure_cells(sorted_rows(look.rows, self._sort), look.at))
                 self._table("groups").show_rows(group_cells(look.groups, look.at))
+            case "hosts":
+                self._table("hosts").show_rows(host_cells(look.hosts))
             case "procedures":
                 self._table("rows").show_rows(procedure_cells(sorted_rows(look.rows, self._sort), look.at))
             case _:
@@ -221,7 +234,7 @@ class TopApp(App[None]):
     def _label(self, look: Look | None) -> None:
         """The line above the rows, and the one below."""
         self._lines("title").show([self._title(look)])
-        keys = "q leave  ? keys  1 now 2 procedures 3 locks 4 activity  / filter  a verbs"
+        keys = "q leave  ? keys  1 now 2 procedures 3 locks 4 activity 5 hosts  / filter a verbs"
         if self._wanted.pane == "procedure":
             keys = "Esc back  ? keys  Tab next  w why e steps t tree y state o logs s stack  a verbs"
         trouble = look.trouble if look is not None else ""
@@ -245,6 +258,9 @@ class TopApp(App[None]):
             case "procedure":
                 tabs = tuple((f" {name}", "bold" if name == wanted.detail else "dim") for name in DETAILS)
                 return ((clipped(wanted.id, 40), "bold"), ("  ", "plain"), *tabs)
+            case "hosts":
+                count = "" if look is None else f"  {len(look.hosts)} that have joined"
+                return (("hosts", "bold"), (count, "dim"))
             case _:
                 return ((wanted.pane, "bold"),)
 
@@ -262,10 +278,10 @@ class TopApp(App[None]):
 
     def _arrange(self) -> None:
         """Show the tables of the pane, and put the cursor into the one to begin with."""
-        shown = {"now": ("workers", "rows", "groups"), "procedures": ("rows",)}.get(self._wanted.pane, ("lines",))
-        for name in ("workers", "rows", "groups", "lines"):
+        shown = _TABLES.get(self._wanted.pane, ("lines",))
+        for name in ("workers", "rows", "groups", "hosts", "lines"):
             self._table(name).display = name in shown
-        self._table("rows" if "rows" in shown else "lines").focus()
+        self._table("rows" if "rows" in shown else shown[0]).focus()
         self._label(None)
 
     def _want(self, wanted: Wanted) -> None:

@@ -92,6 +92,7 @@ _HELP = """\
 2 or g p   Procedures, with the filter
 3 or g l   Locks: holders and waiters, circles first
 4 or g a   Activity: what operators asked for
+5 or g h   Hosts: the machines that run steps for the leader
 j k        down, up (also arrows, PgUp, PgDn, Home, End)
 Tab        next table; in a procedure the next side of it
 Enter      open a procedure

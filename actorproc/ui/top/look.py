@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from actorproc.report.hosts import HostInfo
 from actorproc.ui.views.failures import FailureGroup
 from actorproc.ui.views.header import Header
 from actorproc.ui.views.rows import ProcedureRow
@@ -13,7 +14,7 @@ from actorproc.ui.views.workers import WorkerRow
 
 __all__ = ["DETAILS", "Detail", "Look", "Pane", "Wanted"]
 
-Pane = Literal["now", "procedures", "locks", "activity", "procedure"]
+Pane = Literal["now", "procedures", "locks", "activity", "hosts", "procedure"]
 Detail = Literal["why", "steps", "tree", "state", "logs", "stack"]
 DETAILS: tuple[Detail, ...] = ("why", "steps", "tree", "state", "logs", "stack")
 
@@ -43,6 +44,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Epoch seconds."""
     header: Header
     workers: tuple[WorkerRow, ...] = ()
+    hosts: tuple[HostInfo, ...] = ()
     rows: tuple[ProcedureRow, ...] = ()
     """Of the panes "now" (in trouble) and "procedures"."""
     is_more: bool = False

@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from actorproc.model.placement import offer_in_words
 from actorproc.model.states import ProcedureState
+from actorproc.report.hosts import HostInfo
 from actorproc.ui.text import fitting, plain_line, size_of, width_of
 from actorproc.ui.top.look import Look
 from actorproc.ui.views.failures import FailureGroup
@@ -18,6 +20,8 @@ from actorproc.ui.views.workers import WorkerRow
 __all__ = [
     "GROUPS",
     "GROUPS_DROP",
+    "HOSTS",
+    "HOSTS_DROP",
     "PROCEDURES",
     "PROCEDURES_DROP",
     "WORKERS",
@@ -26,6 +30,7 @@ __all__ = [
     "Row",
     "group_cells",
     "header_lines",
+    "host_cells",
     "plain_look",
     "procedure_cells",
     "worker_cells",
@@ -37,6 +42,8 @@ PROCEDURES = ("ID", "TYPE", "STATE", "PHASE", "STEP", "TRY", "AGE", "CHANGED", "
 PROCEDURES_DROP = ("CHANGED", "TYPE", "TRY", "AGE", "STATE", "STEP")
 GROUPS = ("COUNT", "TYPE", "STEP", "ERROR", "NEWEST", "MESSAGE")
 GROUPS_DROP = ("NEWEST", "STEP")
+HOSTS = ("HOST", "MACHINE", "STATE", "BUSY", "HEARD", "TRIP", "WAITING", "OFFERS", "ADDRESS")
+HOSTS_DROP = ("WAITING", "TRIP", "OFFERS", "MACHINE")
 _SPARKS = 20
 
 
@@ -132,6 +139,28 @@ def group_cells(groups: Iterable[FailureGroup], at: float) -> list[Row]:
     ]
 
 
+def host_cells(hosts: Iterable[HostInfo]) -> list[Row]:
+    """Rows of the table of worker hosts."""
+    return [
+        Row(
+            "",
+            (
+                host.name,
+                host.machine,
+                host.state,
+                f"{host.busy}/{host.workers}",
+                f"{_age(host.silent_for)} ago",
+                "-" if host.round_trip is None else f"{host.round_trip * 1000:.1f} ms",
+                size_of(host.outstanding),
+                offer_in_words(host.labels, host.resources) or "-",
+                host.address,
+            ),
+            ("bold", "plain", {"joined": "good", "silent": "bad"}.get(host.state, "warn")),
+        )
+        for host in hosts
+    ]
+
+
 # ---------------------------------------------------------------- header
 def header_lines(header: Header, at: float, *, is_paused: bool = False) -> list[Parts]:
     """Three lines: the manager, the procedures, and what is wrong.
@@ -162,6 +191,10 @@ def _manager(header: Header) -> Iterator[tuple[str, str]]:
             f"  {header.busy}/{header.workers} busy, {header.queued} queued, {header.lock_waiting} wait for locks",
             "plain",
         )
+    if header.hosts:
+        yield f"  {header.hosts} host{'' if header.hosts == 1 else 's'}", "plain"
+        if header.silent:
+            yield f", {header.silent} silent", "bad"
 
 
 def _counts(header: Header) -> Iterator[tuple[str, str]]:
@@ -207,6 +240,7 @@ def plain_look(look: Look, width: int | None = None) -> Iterator[str]:
         yield plain_line(problem)
     if look.trouble:
         yield plain_line(look.trouble)
+    yield from _table("hosts", HOSTS, HOSTS_DROP, host_cells(look.hosts), width)
     yield from _table("workers", WORKERS, WORKERS_DROP, worker_cells(look.workers), width)
     rows = procedure_cells(look.rows, look.at)
     yield from _table("in trouble", PROCEDURES, PROCEDURES_DROP, rows, width)

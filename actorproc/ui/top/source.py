@@ -21,6 +21,7 @@ from actorproc.errors import ActorprocError, ManagerStopped, ResultTimeout
 from actorproc.model.names import no_class_registered
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.report.changes import ChangeDigest, DigestRow
+from actorproc.report.hosts import HostInfo
 from actorproc.report.info import ProcedureInfo
 from actorproc.ui.command_words import path_option, whole_type
 from actorproc.ui.kept import Kept
@@ -99,25 +100,25 @@ class StoreSource:
         try:
             if self._reader is None:
                 self._reader = StoreReader(self.path)
-            header, workers = self._manager(self._reader)
+            header, workers, hosts = self._manager(self._reader)
         except (ActorprocError, OSError) as error:
             self._forget()
             return Look(wanted=wanted, at=at, header=header_of(status="no store", problems=(plain_line(error),)))
-        look = Look(wanted=wanted, at=at, header=header, workers=tuple(workers))
+        look = Look(wanted=wanted, at=at, header=header, workers=tuple(workers), hosts=hosts)
         try:
             return self._part(look, self._reader)
         except (ActorprocError, OSError, ValueError, TypeError) as error:
             return replace(look, trouble=plain_line(error))
 
     # ------------------------------------------------------------ the manager
-    def _manager(self, reader: StoreReader) -> tuple[Header, list[WorkerRow]]:
+    def _manager(self, reader: StoreReader) -> tuple[Header, list[WorkerRow], tuple[HostInfo, ...]]:
         owner = reader.owner()
         counts = self._counts.of(None, lambda: reader.stats().states)
         if owner is None:
             self._leave()
             self._all_changed()
             self._known_types = ()
-            return header_of(status="stopped", counts=counts), []
+            return header_of(status="stopped", counts=counts), [], ()
         now = time.monotonic()
         if now >= self._ask_at:
             try:
@@ -127,13 +128,13 @@ class StoreSource:
                 self._known_types = health.types
                 rates = self._rates.take(metrics)
                 header = header_of(pid=owner.pid, health=health, metrics=metrics, rates=rates, counts=counts)
-                return header, self._meter.rows(workers, time.monotonic())
+                return header, self._meter.rows(workers, time.monotonic()), health.hosts
             except ActorprocError as error:
                 self._leave()
                 self._refusal = "hung" if isinstance(error, ManagerStopped) else "refused"
                 self._problem, self._ask_at = plain_line(error), time.monotonic() + _AGAIN
         self._all_changed()
-        return header_of(status=self._refusal, pid=owner.pid, counts=counts, problems=(self._problem,)), []
+        return header_of(status=self._refusal, pid=owner.pid, counts=counts, problems=(self._problem,)), [], ()
 
     def _timed(self, ask: Callable[[], _T]) -> _T:
         """The answer of a manager that may be stopped in the middle. Raises `ManagerStopped` when none comes."""
@@ -196,6 +197,8 @@ class StoreSource:
                 rows = self._listed.of(wanted, lambda: self._matching(reader, wanted))
                 shown = self._live(rows[: wanted.limit], look)
                 return replace(look, rows=shown, is_more=len(rows) > wanted.limit)
+            case "hosts":
+                return look
             case "locks":
                 lines = self._locks.of(None, lambda: list(graph_lines(wait_graph_of(reader.locks()))))
             case "activity":

@@ -61,6 +61,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     queued: int = 0
     lock_waiting: int = 0
+    hosts: int = 0
+    silent: int = 0
+    """Hosts whose link is broken."""
     counts: dict[str, int] = {}
     """Procedures by state."""
     store_bytes: int | None = None
@@ -162,6 +165,8 @@ def header_of(
         workers=metrics.workers if metrics is not None else 0,
         queued=metrics.queued if metrics is not None else 0,
         lock_waiting=metrics.lock_waiting if metrics is not None else 0,
+        hosts=len(health.hosts) if health is not None else 0,
+        silent=sum(host.state == "silent" for host in health.hosts) if health is not None else 0,
         counts=dict(counts or {}),
         store_bytes=metrics.store_used_bytes if metrics is not None else None,
         rates=rates,

@@ -152,6 +152,8 @@ class HostAgent:
         self._ends_at: float | None = None
         """Monotonic seconds at which a drain is given up."""
         self._drain_reason: str | None = None
+        self._has_left = False
+        """It has told the leader that it is gone, which may end the connection before it acknowledges that."""
         self._failure: BaseException | None = None
         self._refusal = ""
         """Reason of the last refusal, which is logged once."""
@@ -243,6 +245,8 @@ class HostAgent:
             return True
         if self._drain_reason is None or not self._is_broken:
             return False
+        if self._has_left:
+            return True
         # No leader is there: it ends with the last step, if no answer waits for the leader to come back.
         return not self._workers.held.busy() and (self._session is None or not self._session.outstanding)
 
@@ -389,6 +393,7 @@ class HostAgent:
         if pool is not None:
             pool.close(timeout)
         with self._lock:
+            self._has_left = self._drain_reason is not None
             self._tell(Left(self._drain_reason or ""))
             session, self._has_left = self._session, True
         if session is not None:

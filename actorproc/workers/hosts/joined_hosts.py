@@ -114,6 +114,8 @@ class JoinedHosts:
         self._sink: Callable[[PoolEvent], None] = lambda _: None
         self._closed = threading.Event()
         self._guard: threading.Thread | None = None
+        self.resumes = 0
+        """Links that went on over a new connection."""
 
     # ------------------------------------------------------------ hosts come
     @property
@@ -193,6 +195,7 @@ class JoinedHosts:
         except LinkFault as error:
             self._lose(host, f"the link with host {host.name} cannot go on: {error}")
             raise
+        self.resumes += 1
         logger.info("host %s (%s) resumed its link", host.name, host.hello.name)
         return True
 
@@ -216,7 +219,7 @@ class JoinedHosts:
             self._arrived(host)
             say_first(stream, encode_message(HostRefused(f"the manager cannot take it now: {error}", "busy")))
             return False
-        host.workers = dict.fromkeys(keep, True)
+        host.workers = {worker: pid for worker, pid, _, _ in held if worker in keep}
         counting = set(adopted)
         host.living = tuple(
             (worker, pid, tuple(token for token in (*answered, *running) if token in counting))
@@ -244,7 +247,8 @@ class JoinedHosts:
         host = RemoteHost(number, f"h{number}", address, hello, secrets.token_bytes(16))
         if again is not None:
             host.before = tuple(again.workers)
-        host.workers = dict.fromkeys((*host.before, *(one.worker for one in hello.held if one.booted)), True)
+            host.workers = dict(again.workers)
+        host.workers |= {one.worker: one.pid for one in hello.held if one.booted}
         host.session = LinkSession(
             partial(self._hear, host),
             partial(self._broke, host),
@@ -314,7 +318,7 @@ class JoinedHosts:
             self._sink(WorkerMessages(message.worker, message.messages))
         elif isinstance(message, BootedOnHost):
             if message.worker in host.workers:
-                host.workers[message.worker] = True
+                host.workers[message.worker] = message.pid
                 self._sink(WorkerBooted(message.worker, message.pid))
         elif isinstance(message, Died):
             self._died(host, message)
@@ -347,10 +351,11 @@ class JoinedHosts:
                 raise LinkFault(f"host {host.name} named a file of its own")
 
     def _died(self, host: RemoteHost, message: Died) -> None:
-        if host.workers.pop(message.worker, None) is None:
+        if message.worker not in host.workers:
             return
+        del host.workers[message.worker]
         if message.successor is not None:
-            host.workers[message.successor] = False
+            host.workers[message.successor] = None
         self._sink(WorkerDied(message.worker, message.report, message.booted, message.successor))
         self._close_out(host)
 
@@ -367,6 +372,7 @@ class JoinedHosts:
             hello.labels,
             hello.resources,
             host.living,
+            hello.name,
         )
         self._sink(opened)
 
@@ -422,8 +428,8 @@ class JoinedHosts:
             if host.is_open:
                 self._sink(HostLeft(host.number, why, is_lost))
             report = CrashReport(kind=HOST_LOST if is_lost else "stopped", message=why)
-            for worker, booted in host.workers.items():
-                self._sink(WorkerDied(worker, report, booted))
+            for worker, pid in host.workers.items():
+                self._sink(WorkerDied(worker, report, booted=pid is not None))
             host.workers = {}
         host.fail_questions()
         host.session.close()

@@ -35,6 +35,9 @@ from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = ["HostedPool"]
 
+_SOON = 0.5
+"""Seconds that a host may take for the facts of its workers. Screens ask for them each second."""
+
 
 class HostedPool(JoinedHosts):
     """A `WorkerPool` over several machines.
@@ -84,7 +87,7 @@ class HostedPool(JoinedHosts):
             if worker in host.workers:
                 msg = f"worker {worker.slot}.{worker.incarnation} lives already; give a new one the next incarnation"
                 raise UsageError(msg)
-            host.workers[worker] = False
+            host.workers[worker] = None
             host.send(Launch(worker, replace))
 
     def _left_already(self, worker: WorkerId) -> None:
@@ -153,11 +156,15 @@ class HostedPool(JoinedHosts):
         return "" if answer is None else answer.stack
 
     def facts(self, timeout: float = 5.0) -> dict[WorkerId, WorkerInfo]:
-        """Facts of all workers of the machines that answer in time."""
-        asked = [(host, HostQuestion(next(self._questions), "facts")) for host in self.hosts]
+        """Facts of all workers; of a machine that is silent, or does not answer soon, what is known here."""
+        hosts = self.hosts
+        connected = [host for host in hosts if host.session.is_connected]
+        asked = [(host, HostQuestion(next(self._questions), "facts")) for host in connected]
         futures = ask_all(asked)
         found = self._local.facts(timeout)
-        for host, answer in answers(asked, futures, timeout):
+        for host in hosts:
+            found.update(host.known_facts())
+        for host, answer in answers(asked, futures, min(timeout, _SOON)):
             if answer is not None:
                 found.update((worker, fact) for worker, fact in answer.facts if worker in host.workers)
         return found

@@ -9,6 +9,7 @@ from concurrent.futures import Future, wait
 
 from actorproc.link.session import LinkSession
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.workers.base import WorkerInfo
 from actorproc.workers.hosts.codec import encode_message
 from actorproc.workers.hosts.handshake import HostHello
 from actorproc.workers.hosts.messages import HostAnswer, HostQuestion, ToHost, lane_of
@@ -37,8 +38,8 @@ class RemoteHost:
         self.joined_at = time.time()
         self.limits = "none"
         self.process_limits = "none"
-        self.workers: dict[WorkerId, bool] = {}
-        """Workers that live there or are on their way, and whether they have booted."""
+        self.workers: dict[WorkerId, int | None] = {}
+        """Workers that live there or are on their way, and their pids; None: it has not booted."""
         self.before: tuple[WorkerId, ...] = ()
         """Workers that the manager may have taken over when this host tried to come before."""
         self.is_arriving = True
@@ -65,6 +66,18 @@ class RemoteHost:
         if not self.session.is_connected:
             return "silent"
         return "joined" if self.draining is None else "draining"
+
+    def known_facts(self) -> dict[WorkerId, WorkerInfo]:
+        """Facts of its workers as far as they are known here, while it does not answer."""
+        return {
+            worker: WorkerInfo(
+                slot=worker.slot,
+                incarnation=worker.incarnation,
+                pid=pid or 0,
+                state="booting" if pid is None else "idle",
+            )
+            for worker, pid in list(self.workers.items())
+        }
 
     def send(self, message: ToHost) -> None:
         """Send a message; returns at once."""

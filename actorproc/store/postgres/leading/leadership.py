@@ -84,6 +84,8 @@ class Leadership:
         self.on_deposed: Callable[[int], object] = _nothing
         """Called once, on the keeper's thread, with the epoch of the row when that is not ours (0: unknown)."""
         self.late_renewals = 0
+        self.round_trip: float | None = None
+        """Seconds of the last renewal that worked."""
         """Renewals that came later than half a lease after the one before."""
         self.writing_since = 0.0
         """Monotonic seconds since when a commit waits for the database; 0: none does."""
@@ -257,7 +259,7 @@ class Leadership:
         if not answer.ntuples:
             row = read_leader(session, self._place)
             return row.epoch if row is not None else 0
-        self._renewed = sent
+        self._renewed, self.round_trip = sent, time.monotonic() - sent
         return None
 
     def _look_at_vacuum(self) -> None:
