@@ -608,7 +608,33 @@ def _a_host_has_less(left: Left) -> Left | None:
     return None
 
 
+def _a_step_is_alone_beside_another(left: Left) -> Left | None:
+    """The worker of a step that runs elsewhere is on the host of a step that runs alone."""
+    losses: dict[str, int] = {}
+    workers: dict[object, tuple[int, str]] = {}
+    running: dict[str, object] = {}
+    for place, (kind, *fields) in enumerate(left.journal):
+        if kind == "worker-on":
+            workers[fields[0]] = place, fields[1]
+        elif kind == "commit":
+            writes = [write for write in fields[1] if isinstance(write, PutProcedure)]
+            losses |= {write.record.id: write.record.host_losses for write in writes}
+        elif kind in {"exit", "cut"}:
+            running.pop(fields[0].procedure, None)
+        elif kind == "host-died":
+            running.clear()
+        elif kind == "enter" and fields[0].mode is not Mode.ASK_ABORT:
+            token = fields[0]
+            if losses.get(token.procedure, 0) >= 3 and running:
+                at, _ = workers[next(iter(running.values()))]
+                worker = left.journal[at][1]
+                return _without(left, at, ("worker-on", worker, workers[token.worker][1]))
+            running[token.procedure] = token.worker
+    return None
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
+    "a step is alone beside another": (27, "to have it for itself", _a_step_is_alone_beside_another),
     "a step runs on another host": (27, "and asks for", _a_step_runs_on_another_host),
     "a host has less than steps take": (27, "steps take", _a_host_has_less),
     "an undo is told of an abort": (22, "undoes, and was told", _is_told(Mode.ROLLBACK)),
