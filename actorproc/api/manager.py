@@ -33,6 +33,7 @@ from actorproc.engine.arguments import (
     checked_classes,
     checked_max_workers,
     checked_modules,
+    checked_tracing,
 )
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse, UsageError
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from actorproc.engine.engine import EngineTree
     from actorproc.store.reading import Durability
     from actorproc.store.shared import SharedStore
+    from actorproc.telemetry.tracing import Tracing
     from actorproc.workers.base import WorkerPool
 
 __all__ = ["ProcedureManager"]
@@ -112,6 +114,7 @@ class ProcedureManager(
             None.
         on_event: Called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks. Its errors
             are logged; events that it cannot take in time are dropped and counted. Default: None.
+        tracing: A `Tracing` that records the work of this manager as spans of OpenTelemetry. Default: None.
         durability: "power" (a commit survives a power cut) or "process" (it survives any kill, not a power cut).
             Default: "power".
         clock: A clock in place of the system's. Default: None.
@@ -142,6 +145,7 @@ class ProcedureManager(
         around_step_errors: Literal["log", "fail"] = "log",
         on_fatal: Callable[[ActorprocError], None] | None = None,
         on_event: Callable[[LifecycleEvent], object] | None = None,
+        tracing: Tracing | None = None,
         durability: Durability = "power",
         clock: Clock | None = None,
     ) -> None:
@@ -169,6 +173,7 @@ class ProcedureManager(
         self._around_step = checked_around_step(around_step, around_step_errors)
         self._on_fatal = [on_fatal] if on_fatal is not None else []
         self._on_event = on_event
+        self._tracing = checked_tracing(tracing)
         self._durability = durability
         self._clock = clock if clock is not None else getattr(store, "clock", None) or self._home.clock()
         self._types = Registration(
@@ -296,7 +301,7 @@ class ProcedureManager(
 
         refuse_patched_threads(self._path)
         cap = min(self._config.commit_backoff_cap, self._home.backoff_cap)
-        return assembly.EngineTree(
+        tree = assembly.EngineTree(
             store=store,
             make_pool=self._make_pool,
             slots=self._slots,
@@ -308,6 +313,8 @@ class ProcedureManager(
             offer=self._offer,
             gated=gated,
         )
+        tree.tracing = self._tracing
+        return tree
 
     def _begin_within(self, gated: bool, until: float) -> EngineTree:
         """Begin once no other owner has the directory. Raises its `StoreInUse` when it still has it at `until`."""

@@ -41,6 +41,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.policies import LockKey
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import NewProcedure
+from actorproc.model.trace_context import CONTEXT, MOST_CONTEXT
 from actorproc.procedure.authoring.keys import checked_limit_keys
 from actorproc.procedure.declaring.policies import Limits
 
@@ -55,18 +56,22 @@ _FOR_ALL = frozenset(verb.event for verb in VERBS if verb.is_for_all)
 """Requests that are for the whole manager without an id."""
 
 
-def checked_request(event: Event, max_state: int) -> Event:
+def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Event:
     """The event as the engine may take it. Raises `UsageError`s, `TypeError` and `ValueError`."""
     match event:
         case Submitted():
             for new in event.procedures:
                 _check_new(new, max_state)
-            if any(new.fresh for new in event.procedures):
+            if any(new.fresh or new.trace is not None for new in event.procedures):
                 # Only the process that made an id can know that none has it: the store would not be asked.
-                news = tuple(msgspec.structs.replace(new, fresh=False) for new in event.procedures)
+                news = tuple(
+                    msgspec.structs.replace(new, fresh=False, trace=new.trace if traced else None)
+                    for new in event.procedures
+                )
                 event = msgspec.structs.replace(event, procedures=news)
         case Signalled() | Published():
             _check_sent(event, max_state)
+            event = event if traced or not event.trace else msgspec.structs.replace(event, trace=b"")
         case SignalsWithdrawn():
             _check_withdrawn(event)
         case PoisonCleared():
@@ -112,6 +117,8 @@ def _check_sent(event: Signalled | Published, max_state: int) -> None:
     if event.dedup is not None:
         checked_text(event.dedup, "dedup")
     _check_value(event.payload, max_state)
+    if event.trace:
+        _check_context(event.trace)
 
 
 def _check_withdrawn(event: SignalsWithdrawn) -> None:
@@ -147,11 +154,23 @@ def _check_new(new: NewProcedure, max_state: int) -> None:
     if new.reuse is not None and len(new.reuse.token) != TOKEN:
         msg = f"the token of the submit of {new.id} has {len(new.reuse.token)} bytes, not {TOKEN}"
         raise UsageError(msg)
+    if new.trace is not None:
+        _check_context(new.trace.context)
     for at in (new.due_at, new.deadline):
         if at is not None:
             _check_number(at, "a time")
     if new.limits is not None:
         Limits(**{name: value for name, value in _fields_of(new.limits) if name in Limits.__struct_fields__})
+
+
+def _check_context(context: bytes) -> None:
+    if not CONTEXT <= len(context) <= MOST_CONTEXT or not any(context[:16]) or not any(context[16:24]):
+        msg = f"{len(context)} bytes are no context of a trace"
+        raise UsageError(msg)
+    try:
+        context[CONTEXT:].decode("ascii")
+    except UnicodeDecodeError:
+        raise UsageError("the tracestate of a context is no ASCII text") from None
 
 
 def _check_size(event: Resized) -> None:

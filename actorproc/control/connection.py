@@ -250,7 +250,8 @@ class Connection:
         if kind is None:
             msg = f"this manager takes no request {call.name!r:.40}; use the same version on both sides"
             raise UsageError(msg)
-        event = checked_request(decode_as(call.body, kind), self._server.config.max_state)
+        traced = self._engine.tracing is not None
+        event = checked_request(decode_as(call.body, kind), self._server.config.max_state, traced=traced)
         ids = frozenset(new.id for new in event.procedures) if isinstance(event, Submitted) else frozenset()
         if isinstance(event, Submitted):
             self._server.entrance.check_types({new.type_name for new in event.procedures}, self._engine.knows)

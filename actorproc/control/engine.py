@@ -49,16 +49,18 @@ from actorproc.errors import (
 )
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.definitions import Definition
-from actorproc.model.messages.events import Event, Submitted
+from actorproc.model.messages.events import Event, Published, Signalled, Submitted
 from actorproc.model.reports import BackupReport, CompactionReport
-from actorproc.model.rows.records import LockRecord, ProcedureRecord
+from actorproc.model.rows.records import LockRecord, ProcedureRecord, Trace
 from actorproc.model.states import Phase
+from actorproc.model.trace_context import CONTEXT
 from actorproc.report.changes import Change, ChangeDigest, Overflow
 from actorproc.report.hosts import HostInfo
 from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import refuse_url
 from actorproc.store.home import Home
 from actorproc.store.reading import ReadingStore
+from actorproc.support import trace_scope
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import HostJoined, WorkerInfo
 from actorproc.workers.protocol.log_entry import LogEntry
@@ -259,9 +261,15 @@ class RemoteEngine:
         """Send an event that names a reply; the future of the reply. `ends` are told what it submits ended with."""
         event = with_dedup(make(0))
         if isinstance(event, Submitted):
+            here = trace_scope.current()
+            trace = Trace(here) if here else None
             # An id of ours may be known when the submit is repeated: then it is the same submit.
-            news = tuple(msgspec.structs.replace(new, fresh=False) for new in event.procedures)
+            news = tuple(
+                msgspec.structs.replace(new, fresh=False, trace=new.trace or trace) for new in event.procedures
+            )
             event = msgspec.structs.replace(event, procedures=news)
+        elif isinstance(event, Signalled | Published) and (here := trace_scope.current()):
+            event = msgspec.structs.replace(event, trace=here[:CONTEXT])
         name = type(event).__name__
         gives = tuple[str, ...] if isinstance(event, Submitted) else Any
         request = self._channel.call("request", name, encode(event), gives, repeatable=name in REPEATABLE)

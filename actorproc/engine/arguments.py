@@ -35,6 +35,7 @@ __all__ = [
     "checked_receiver",
     "checked_tags",
     "checked_text",
+    "checked_tracing",
     "due_time",
     "epoch_seconds",
     "kept_target",
@@ -69,6 +70,14 @@ def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
         msg = f"{len(labels)} tags are given; a procedure may have {MAX_TAGS}. Keep the rest in its fields"
         raise ValueError(msg)
     return tuple(checked_text(label, "a tag") for label in labels)
+
+
+def checked_tracing(tracing: Any) -> Any:
+    """The `Tracing` of a manager; looked at by its methods, as a manager without one does not load it."""
+    if tracing is not None and not hasattr(tracing, "_recorder"):
+        msg = f"tracing is a Tracing(…) of actorproc.telemetry, not {tracing!r:.60}"
+        raise TypeError(msg)
+    return tracing
 
 
 def checked_limits(limits: Any) -> Limits:

@@ -202,6 +202,7 @@ class EngineTree(Gateway):
                     on_stopped=self._stopped_by_host,
                     on_event=self._on_event,
                     offer=self._offer,
+                    recorder=self._begin_recording(self.at_end),
                     gated=self._gated,
                 )
             )

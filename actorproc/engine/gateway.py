@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 import pykka
@@ -73,6 +73,10 @@ from actorproc.workers.base import (
     WorkerMessages,
 )
 
+if TYPE_CHECKING:
+    from actorproc.telemetry.recorder import Recorder
+    from actorproc.telemetry.tracing import Tracing
+
 __all__ = ["Gateway"]
 
 _T = TypeVar("_T")
@@ -95,12 +99,23 @@ class Gateway:
         self._is_succeeded = False
         """Another engine goes on with this store: those who wait for ends wait on."""
         self._left_waiting: list[OpenWait] = []
+        self.tracing: Tracing | None = None
+        """Gives requests their place in a trace; None: nothing is traced."""
         self.count_clients: Callable[[], int] = int
         """Number of programs that are connected from outside; set by what lets them in."""
         self.leader_counters: Callable[[], LeaderCounters] = LeaderCounters
         """Figures about the lead of a store that several machines share."""
         self._known_types: set[str] = set()
         """Names of types that were made known."""
+
+    def _begin_recording(self, at_end: list[Callable[[], object]]) -> Recorder | None:
+        """Start the recorder of spans, and have it closed at the end; None: nothing is traced."""
+        if self.tracing is None:
+            return None
+        recorder = self.tracing._recorder()
+        recorder.start()
+        at_end.append(recorder.close)
+        return recorder
 
     def request(self, make: Callable[[int], Event]) -> Any:
         """Tell the manager an event that names a reply, and wait for the reply."""
@@ -116,7 +131,8 @@ class Gateway:
         number, future = self._replies.open()
         if ends:
             self._replies.promise(number, ends, patience)
-        self._to_manager(make(number))
+        event = make(number)
+        self._to_manager(event if self.tracing is None else self.tracing._entered(event))
         return future
 
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:

@@ -164,6 +164,9 @@ class AssembledManager:
             on_lost=self._commits_lost,
             gated=parts.gated,
         )
+        self._recorder = parts.recorder
+        if parts.recorder is not None:
+            parts.recorder.recovered(parts.snapshot.procedures)
         parts.snapshot.release()
         self.sweeper = RetentionSweeper(
             store=store,
@@ -209,6 +212,7 @@ class AssembledManager:
             outage=self.outage,
             clock=parts.clock,
             patience=parts.config.host_patience,
+            recorder=parts.recorder,
             post=parts.callback_thread.post,
             on_gone=parts.on_gone,
         )
@@ -311,6 +315,8 @@ class AssembledManager:
     def _stored(self, batch: CommitBatch, seconds: float | None) -> None:
         self.counters.committed(batch, seconds)
         self.change_feed.committed(batch)
+        if self._recorder is not None:
+            self._recorder.committed(batch.writes, batch.commands, batch.events, routine=batch.is_routine)
         self.requests.look_at_damage()
         self.parked_waits.stored()
         self.sweeper.stored()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,6 +26,9 @@ from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
 from actorproc.support.clock import Clock
 from actorproc.workers.base import WorkerPool
+
+if TYPE_CHECKING:
+    from actorproc.telemetry.recorder import Recorder
 
 __all__ = ["ManagerParts"]
 
@@ -60,5 +64,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     """The host's hook for lifecycle events; called on the callback thread."""
     offer: HostAdded | None = None
     """Labels and resources that this machine offers; None: none."""
+    recorder: Recorder | None = None
+    """Records spans of what is committed; None: it is not traced."""
     gated: bool = False
     """Nothing is handed out until `OpenGate`."""

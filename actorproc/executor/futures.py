@@ -111,6 +111,8 @@ class DurableFuture(Future[T], Generic[T]):
 
     reuse: IdReuse | None = None
     """Policy of the submit for a call that has the id already; None: that one it is."""
+    trace: bytes = b""
+    """Context of the trace in which it was submitted; "": in none."""
 
     def __init__(self, id: str, owner: FutureOwner, batch: CallBatch | None) -> None:
         super().__init__()

@@ -29,9 +29,10 @@ from actorproc.executor.receiver import AnyFuture, EndReceiver
 from actorproc.executor.taken import Taken
 from actorproc.model.messages.events import AbortRequested, Submitted
 from actorproc.model.policies import StepLimits
-from actorproc.model.rows.records import IdReuse, NewProcedure
+from actorproc.model.rows.records import IdReuse, NewProcedure, Trace
 from actorproc.model.states import Phase
 from actorproc.procedure.authoring.call import Call, PickledCall
+from actorproc.support import trace_scope
 
 __all__ = ["CallQueue", "on_its_way"]
 
@@ -108,6 +109,8 @@ class CallQueue:
             batch = CallBatch() if alone else self._open
             future: AnyFuture = DurableFuture(id, self, batch)
             future.is_named = alone
+            if self._manager._tracing is not None:
+                future.trace = trace_scope.current()
             if reuse is not None:
                 future.reuse = reuse
             batch.calls.append((future, call, name, not alone, limits))
@@ -416,6 +419,8 @@ class CallQueue:
                 )
                 if future.reuse is not None:
                     new = msgspec.structs.replace(new, reuse=future.reuse)
+                if future.trace:
+                    new = msgspec.structs.replace(new, trace=Trace(future.trace))
                 if limits is not None:
                     new = msgspec.structs.replace(new, limits=limits)
                 self._manager._check_size(new, of_call=True)

@@ -29,6 +29,7 @@ from actorproc.model.rows.records import (
     StartRecord,
     StepKind,
     StepRecord,
+    Trace,
     UndoRecord,
 )
 from actorproc.model.rows.writes import PutProcedure, PutStep
@@ -98,9 +99,17 @@ def test_bytes_of_format_version_1_still_decode_to_the_same_record(table):
     [
         pytest.param(
             Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4),
-            "98060904c4086b6b6b6b6b6b6b6b02c30304",
+            "99060904c4086b6b6b6b6b6b6b6b02c30304c0",
             ("96060904c4086b6b6b6b6b6b6b6b02c3", {"host_losses": 0, "host": 0}),
             id="past",
+        ),
+        pytest.param(
+            Past(host=4, trace=Trace(b"t" * 16 + b"s" * 8 + b"\x01a=b", 8.5, b"l" * 25, b"w" * 25)),
+            "99000100c40001c20004"
+            "94c41c747474747474747474747474747474747373737373737373" + "01613d62cb4021000000000000"
+            "c419" + "6c" * 25 + "c419" + "77" * 25,
+            ("98000100c40001c20004", {"trace": None}),
+            id="trace",
         ),
         pytest.param(
             StepLimits(wall_time=9.5, heartbeat=3.0, on=("gpu", "ssd"), resources={"gpu": 0.5}),
@@ -114,7 +123,7 @@ def test_bytes_of_format_version_1_still_decode_to_the_same_record(table):
         ),
     ],
 )
-def test_parts_of_a_head_about_hosts_have_these_bytes_and_earlier_ones_read_without(part, stored, before):
+def test_parts_of_a_head_have_these_bytes_and_earlier_ones_read_without(part, stored, before):
     earlier, absent = before
 
     assert msgspec.msgpack.encode(part).hex() == stored

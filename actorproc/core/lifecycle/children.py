@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from msgspec.structs import replace
+
 from actorproc.core.lifecycle.removal import remove_one
 from actorproc.core.lifecycle.submit import admit, refusal
 from actorproc.core.scheduler.pick import on_suspended
@@ -16,6 +18,7 @@ from actorproc.model.messages.outcomes import Answered, Outcome, Suspended
 from actorproc.model.rows.records import ChildRecord, Interrupted, ProcedureRecord
 from actorproc.model.rows.writes import PutChild
 from actorproc.model.states import ProcedureState
+from actorproc.model.trace_context import child_trace
 
 __all__ = ["finished", "is_due", "join_group", "leave_held", "make_children", "problem_with", "release", "suspend"]
 
@@ -139,10 +142,12 @@ def _never_start(child: ProcedureRecord) -> None:
 def make_children(state: EngineState, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
     """Create the children of the step just recorded. Those of a failing parent are recorded and never start."""
     children = []
+    is_traced = record.past is not None and record.past.trace is not None
     for index, new in enumerate(outcome.children):
         if new.id in state.ended.shedding:
             remove_one(state, state.ended.shedding[new.id])  # a child of an earlier generation had this id
-        child = admit(state, new, record)
+        trace = child_trace(record, new.id, left=outcome.on_parent_end == "leave") if is_traced else None
+        child = admit(state, new if trace is None else replace(new, trace=trace), record)
         state.decision.write(PutChild(ChildRecord(record.id, record.step - 1, index, child.id)))
         if record.rolling:
             _never_start(child)

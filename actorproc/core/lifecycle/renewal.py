@@ -24,6 +24,7 @@ from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import Past, ProcedureRecord
 from actorproc.model.rows.writes import DeleteLinks, DeleteLock, DeleteUndo, TrimLog
 from actorproc.model.states import TERMINAL
+from actorproc.model.trace_context import begun_anew
 
 __all__ = ["SLICE", "begin_again", "drop_stale", "problem_with", "shed"]
 
@@ -51,6 +52,7 @@ def problem_with(residents: ResidentSet, record: ProcedureRecord) -> str | None:
 def begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
     """Write the first record of the next generation, and let go of the last one."""
     commit_step(state, record, item, outcome.as_first_state(), "again", None)
+    record.past = begun_anew(record, state.decision.now)
     record.generation += 1
     record.begun = record.step - 1
     record.last_unit = None

@@ -59,7 +59,7 @@ def signal(state: EngineState, event: Signalled) -> None:
     if is_repeated(state.signals, event.id, event.dedup):
         state.decision.command(Reply(event.reply, value=True))
         return
-    row = EventRecord(event.id, next_number(state.signals, event.id), event.payload, event.dedup, state.decision.now)
+    row = _row(state, event.id, event)
     if record.event is not None and record.state is not ProcedureState.RUNNABLE:
         _deliver(state, record, row)
     elif len(state.signals.buffered.get(event.id, ())) < MAX_BUFFERED:
@@ -80,7 +80,7 @@ def publish(state: EngineState, event: Published) -> None:
         state.decision.command(Reply(event.reply))
         return
     record = next((state.residents.procs[name] for name in first_listener(state, event.name)), None)
-    row = EventRecord(target, next_number(state.signals, target), event.payload, event.dedup, state.decision.now)
+    row = _row(state, target, event)
     if record is not None:
         _deliver(state, record, row)
     elif (error := _no_room(state.signals, event.name)) is None:
@@ -91,6 +91,11 @@ def publish(state: EngineState, event: Published) -> None:
     if event.reason is not None or event.by is not None:
         state.audit(record, "publish", event, event.name)
     state.decision.command(Reply(event.reply))
+
+
+def _row(state: EngineState, target: str, event: Signalled | Published) -> EventRecord:
+    number = next_number(state.signals, target)
+    return EventRecord(target, number, event.payload, event.dedup, state.decision.now, trace=event.trace)
 
 
 def first_listener(state: EngineState, event: str) -> tuple[str, ...]:
@@ -118,6 +123,7 @@ def _deliver(state: EngineState, record: ProcedureRecord, row: EventRecord) -> N
     """A procedure that waits gets a signal that was not kept."""
     forget_listening(state.signals, record)
     record.payload = row.payload
+    head.came_from(record, row.trace)
     head.wait_no_longer(record)
     move(record, Trigger.SIGNALLED)
     state.decision.touch(record)
@@ -134,6 +140,7 @@ def take_buffered(state: EngineState, record: ProcedureRecord, event: str) -> by
             row = kept[0]
             discard(state, row, is_stored=True)
             remember(state, row)
+            head.came_from(record, row.trace)
             return row.payload
     return None
 

@@ -17,7 +17,7 @@ from actorproc.core.state.transitions import Trigger, move
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, UnknownType
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import Submitted
-from actorproc.model.rows.records import NewProcedure, ProcedureRecord, StepKind, StepRecord, copied
+from actorproc.model.rows.records import NewProcedure, Past, ProcedureRecord, StepKind, StepRecord, copied
 from actorproc.model.rows.writes import PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
 
@@ -219,6 +219,8 @@ def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
     record.epoch = state.counters.epoch
     if new.reuse is None or not restart.follows(state, record, new.reuse):
         record.seq = state.counters.take_seq()
+    if new.trace is not None:
+        record.past = replace(record.past or Past(), trace=new.trace)
     return record
 
 

@@ -34,6 +34,7 @@ from actorproc.model.messages.events import RetryRequested, RollbackRequested
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.trace_context import opened_again
 
 __all__ = ["request_retry", "request_rollback"]
 
@@ -157,6 +158,7 @@ def _left_locks(residents: ResidentSet, tree: Tree, member: ProcedureRecord) -> 
 def _open_again(state: EngineState, tree: Tree, member: ProcedureRecord, run: int, *, rolling: bool) -> None:
     move(member, Trigger.RETRIED)
     tree.open += 1
+    member.past = opened_again(member, state.decision.now)
     member.run = run
     member.rolling = rolling
     # The attempts go on counting: the step, or its undo, may have half run. So both keep their numbers as well.

@@ -22,7 +22,7 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.slots import absent_slot, first_slot, host_of, is_dedicated
 from actorproc.model.states import ProcedureState
 
-__all__ = ["absent_worker", "absent_workers", "claimable", "on_claimed"]
+__all__ = ["absent_worker", "absent_workers", "claimable", "handed_out", "on_claimed"]
 
 
 def absent_worker(host: int) -> WorkerId:
@@ -37,6 +37,11 @@ def absent_workers(heads: Iterable[ProcedureRecord]) -> list[tuple[WorkerReady, 
         if record.past is not None and record.past.host and _is_handed_out(record):
             found.setdefault(record.past.host, []).append(_token_of(record))
     return [(WorkerReady(absent_worker(host), leaving=True), tuple(tokens)) for host, tokens in sorted(found.items())]
+
+
+def handed_out(record: ProcedureRecord) -> StepToken | None:
+    """The attempt that a head says was handed out and not answered; None: there is none."""
+    return _token_of(record) if _is_handed_out(record) else None
 
 
 def _is_handed_out(record: ProcedureRecord) -> bool:

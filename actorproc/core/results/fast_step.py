@@ -17,6 +17,7 @@ from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.commands import Decision, RunStep
 from actorproc.model.messages.events import StepEnded
 from actorproc.model.messages.outcomes import Advanced
+from actorproc.model.trace_context import step_context
 
 __all__ = ["go_straight_on"]
 
@@ -83,6 +84,7 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
             generation=record.generation,
             begun=record.begun,
             step_name=record.step_name,
+            trace=b"" if record.past is None else step_context(record, item.token),
         )
     )
     return state.close()

@@ -40,6 +40,7 @@ from actorproc.model.rows.records import WITH_RUNNING, ProcedureRecord, UndoReco
 from actorproc.model.rows.writes import PutUndo
 from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.trace_context import step_context
 
 __all__ = ["fill", "go_on", "let_in", "note_unbegun", "park", "push_unit", "queue_again", "steal", "wake"]
 
@@ -374,6 +375,7 @@ def _send(
             begun=record.begun,
             step_name=record.current_name,
             queued=state.queues.run_queue.waited,
+            trace=b"" if record.past is None else step_context(record, token),
         )
     )
     state.queues.run_queue.waited = 0.0

@@ -18,6 +18,7 @@ __all__ = [
     "begin_step",
     "begin_undo_step",
     "begin_unit",
+    "came_from",
     "count_attempt",
     "count_crash",
     "count_error",
@@ -25,6 +26,7 @@ __all__ = [
     "end_last_step",
     "fail_with",
     "forget_error",
+    "forget_sender",
     "interrupt",
     "is_plain",
     "keep_attempts",
@@ -179,6 +181,19 @@ def leave_host(record: ProcedureRecord) -> bool:
 def _forget_losses(record: ProcedureRecord) -> None:
     assert record.past is not None
     record.past = replace(record.past, host_losses=0)
+
+
+# ---------------------------------------------------------------------- traces
+def came_from(record: ProcedureRecord, context: bytes) -> None:
+    """The signal that wakes it was sent in this context of a trace."""
+    past = record.past
+    if past is not None and past.trace is not None and (context or past.trace.woken_by):
+        record.past = replace(past, trace=replace(past.trace, woken_by=context))
+
+
+def forget_sender(record: ProcedureRecord) -> None:
+    """The step that a signal woke is recorded."""
+    came_from(record, b"")
 
 
 # ---------------------------------------------------------------------- the error

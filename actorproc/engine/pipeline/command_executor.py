@@ -335,6 +335,7 @@ class CommandExecutor:
                 command.step_name,
                 fence,
                 command.heartbeat is not None,
+                command.trace,
             ),
         )
 

@@ -6,6 +6,7 @@ They are handled at once, or kept until the store can be written again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -74,6 +75,9 @@ from actorproc.workers.protocol.frames import (
     Returned,
 )
 
+if TYPE_CHECKING:
+    from actorproc.telemetry.recorder import Recorder
+
 __all__ = ["WorkerMessageHandler"]
 
 logger = engine_logger("actorproc")
@@ -98,6 +102,7 @@ class WorkerMessageHandler:
         outage: StoreOutage,
         clock: Clock,
         patience: float,
+        recorder: Recorder | None,
         post: Callable[[Callable[[], object]], None],
         on_gone: Callable[[Gone], None],
     ) -> None:
@@ -118,6 +123,7 @@ class WorkerMessageHandler:
         self.absent = AbsentHosts(in_flight, counters, news, clock, patience)
         self._hosts: dict[int, HostJoined] = {}
         """The hosts that have joined, by number."""
+        self._recorder = recorder
 
     # ------------------------------------------------------------ entrance
     def messages(self, message: WorkerMessages) -> None:
@@ -296,6 +302,8 @@ class WorkerMessageHandler:
             self._pipeline.decide()  # a class that is registered may move others than this worker's steps
             self._learn(message)
         self.answered(message)
+        if message.began and self._recorder is not None:
+            self._recorder.began(message.token, message.began)
         if self._reports.due_at is not None and (report := self._reports.take(message.token)) is not None:
             self._pipeline.handle(report)
         outcome = message.outcome

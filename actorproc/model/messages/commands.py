@@ -64,6 +64,8 @@ class RunStep(msgspec.Struct, frozen=True, gc=False):
     """Name of the step, or label of the undo; None: it has a number only."""
     queued: float = 0.0
     """Seconds for which it waited for a worker."""
+    trace: bytes = b""
+    """Context of the trace in which it runs; "": in none."""
 
     @property
     def step_in_words(self) -> str:

@@ -238,6 +238,8 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
     """Reason why an operator sent it; kept in the audit log."""
     by: str | None = None
     """Programs give neither this nor a reason, and leave no such row."""
+    trace: bytes = b""
+    """Context of the trace in which it was sent; "": in none."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -250,6 +252,8 @@ class Published(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
     """As in `Signalled`."""
     by: str | None = None
+    trace: bytes = b""
+    """Context of the trace in which it was sent; "": in none."""
 
 
 class SignalsWithdrawn(msgspec.Struct, frozen=True, gc=False):

@@ -24,6 +24,7 @@ __all__ = [
     "Interrupted",
     "Leftover",
     "Past",
+    "Trace",
     "Wait",
 ]
 
@@ -129,6 +130,19 @@ class IdReuse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Random bytes, made once for each submit: one that is sent again after a lost answer has the same."""
 
 
+class Trace(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Place of a procedure in a trace (OpenTelemetry); contexts are bytes as in `actorproc.model.trace_context`."""
+
+    context: bytes
+    """The trace, the span above that of the procedure (zeros: none), the flags, the ``tracestate``."""
+    since: float = 0.0
+    """Epoch seconds since when the present run or generation is under way; 0: since the submit."""
+    links: bytes = b""
+    """Contexts that the span of the procedure is linked to, one behind the other."""
+    woken_by: bytes = b""
+    """Context in which the signal was sent that woke the current step."""
+
+
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Marks of a procedure's past: what is not kept of it, and the submits that began it."""
 
@@ -148,3 +162,5 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Times the current step was lost with its host, one after the other."""
     host: int = 0
     """Number of the host that has its step in hand; 0: the machine of the manager, or none has."""
+    trace: Trace | None = None
+    """Its place in a trace; None: it is not traced."""

@@ -21,6 +21,7 @@ from actorproc.model.rows.record_parts import (
     Interrupted,
     Leftover,
     Past,
+    Trace,
     Wait,
 )
 from actorproc.model.states import ProcedureState
@@ -54,6 +55,7 @@ __all__ = [
     "StartRecord",
     "StepKind",
     "StepRecord",
+    "Trace",
     "UndoRecord",
     "Wait",
     "copied",
@@ -106,6 +108,8 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     """Policy for an id that exists; None: the same submit is the same procedure, another one is refused."""
     step_name: str | None = None
     """Name of its first step; None: steps of its class have numbers only."""
+    trace: Trace | None = None
+    """Its place in a trace; what a client sends is the context in which it submits."""
 
 
 class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
@@ -492,6 +496,8 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: float
     taken: bool = False
     """It was taken; the row only says that its id is not new any more."""
+    trace: bytes = b""
+    """Context of the trace in which it was sent; "": in none."""
 
 
 class NoteRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

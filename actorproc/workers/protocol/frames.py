@@ -169,6 +169,8 @@ class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     """Fence of the attempt, which the step may hand to others."""
     tells_begin: bool = False
     """True if the time between its heartbeats is limited: it says `Began` when its code begins."""
+    trace: bytes = b""
+    """Context of the trace in which it runs; "": in none."""
 
 
 class TakeBackSteps(_Frame, frozen=True, array_like=True, tag="takeback", gc=False):
@@ -229,6 +231,8 @@ class Ended(_Frame, frozen=True, array_like=True, tag="ended", gc=False):
     (`actorproc.support.staged_files`)."""
     size: int = 0
     """Bytes of it."""
+    began: float = 0.0
+    """Epoch seconds of the worker's clock at which it began, for a step whose trace is recorded."""
 
 
 class Returned(_Frame, frozen=True, array_like=True, tag="returned", gc=False):

@@ -12,10 +12,12 @@ from actorproc.errors import UsageError
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Outcome, Refused
 from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.trace_context import is_sampled
 from actorproc.procedure.authoring.context import Context, StopStep
 from actorproc.procedure.encoding.state import StateRefused
 from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.procedure.values.error_text import error_info, in_words, passing_cause
+from actorproc.support import trace_scope
 from actorproc.support.staged_files import LONG, write_staged
 from actorproc.workers.child.runtime.dispatcher import DispatchedActor, Dispatcher
 from actorproc.workers.child.runtime.worker_runtime import StepLine
@@ -50,12 +52,15 @@ class ProcedureActor(DispatchedActor):
         self._worker_runtime = worker_runtime
         self._live: Procedure | None = None
         self._runtime: TypeRuntime | None = None
+        self._began = 0.0
+        """Epoch seconds at which the step began; 0: its trace is not recorded."""
         self._is_fenced = False
         """A step of this answer asked for its fence."""
 
     def on_receive(self, run: Run) -> None:
         """Run one step and answer it before anything else runs."""
         worker_runtime, began = self._worker_runtime, _now()
+        self._began = time.time() if is_sampled(run.trace) else 0.0
         try:
             runtime = worker_runtime.types.runtime(run.type_name)
             # To load a large state is work as well: who hands out steps must know how much there is in a queue.
@@ -211,6 +216,9 @@ class ProcedureActor(DispatchedActor):
         guard = self._worker_runtime.guard
         guard.allow_interrupt()
         try:
+            if run.trace:
+                with trace_scope.entered(run.trace):
+                    return runtime.run(live, context, run.token.mode, run.unit, event)
             return runtime.run(live, context, run.token.mode, run.unit, event)
         finally:
             guard.forbid_interrupt()
@@ -225,7 +233,7 @@ class ProcedureActor(DispatchedActor):
             name, size = "", 0
             if kind is Finished and self._worker_runtime.staging and len(outcome.output) >= LONG:  # type: ignore[union-attr]
                 outcome, name, size = _in_file(outcome, self._worker_runtime.staging)  # type: ignore[arg-type]
-            self._worker_runtime.channel.send([Ended(run.token, outcome, definitions, name, size)])
+            self._worker_runtime.channel.send([Ended(run.token, outcome, definitions, name, size, self._began)])
         except FrameError as error:
             self._stop()
             self._worker_runtime.channel.send([Ended(run.token, _unanswerable(run.token, error))])

@@ -1,0 +1,190 @@
+"""The thread that makes spans of commits. The manager only puts what it has committed into a bounded queue.
+
+The engine does not wait for the host's SDK. A processor that blocks fills the queue, and spans that have no room in it
+are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
+
+from msgspec.structs import replace
+
+from actorproc.model.ids import StepToken
+from actorproc.model.messages.commands import Command, RunStep
+from actorproc.model.messages.events import Event, WorkerLost
+from actorproc.model.rows.records import AttemptRecord, ProcedureRecord, StepRecord
+from actorproc.model.rows.writes import PutAttempt, PutProcedure, PutStep, Write
+from actorproc.model.states import TERMINAL
+from actorproc.model.trace_context import is_sampled
+from actorproc.support.engine_log import engine_logger
+from actorproc.telemetry.spans import SpanFacts
+from actorproc.telemetry.timeline import SpanTimeline, TracedCommit, trace_of
+
+__all__ = ["Recorder", "traced_part"]
+
+logger = engine_logger("actorproc")
+
+_MOST = 10_000
+"""Items that wait for the thread at most: commits, or facts about attempts."""
+_PATIENCE = 1.0
+"""Seconds that a stop waits for spans that are not recorded yet."""
+_REST = 60.0
+"""Seconds between two warnings of one kind."""
+_Item = TracedCommit | tuple[StepToken, float] | list[ProcedureRecord] | None
+
+
+def traced_part(
+    writes: Sequence[Write], commands: Sequence[Command], events: Sequence[Event], *, routine: bool
+) -> TracedCommit | None:
+    """The part of a commit that is about traced procedures. A commit without one costs a look at its writes.
+
+    Args:
+        writes: Its writes.
+        commands: Its commands.
+        events: Events that led to it.
+        routine: It comes of answers alone, so none of its events is about a worker.
+
+    Returns:
+        The part; None: there is none.
+    """
+    heads = tuple(
+        (write.record, write.was is not None and write.was.state in TERMINAL)
+        for write in writes
+        if type(write) is PutProcedure and write.record.past is not None and trace_of(write.record) is not None
+    )
+    lost = () if routine else tuple(event for event in events if type(event) is WorkerLost)
+    if not heads and not lost:
+        return None
+    names = {record.id for record, _ in heads}
+    steps: list[StepRecord] = []
+    failed: list[AttemptRecord] = []
+    for write in writes:
+        if type(write) is PutStep:
+            if write.record.slot >= 0 and write.record.procedure in names:
+                steps.append(replace(write.record, state=b"", output=b"", event=None))  # which may be long
+        elif type(write) is PutAttempt and write.record.procedure in names:
+            failed.append(write.record)
+    runs = tuple(one for one in commands if type(one) is RunStep and is_sampled(one.trace))
+    return TracedCommit(heads, tuple(steps), tuple(failed), runs, lost)
+
+
+class Recorder:
+    """Spans of one engine.
+
+    Args:
+        record: Gives one span to the SDK; False if there is none. It may block, or raise.
+        dropped: Called with a number of spans that were dropped.
+    """
+
+    def __init__(self, record: Callable[[SpanFacts], bool], dropped: Callable[[int], None]) -> None:
+        self._record = record
+        self._dropped = dropped
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._has_gap = False
+        """Something was left out since the thread looked last."""
+        self._timeline = SpanTimeline()
+        self._thread: threading.Thread | None = None
+        self._warned: dict[str, float] = {}
+        self._is_closed = False
+
+    # ------------------------------------------------------------ in the manager's turn
+    def recovered(self, heads: Iterable[ProcedureRecord]) -> None:
+        """Take up the procedures that were found at the start.
+
+        Args:
+            heads: Their heads.
+        """
+        found = [record for record in heads if trace_of(record) is not None]
+        if found:
+            self._put(found, 0)
+
+    def began(self, token: StepToken, at: float) -> None:
+        """Note when a step began, before the commit of its answer.
+
+        Args:
+            token: The attempt.
+            at: Epoch seconds by the clock of its worker.
+        """
+        self._put((token, at), 0)
+
+    def committed(
+        self, writes: Sequence[Write], commands: Sequence[Command], events: Sequence[Event], *, routine: bool
+    ) -> None:
+        """Take a commit that is durable, as `traced_part` does.
+
+        Args:
+            writes: Its writes.
+            commands: Its commands.
+            events: Events that led to it.
+            routine: It comes of answers alone.
+        """
+        commit = traced_part(writes, commands, events, routine=routine)
+        if commit is not None:
+            ended = sum(record.state in TERMINAL for record, _ in commit.heads)
+            self._put(commit, len(commit.steps) + len(commit.failed) + ended)
+
+    def _put(self, item: _Item, spans: int) -> None:
+        if self._is_closed or self._queue.qsize() >= _MOST:
+            self._has_gap = True
+            if spans:
+                self._drop(spans, "their processor or exporter takes no more (it hangs, or is too slow)")
+            return
+        self._queue.put(item)
+
+    # ------------------------------------------------------------ life
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="actorproc-spans", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Record what waits, for a second at most, and end the thread. Idempotent."""
+        if self._is_closed:
+            return
+        self._queue.put(None)
+        self._is_closed = True
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(_PATIENCE)
+        if thread.is_alive():
+            self._drop(self._queue.qsize(), "the manager was stopped, and their processor or exporter hangs")
+
+    # ------------------------------------------------------------ on its thread
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._has_gap:
+                self._has_gap = False
+                self._timeline.forget()
+            try:
+                if isinstance(item, TracedCommit):
+                    self._record_all(self._timeline.committed(item))
+                elif isinstance(item, list):
+                    self._timeline.recovered(item)
+                else:
+                    self._timeline.began(*item)
+            except Exception as error:  # noqa: BLE001 - a defect here costs spans, and no step
+                self._has_gap = True
+                self._warn("spans of a commit could not be made, and are missing", error)
+
+    def _record_all(self, spans: list[SpanFacts]) -> None:
+        for facts in spans:
+            try:
+                self._record(facts)
+            except Exception as error:  # noqa: BLE001 - processors and exporters are code of the host
+                self._dropped(1)
+                self._warn("the OpenTelemetry SDK of this program has raised, and a span is missing", error)
+
+    def _drop(self, spans: int, why: str) -> None:
+        self._dropped(spans)
+        self._warn(f"spans are dropped, as {why}")
+
+    def _warn(self, what: str, error: Exception | None = None) -> None:
+        now = time.monotonic()
+        if now - self._warned.get(what, -_REST) >= _REST:
+            self._warned[what] = now
+            logger.warning("%s", what, exc_info=error)
