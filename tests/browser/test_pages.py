@@ -120,6 +120,20 @@ def test_text_of_users_is_text(window, pages):
     assert "\u202e" not in page.inner_text("main")
 
 
+def test_a_timeline_says_in_words_for_what_it_waited(window, pages):
+    page = window(pages)
+    for id, words in (
+        ("read-eu", "waits for a lock"),
+        ("flaky", "waits for the next attempt"),
+        ("wide", "waits for children"),
+        (quote(LONG, safe=""), "waits for an event"),
+    ):
+        page.goto(f"{pages.address}procedures/{id}/timeline")
+        page.wait_for_selector(f".legend li:has-text('{words}')")
+        page.get_by_text("As a table").click()
+        page.wait_for_selector(f"table td:has-text('{words}')")
+
+
 def test_secrets_are_masked(window, pages):
     page = window(pages, "procedures/order-1/state?n=3")
     page.wait_for_selector("dl.value-tree")

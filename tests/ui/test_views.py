@@ -299,6 +299,67 @@ def test_an_undo_is_a_row_of_its_own_and_what_waits_grows():
     assert shown.rows[0].bars[0].words == "for a while"
 
 
+def told_waits(timeline):
+    return [(row.name, wait.cause, wait.start - NOW, wait.end - NOW) for row in timeline.rows for wait in row.waits]
+
+
+SUBMITTED = {"at": NOW, "started_at": None, "finished_at": None, "outcome": "submitted"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "locked_at", "waits"),
+    [
+        ({"locks": ()}, None, [("worker", 0, 4)]),
+        ({"locks": (object(),)}, None, [("queue", 0, 4)]),
+        ({"locks": (object(),)}, NOW + 3, [("lock", 0, 3), ("worker", 3, 4)]),
+        ({"locks": (object(),)}, NOW - 3, [("worker", 0, 4)]),  # it had it from before
+    ],
+)
+def test_the_wait_before_the_first_step_is_for_a_lock_or_a_worker(fields, locked_at, waits):
+    steps = [step(1, **SUBMITTED), step(2, "read", 4, 5, outcome="done")]
+    shown = timeline_of(info(phase="done", state="SUCCESS", **fields), steps, [], NOW + 5, locked_at)
+
+    assert told_waits(shown) == [("read", *wait) for wait in waits]
+    assert shown.start == NOW
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause"),
+    [("suspended", "children"), ("sleep", "timer"), ("wait", "event"), ("executing", "worker")],
+)
+def test_a_wait_between_steps_has_the_reason_of_the_step_before(outcome, cause):
+    steps = [step(1, **SUBMITTED), step(2, "ask", 0, 1, outcome=outcome), step(3, "go", 7, 8, attempts=2)]
+    tries = [attempt(2, 1, 4, 5, error(), step_name="go")]
+    shown = timeline_of(info(phase="done", state="SUCCESS"), steps, tries, NOW + 8)
+
+    assert told_waits(shown) == [("go", cause, 1, 4), ("go", "retry", 5, 7)]
+
+
+@pytest.mark.parametrize(
+    ("phase", "cause"),
+    [("locked-out", "lock"), ("queued", "worker"), ("retrying", "retry"), ("suspended", "children"), ("waiting", "event"),
+     ("sleeping", "timer"), ("paused", "paused"), ("parked", "parked"), ("running", None)],
+)  # fmt: skip
+def test_what_waits_now_says_for_what(phase, cause):
+    shown = timeline_of(info(phase=phase, step=1), [step(1, **SUBMITTED)], [], NOW + 5)
+
+    assert shown.rows[0].bars[-1].cause == cause
+    assert shown.rows[0].waits == ()
+
+
+def test_a_step_that_was_undone_is_marked():
+    undo = step(4, None, 4, 5, kind=StepKind.ROLLBACK, label="reserve", outcome="undone")
+    steps = [step(1, **SUBMITTED), step(2, "reserve", 0, 1), step(3, "pay", 1, 2, outcome="failed"), undo]
+    shown = timeline_of(info(phase="done", state="ROLLEDBACK"), steps, [], NOW + 5)
+
+    assert [(row.name, row.is_undone) for row in shown.rows] == [
+        ("reserve", True),
+        ("pay", False),
+        ("undo reserve", False),
+    ]
+    assert told_waits(shown) == [("undo reserve", "worker", 2, 4)]
+
+
 def test_a_killed_attempt_is_told_apart_from_a_crash():
     shown = timeline_of(info(phase="done", state="SUCCESS"), [], [attempt(1, 1, 0, 1, error(kind="killed"))], NOW)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -11,9 +12,22 @@ from actorproc.model.rows.records import StepKind
 from actorproc.report.info import ProcedureInfo
 from actorproc.report.step_log import AttemptInfo, StepInfo
 
-__all__ = ["BAND_ROWS", "Band", "Bar", "BarKind", "Timeline", "TimelineRow", "bar_text", "timeline_of"]
+__all__ = [
+    "BAND_ROWS",
+    "Band",
+    "Bar",
+    "BarKind",
+    "Timeline",
+    "TimelineRow",
+    "Wait",
+    "WaitCause",
+    "bar_text",
+    "timeline_of",
+]
 
 BarKind = Literal["done", "failed", "crashed", "killed", "undone", "running", "waiting"]
+WaitCause = Literal["lock", "queue", "worker", "retry", "children", "event", "timer", "paused", "parked"]
+"""Reason of a time in which nothing ran; "queue": for a lock or a worker, the store does not know which."""
 BAND_ROWS = 500
 """Rows above which a timeline is told in bands."""
 _BANDS = 100
@@ -28,6 +42,24 @@ _MARKS: dict[BarKind, str] = {
 }
 
 
+_CAUSES: dict[str, WaitCause] = {
+    "locked-out": "lock",
+    "queued": "worker",
+    "retrying": "retry",
+    "stuck": "retry",
+    "suspended": "children",
+    "sleeping": "timer",
+    "waiting": "event",
+    "paused": "paused",
+    "parked": "parked",
+}
+"""By phase."""
+_AFTER: dict[str, WaitCause] = {"suspended": "children", "sleep": "timer", "wait": "event"}
+"""By outcome of the step before."""
+_SEEN = 0.002
+"""Part of the whole time that a wait must have to be told."""
+
+
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
     """A span of time; epoch seconds."""
 
@@ -37,6 +69,16 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     words: str = ""
     """The error of a failed one, the reason of a wait."""
+    cause: WaitCause | None = None
+    """Of one that waits."""
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """A time before an attempt in which nothing ran; epoch seconds."""
+
+    cause: WaitCause
+    start: float
+    end: float
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +88,10 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     run: int
     bars: tuple[Bar, ...]
+    waits: tuple[Wait, ...] = ()
+    """Times before the first bar and between bars."""
+    is_undone: bool = False
+    """The step was done, and was undone later."""
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +112,11 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline_of(
-    info: ProcedureInfo, steps: Sequence[StepInfo], attempts: Sequence[AttemptInfo], now: float
+    info: ProcedureInfo,
+    steps: Sequence[StepInfo],
+    attempts: Sequence[AttemptInfo],
+    now: float,
+    locked_at: float | None = None,
 ) -> Timeline:
     """The timeline of one procedure at `now` (epoch seconds).
 
@@ -75,6 +125,7 @@ def timeline_of(
         steps: its step log.
         attempts: its failed attempts.
         now: the end of the bar that still grows.
+        locked_at: the moment at which it got its first lock; None: not known.
 
     Returns:
         The timeline.
@@ -100,6 +151,7 @@ def timeline_of(
             end=now,
             attempt=max(1, info.attempt),
             words=info.reason or "",
+            cause=None if running else _CAUSES.get(info.phase),
         )
         rows.setdefault((info.step, info.step_name or "", info.phase == "rolling-back"), []).append(bar)
     bars = [bar for row in rows.values() for bar in row]
@@ -107,16 +159,56 @@ def timeline_of(
     end = max((bar.end for bar in bars), default=info.finished_at or now)
     if len(rows) > BAND_ROWS:
         return Timeline(start=start, end=end, bands=_bands(bars, start, end))
-    found = [
-        TimelineRow(
-            number=number,
-            name=f"undo {name}".rstrip() if is_undo else name,
-            run=info.run,
-            bars=tuple(sorted(row, key=lambda bar: (bar.start, bar.end))),
+    least = _SEEN * (end - start)
+    waits = _Waits(info, steps, locked_at)
+    undone = {step.label for step in steps if step.outcome == "undone"}
+    found = []
+    for (number, name, is_undo), unsorted in rows.items():
+        row = tuple(sorted(unsorted, key=lambda bar: (bar.start, bar.end)))
+        before = waits.before(number - 1 if is_undo else number, row[0].start) if row[0].kind != "waiting" else ()
+        between = (Wait(cause="retry", start=one.end, end=other.start) for one, other in pairwise(row))
+        found.append(
+            TimelineRow(
+                number=number,
+                name=f"undo {name}".rstrip() if is_undo else name,
+                run=info.run,
+                bars=row,
+                waits=tuple(wait for wait in (*before, *between) if wait.end - wait.start > least),
+                is_undone=not is_undo and bool(name) and name in undone,
+            )
         )
-        for (number, name, is_undo), row in rows.items()
-    ]
+    start = min((wait.start for row in found for wait in row.waits), default=start)
+    start = min(start, min((bar.start for bar in bars), default=start))
     return Timeline(start=start, end=end, rows=tuple(sorted(found, key=lambda row: (row.bars[0].start, row.number))))
+
+
+class _Waits:
+    """Reasons for which steps did not begin at once.
+
+    Args:
+        info: Of the procedure.
+        steps: Its step log.
+        locked_at: Moment of its first lock.
+    """
+
+    def __init__(self, info: ProcedureInfo, steps: Sequence[StepInfo], locked_at: float | None) -> None:
+        self._records = {step.number: step for step in steps}
+        self._has_locks = bool(info.locks)
+        self._locked_at = locked_at
+
+    def before(self, number: int, start: float) -> tuple[Wait, ...]:
+        """Waits between the record from which a step runs and its first attempt."""
+        record = self._records.get(number)
+        if record is None or record.at >= start:
+            return ()
+        if (cause := _AFTER.get(record.outcome)) is not None:
+            return (Wait(cause=cause, start=record.at, end=start),)
+        if not self._has_locks or record.outcome != "submitted":
+            return (Wait(cause="worker", start=record.at, end=start),)
+        if self._locked_at is None or self._locked_at > start:
+            return (Wait(cause="queue", start=record.at, end=start),)
+        got = max(record.at, self._locked_at)
+        return (Wait(cause="lock", start=record.at, end=got), Wait(cause="worker", start=got, end=start))
 
 
 def _attempt(attempt: AttemptInfo) -> Bar:

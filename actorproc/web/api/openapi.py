@@ -73,7 +73,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "worker": {"cpu_percent": float | None},
 }
 """Fields that the page adds to objects of the schema."""
-_SPANS = ("timeline", "Bar", "Band")
+_SPANS = ("timeline", "Bar", "Band", "Wait")
 _TIME = {"type": ["string", "null"], "format": "date-time"}
 _ERRORS = {
     "401": "There is no session.",

@@ -282,8 +282,12 @@ def timeline(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Its steps and attempts as bars."""
 
     def ask(reader: StoreReader, id: str) -> dict[str, Any]:
-        found = plain_dict(timeline_of(reader.info(id), reader.steps(id), reader.attempts(id), time.time()))
-        for band in (found, *found["bands"], *(bar for row in found["rows"] for bar in row["bars"])):
+        info = reader.info(id)
+        held = [lock.since for lock in locks_of(id, reader.locks()) if lock.holder == id] if info.locks else []
+        locked_at = min(filter(None, held), default=None)
+        found = plain_dict(timeline_of(info, reader.steps(id), reader.attempts(id), time.time(), locked_at))
+        parts = (part for row in found["rows"] for part in (*row["bars"], *row["waits"]))
+        for band in (found, *found["bands"], *parts):
             band["start"], band["end"] = iso(band["start"]), iso(band["end"])
         return found
 

@@ -4,7 +4,9 @@ import { clock, duration, seconds } from "../format.js";
 import { css, html, nothing } from "../html.js";
 import { empty } from "../trouble.js";
 
-const KINDS = /** @type {Record<string, string>} */ ({ done: "done", failed: "failed", crashed: "crashed", killed: "killed", undone: "undone", running: "running", waiting: "waiting" });
+const KINDS = ["done", "failed", "crashed", "killed", "undone", "running", "waiting"];
+/** Words of the waits, which are bars of half the height. @type {Record<string, string>} */
+const WAITS = { lock: "waits for a lock", queue: "waits for a lock or a worker", worker: "waits for a worker", retry: "waits for the next attempt", children: "waits for children", event: "waits for an event", timer: "sleeps", paused: "is paused", parked: "is parked" };
 const CUT = 0.05;
 const LEFT = 0.012;
 
@@ -48,7 +50,7 @@ export function view(app, info, part) {
   const isSqueezed = app.query.get("x") === "squeezed";
   const head = html`<p><span class="muted">${clock(part.start)} to ${clock(end)}, ${duration(end - (seconds(part.start) ?? 0))}</span>
       ${part.rows?.length ? html`<label class="check"><input type="checkbox" .checked=${isSqueezed} @change=${(/** @type {any} */ e) => app.setQuery({ x: e.target.checked ? "squeezed" : null }, true)}> cut idle times</label>` : nothing}</p>
-    <ul class="legend">${Object.keys(KINDS).map((kind) => html`<li><span class="bar-mark ${kind}"></span> ${kind}</li>`)}</ul>`;
+    <ul class="legend">${legend(part)}</ul>`;
   if (!part.rows?.length) {
     app.own.bands = part.bands;
     return html`${head}<canvas class="bands" role="img" aria-label="Attempts over time, by how they ended; the numbers are in the table below"></canvas>
@@ -58,16 +60,26 @@ export function view(app, info, part) {
   const bar = (/** @type {any} */ one) => {
     const from = place(one.start);
     const to = one.kind === "running" || one.kind === "waiting" ? (info.phase === "done" ? place(one.end) : 1) : place(one.end);
-    const says = `${KINDS[one.kind] || one.kind}, attempt ${one.attempt}, ${duration((seconds(one.end) ?? 0) - (seconds(one.start) ?? 0))}${one.words ? ": " + one.words : ""}`;
-    return html`<span class="bar ${one.kind}" title=${says} ${css({ left: `${from * 100}%`, width: `max(3px, ${(to - from) * 100}%)` })}></span>`;
+    const says = one.attempt ? `${WAITS[one.cause] || one.kind}, attempt ${one.attempt}, ${took(one)}${one.words ? ": " + one.words : ""}` : `${WAITS[one.cause]}, ${took(one)}`;
+    return html`<span class="bar ${one.kind || "waiting"} ${one.cause || ""}" title=${says} ${css({ left: `${from * 100}%`, width: `max(3px, ${(to - from) * 100}%)` })}></span>`;
   };
-  return html`${head}<div class="timeline" role="img" aria-label="Steps over time; the numbers are in the table below">${part.rows.map((/** @type {any} */ row) => html`<div class="line"><span class="label clip" title=${row.name}>${row.number} ${row.name}</span><span class="track">${row.bars.map(bar)}</span></div>`)}</div>
+  return html`${head}<div class="timeline" role="img" aria-label="Steps over time; the numbers are in the table below">${part.rows.map((/** @type {any} */ row) => html`<div class="line ${row.is_undone ? "undone" : ""}"><span class="label clip" title=${row.name}>${row.number} ${row.name}${row.is_undone ? html` <span class="muted">◂ undone</span>` : nothing}</span><span class="track">${row.waits.map(bar)}${row.bars.map(bar)}</span></div>`)}</div>
     <details><summary>As a table</summary><div class="scroll" tabindex="0" role="region" aria-label="Timeline as a table"><table><thead><tr><th>Step</th><th class="number">Attempt</th><th>End</th><th>Began</th><th class="number">Took</th><th>Words</th></tr></thead>
-    <tbody>${part.rows.flatMap((/** @type {any} */ row) => row.bars.map((/** @type {any} */ one) => html`<tr><td>${row.number} ${row.name}</td><td class="number">${one.attempt}</td><td>${one.kind}</td><td>${clock(one.start)}</td><td class="number">${duration((seconds(one.end) ?? 0) - (seconds(one.start) ?? 0))}</td><td>${one.words}</td></tr>`))}</tbody></table></div></details>`;
+    <tbody>${part.rows.flatMap((/** @type {any} */ row) => [...row.waits, ...row.bars].sort((one, other) => (seconds(one.start) ?? 0) - (seconds(other.start) ?? 0)).map((one) => html`<tr><td>${row.number} ${row.name}</td><td class="number">${one.attempt ?? ""}</td><td>${WAITS[one.cause] || one.kind}${one.kind === "done" && row.is_undone ? ", undone later" : ""}</td><td>${clock(one.start)}</td><td class="number">${took(one)}</td><td>${one.words ?? ""}</td></tr>`))}</tbody></table></div></details>`;
 }
 
-const bandTable = (/** @type {any[]} */ bands) => html`<div class="scroll" tabindex="0" role="region" aria-label="Bands as a table"><table><thead><tr><th>From</th>${Object.keys(KINDS).map((kind) => html`<th class="number">${kind}</th>`)}</tr></thead>
-  <tbody>${bands.filter((band) => Object.keys(band.counts).length).map((band) => html`<tr><td>${clock(band.start)}</td>${Object.keys(KINDS).map((kind) => html`<td class="number">${band.counts[kind] || ""}</td>`)}</tr>`)}</tbody></table></div>`;
+const took = (/** @type {any} */ one) => duration((seconds(one.end) ?? 0) - (seconds(one.start) ?? 0));
+
+/** Marks of what is shown, in words. @param {any} part */
+function legend(part) {
+  const shown = part.rows?.length ? part.rows.flatMap((/** @type {any} */ row) => [...row.bars, ...row.waits]) : KINDS.map((kind) => ({ kind }));
+  const waits = Object.entries(WAITS).filter(([cause]) => shown.some((/** @type {any} */ one) => one.cause === cause));
+  const kinds = KINDS.filter((kind) => shown.some((/** @type {any} */ one) => one.kind === kind && !one.cause));
+  return [...kinds.map((kind) => [kind, kind]), ...waits.map(([cause, words]) => [`waiting ${cause}`, words])].map(([mark, words]) => html`<li><span class="bar-mark ${mark}"></span> ${words}</li>`);
+}
+
+const bandTable = (/** @type {any[]} */ bands) => html`<div class="scroll" tabindex="0" role="region" aria-label="Bands as a table"><table><thead><tr><th>From</th>${KINDS.map((kind) => html`<th class="number">${kind}</th>`)}</tr></thead>
+  <tbody>${bands.filter((band) => Object.keys(band.counts).length).map((band) => html`<tr><td>${clock(band.start)}</td>${KINDS.map((kind) => html`<td class="number">${band.counts[kind] || ""}</td>`)}</tr>`)}</tbody></table></div>`;
 
 /** Draw the bands, one column each, kinds upon each other. @param {any} app */
 export function drawn(app) {
@@ -84,7 +96,7 @@ export function drawn(app) {
   const most = Math.max(1, ...sums);
   bands.forEach((/** @type {any} */ band, /** @type {number} */ at) => {
     let top = height;
-    for (const kind of Object.keys(KINDS)) {
+    for (const kind of KINDS) {
       const tall = ((band.counts[kind] || 0) / most) * height;
       pen.fillStyle = ink.getPropertyValue(`--bar-${kind}`).trim();
       pen.fillRect((at / bands.length) * width, top - tall, width / bands.length - scale, tall);
