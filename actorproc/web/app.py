@@ -288,13 +288,14 @@ class PageApp:
     def _about(self, user: str) -> dict[str, Any]:
         from actorproc.api.queries import _version  # noqa: PLC0415 - one answer of a session needs it
 
+        is_mounted = self.board.source.manager is not None
         return {
             "schema": VERSION,
             "object": "session",
             "user": user,
             "read_only": bool(self.read_only),
             "why_read_only": self.read_only,
-            "verbs": [] if self.read_only else [*VERBS, *_OTHER_VERBS],
+            "verbs": [] if self.read_only else [*VERBS, *_OTHER_VERBS, *(("resize",) if is_mounted else ())],
             "payloads": self.board.payloads.mode,
             "store": self.board.source.words,
             "version": _version(),

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from actorproc.model.slots import host_of
+from actorproc.report.hosts import HostInfo
 from actorproc.ui.kept import Kept
 from actorproc.ui.views.workers import WorkerMeter
 from actorproc.web.answers import ApiError, shaped_all
@@ -59,10 +61,20 @@ class Dashboard:
                 at = time.monotonic()
                 percent = {(row.slot, row.pid): row.cpu_percent for row in self._meter.rows(found, at)}
                 self._workers = shaped_all("worker", found)
+                names = {host.number: host.name for host in self._joined()}
                 for row in self._workers:
+                    row["host"] = names.get(host_of(row["slot"]), self.source.look().host or "")
                     row["cpu_percent"] = percent.get((row["slot"], row["pid"]))
                 self._workers_at = at
             return self._workers
+
+    def hosts(self) -> list[dict[str, Any]]:
+        """Worker hosts that have joined, as objects."""
+        return shaped_all("host", self._joined())
+
+    def _joined(self) -> tuple[HostInfo, ...]:
+        health = self.source.look().health
+        return health.hosts if health is not None else ()
 
     def logs_after(
         self, entries: Sequence[LogEntry], cursor: str | None, limit: int

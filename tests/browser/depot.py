@@ -163,7 +163,7 @@ def main(directory: str, children: str = "300", task: str = "") -> None:
     """Run the manager until this process is ended; it fills the store where there is none yet, or as the task says."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     is_new = task == "fill" or (not task and not Path(directory).exists())
-    with ProcedureManager(directory, workers=3, procedures=CLASSES) as manager:
+    with ProcedureManager(directory, workers=3, procedures=CLASSES, lead=task != "host") as manager:
         if is_new:
             fill(manager, int(children))
         print("ready", flush=True)

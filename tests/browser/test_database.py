@@ -19,9 +19,16 @@ def test_a_page_over_a_database_goes_on_when_another_host_takes_over(window, url
     command = [sys.executable, "-m", "tests.browser.depot", url, "20"]
     first = Program([*command, "fill"], "ready")
     second = Program([*command, "follow"], "ready")
+    host = Program([*command, "host"], "ready")
     pages = Pages(url, tmp_path)
     try:
-        page = window(pages, "procedures/read-eu")
+        page = window(pages, "workers")
+        # The leader's own workers, and those of the host that has joined it, with where they are.
+        page.wait_for_selector("section[aria-labelledby=hosts] .badge:has-text('joined')")
+        page.wait_for_selector("thead th:has-text('Host')")
+        joined = page.inner_text("section[aria-labelledby=hosts] tbody td")
+        page.wait_for_selector(f"#main > .scroll tbody tr td:text-is('{joined}')")
+        page.goto(pages.address + "procedures/read-eu")
         page.wait_for_selector("text=held by read-us")
         page.wait_for_selector("button.live.open")
         first.end(signal.SIGKILL)
@@ -33,8 +40,10 @@ def test_a_page_over_a_database_goes_on_when_another_host_takes_over(window, url
             page.wait_for_selector("main h1")
         page.goto(pages.address + "workers")
         page.wait_for_selector("tbody tr")
+        page.wait_for_selector("section[aria-labelledby=hosts] .badge:has-text('joined')", timeout=60_000)
         until(lambda: page.locator("header .badge:has-text('running')").count() == 1)
     finally:
         assert pages.end() == 0
+        host.end()
         second.end()
         first.end()

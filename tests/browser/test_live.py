@@ -46,9 +46,13 @@ def test_a_newcomer_finds_why_one_stands_still_and_kills_the_right_step(window, 
     other.wait_for_selector(".under .badge:has-text('SUCCESS')")
     other.get_by_role("navigation", name="Pages of read-us").get_by_role("link", name="Steps").click()
     other.wait_for_selector("text=SIGKILL")
+    other.get_by_role("link", name="Why").click()
+    other.wait_for_selector("h2:has-text('Last death of a worker, attempt 1')")
     other.get_by_role("link", name="Audit").click()
     other.wait_for_selector("text=hangs since noon")
     assert "(web)" in other.inner_text("main")
+    other.get_by_role("link", name="Activity").click()
+    other.wait_for_selector("section[aria-labelledby=deaths] tr:has-text('read-us'):has-text('SIGKILL')")
     assert time.monotonic() - began < 60
 
 

@@ -148,7 +148,7 @@ def check(value, schema, where="$"):
     return None
 
 
-FREE = {"live", "offset", "by_state", "searched", "previous", "next", "_"}
+FREE = {"live", "offset", "by_state", "searched", "by_cause", "previous", "next", "_"}
 """Fields of lists and records beside those of the schema."""
 GETS = [
     *(
@@ -180,7 +180,17 @@ GETS = [
             "/timeline",
         )
     ),
-    *("/locks", "/locks?key=region&waited=1", "/locks/graph", "/poisons", "/signals", "/workers", "/activity"),
+    *(
+        "/locks",
+        "/locks?key=region&waited=1",
+        "/locks/graph",
+        "/poisons",
+        "/signals",
+        "/workers",
+        "/hosts",
+        "/deaths",
+        "/activity",
+    ),
     *("/activity?verb=pause&by=eve&limit=1", "/types", "/types/Leaf", "/metrics", "/session", "/schema"),
 ]
 

@@ -117,6 +117,9 @@ def test_a_running_step_is_killed_and_runs_again(manager, page):
         assert "runs again" in outcome(page.post("procedures/hangs/kill", {"reason": "stuck"}))["result"]
         assert next(change for change in watch if change.phase == "running" and change.attempt == 2)
     assert page.get("procedures/hangs/attempts").json()["items"][0]["error"]["kind"] == "killed"
+    deaths = wait_until(lambda: page.get("deaths").json()["items"])
+    assert [(row["procedure"], row["error"]["crash"]["signal"]) for row in deaths] == [("hangs", "SIGKILL")]
+    assert wait_until(lambda: page.get("deaths").json()["by_cause"])
 
 
 def test_everything_is_paused_and_goes_on(page):
@@ -250,6 +253,20 @@ def test_a_manager_that_hangs_is_named_and_what_is_stored_is_shown(tmp_path):
         process.kill()
         process.wait()
         again(page, "down")
+
+
+def test_the_number_of_workers_is_changed_where_the_page_is_mounted_beside_the_manager(tmp_path, page):
+    assert "resize" not in page.get("session").json()["verbs"]
+    assert "another one" in outcome(page.post("manager/resize", {"workers": 3}), 409)["says"]
+    with ProcedureManager(tmp_path / "store", procedures=[Waits], workers=1) as manager, opened(manager) as mounted:
+        assert "resize" in mounted.get("session").json()["verbs"]
+        assert outcome(mounted.post("manager/resize", {"workers": 3}))["result"] == "3 workers"
+        wait_until(lambda: len(manager.workers()) == 3)
+        assert outcome(mounted.post("manager/resize", {"workers": 0}), 422)["code"] == "invalid"
+        assert outcome(mounted.post("manager/resize", {}), 422)["code"] == "invalid"
+    with opened(manager, read_only=True) as looked:
+        assert looked.get("session").json()["verbs"] == []
+        assert looked.post("manager/resize", {"workers": 2}).status_code == 403
 
 
 def hung(page):

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from heapq import nlargest
 from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar, cast
@@ -204,6 +205,17 @@ class RecordReader(ABC):
         with self._view() as rows:
             found: list[AttemptRecord] = _all(rows, Table.ATTEMPTS, start)
         return sorted(found, key=attrgetter("ended_at", "step", "attempt"))
+
+    def deaths(self, most: int, looked: int = 20_000) -> list[AttemptRecord]:
+        """Newest attempts that ended with the death of their worker, among the first `looked` of the store."""
+        found = []
+        with self._view() as rows:
+            for key, value in islice(rows.scan(Table.ATTEMPTS), looked):
+                with contextlib.suppress(StoreDamaged):
+                    attempt: AttemptRecord = codec.decode(Table.ATTEMPTS, key, value)
+                    if attempt.error.crash is not None:
+                        found.append(attempt)
+        return nlargest(most, found, key=attrgetter("ended_at"))
 
     def exposed(self, ids: Sequence[str]) -> dict[str, list[ExposedRecord]]:
         """Values that procedures have shown, in order of their keys; nothing hangs on one that is damaged."""

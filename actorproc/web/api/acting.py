@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from actorproc.errors import NotAllowed
-from actorproc.web.answers import object_of
+from actorproc.web.answers import ApiError, object_of
 
 if TYPE_CHECKING:
     from actorproc.web.api.operations import CheckedRequest
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 __all__ = [
     "VERBS",
     "PageVerb",
+    "ResizeBody",
     "VerbBody",
     "clear_poison",
     "for_manager",
     "one",
     "outcome_of",
     "publish",
+    "resize",
     "signal",
     "withdraw",
 ]
@@ -82,6 +84,13 @@ class PoisonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ManagerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request about the whole manager."""
 
+    reason: str | None = None
+
+
+class ResizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A number of worker processes."""
+
+    workers: int
     reason: str | None = None
 
 
@@ -236,6 +245,20 @@ def clear_poison(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     body = msgspec.convert(asked.body, PoisonBody)
     done, applied = board.source.steer(lambda engine: engine.clear_poison(body.key, reason=body.reason, by=asked.user))
     return outcome_of(None, "clear-poison", "cleared" if done else "was not poisoned", applied=applied)
+
+
+def resize(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
+    """Change the number of workers. Raises `ApiError` (409) when the manager is of another process."""
+    body = msgspec.convert(asked.body, ResizeBody)
+    manager = board.source.manager
+    if manager is None:
+        raise ApiError(
+            409,
+            "the number of workers is changed by the process that has the manager, and this page is another one",
+            "mount the page there: create_app(manager, …)",
+        )
+    manager.resize(body.workers)
+    return outcome_of(None, "resize", f"{body.workers} workers", applied="manager")
 
 
 def for_manager(verb: str) -> Callable[[Dashboard, CheckedRequest], dict[str, Any]]:

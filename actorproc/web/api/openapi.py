@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from actorproc.report.hosts import HostInfo
 from actorproc.report.info import ProcedureInfo
 from actorproc.report.metrics import ProcedureCounts
 from actorproc.report.schema.document import KINDS, definitions
@@ -23,6 +24,7 @@ __all__ = ["answer_schemas", "openapi_document"]
 
 _PAGE_KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
     "attempt": AttemptInfo,
+    "host": HostInfo,
     "failure-group": FailureGroup,
     "count": {"count": int, "is_exact": bool},
     "wait-graph": {"": WaitGraph, "roots": list[str]},
@@ -70,7 +72,7 @@ _MORE: dict[str, dict[str, Any]] = {
         "rates": Rates,
     },
     "cause": {"lines": list[str], "repairs_to_do": list[dict[str, Any]]},
-    "worker": {"cpu_percent": float | None},
+    "worker": {"cpu_percent": float | None, "host": str},
 }
 """Fields that the page adds to objects of the schema."""
 _SPANS = ("timeline", "Bar", "Band", "Wait")

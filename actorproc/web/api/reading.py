@@ -9,6 +9,7 @@ from actorproc.model.plain import plain_dict
 from actorproc.model.policies import is_nested
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.report.schema.document import document
+from actorproc.report.step_log import attempt_info_of
 from actorproc.ui.command_words import whole_type
 from actorproc.ui.stored_status import stored_status, unfinished_status, unregistered_types
 from actorproc.ui.views.failures import failure_groups
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 __all__ = [
     "activity",
     "count",
+    "deaths",
     "failures",
     "graph",
+    "hosts",
     "live_part",
     "locks",
     "metrics",
@@ -42,6 +45,7 @@ __all__ = [
 _FAILED = 200
 """Failed procedures that are put into groups: the newest ones."""
 _SOME = 20
+_DEATHS = 200
 _LIVE = tuple(state for state in ProcedureState if state not in TERMINAL)
 
 
@@ -143,6 +147,22 @@ def workers(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
         return listed("worker", [], total=0, live=False)
     rows = board.workers()
     return listed("worker", rows, total=len(rows), live=True)
+
+
+def hosts(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
+    """Worker hosts that have joined the manager; none when no manager answers."""
+    del asked
+    rows = board.hosts()
+    return listed("host", rows, total=len(rows), live=board.source.look().is_up)
+
+
+def deaths(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
+    """Workers that died with a step in hand, the newest first, and the number of all deaths by cause."""
+    found = board.kept("deaths", lambda: board.source.read(with_store(lambda store: store.deaths(_DEATHS)), slow=True))
+    look = board.source.look()
+    by_cause = look.metrics.worker_deaths if look.metrics is not None else {}
+    rows = shaped_all("attempt", map(attempt_info_of, found[: asked.query["limit"]]))
+    return listed("attempt", rows, total=len(found), by_cause=by_cause)
 
 
 def activity(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:

@@ -78,6 +78,8 @@ _READING = (
     Operation("GET", "/poisons", "list of poison", reading.poisons, "Keys that are poisoned", (_MANY,)),
     Operation("GET", "/signals", "list of signal", reading.signals, "Signals that nothing has taken", (_MANY,)),
     Operation("GET", "/workers", "list of worker", reading.workers, "Workers and the steps in them"),
+    Operation("GET", "/hosts", "list of host", reading.hosts, "Worker hosts that have joined"),
+    Operation("GET", "/deaths", "list of attempt", reading.deaths, "Workers that died, the newest first", (_LIMIT,)),
     Operation(
         "GET",
         "/activity",
@@ -152,6 +154,15 @@ _ACTING = (
             verb=verb,
         )
         for verb in ("pause", "resume")
+    ),
+    Operation(
+        "POST",
+        "/manager/resize",
+        "outcome",
+        acting.resize,
+        "Change the number of workers of the manager in this process",
+        body=acting.ResizeBody,
+        verb="resize",
     ),
     Operation("POST", "/bulk", "bulk", bulk.bulk, "Do a verb to all that match", body=bulk.BulkBody, verb="bulk"),
 )

@@ -241,7 +241,7 @@ class EventHub:
         if "workers" in wanted and look.is_up:
             with contextlib.suppress(ActorprocError):
                 rows = await self._in_thread(self._board.workers)
-                self._put("workers", event_bytes("workers", {"items": rows}))
+                self._put("workers", event_bytes("workers", {"items": rows, "hosts": self._board.hosts()}))
         if is_dirty and "locks" in wanted:
             self._put("locks", event_bytes("locks", {}))
         if "activity" in wanted:

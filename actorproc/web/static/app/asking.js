@@ -72,6 +72,18 @@ export const askManager = (app, verb) =>
     act: async (state) => `${verb}: ${outcomeWords(await post(`manager/${verb}`, { reason: state.reason || undefined }))}`,
   });
 
+/** @param {any} app @param {number} workers The number now. */
+export function askResize(app, workers) {
+  let wanted = workers;
+  ask(app, {
+    title: "Number of workers",
+    says: "New workers boot at once; one that goes ends its step first. Another manager begins with its own number.",
+    button: "Resize",
+    fields: () => html`<label>Workers <input type="number" name="workers" min="1" max="999" required .value=${String(wanted)} @input=${(/** @type {any} */ e) => (wanted = e.target.valueAsNumber)}></label>`,
+    act: async (state) => `resize: ${outcomeWords(await post("manager/resize", { workers: wanted, reason: state.reason || undefined }))}`,
+  });
+}
+
 /** @param {any} app @param {string} key */
 export const askClear = (app, key) =>
   ask(app, {

@@ -2,9 +2,9 @@
 import { html, nothing } from "./html.js";
 
 const TONES = {
-  bad: "FAILED failed stuck parked broken degraded storage-trouble refused hung no-store crashed".split(" "),
-  warn: "ROLLEDBACK retrying rolling-back paused locked-out undone gated stopped stopping down killed".split(" "),
-  good: "SUCCESS running busy up done".split(" "),
+  bad: "FAILED failed stuck parked broken degraded storage-trouble refused hung no-store crashed silent".split(" "),
+  warn: "ROLLEDBACK retrying rolling-back paused locked-out undone gated stopped stopping down killed draining".split(" "),
+  good: "SUCCESS running busy up done joined".split(" "),
   calm: "waiting sleeping suspended queued idle".split(" "),
 };
 const TONE_OF = Object.fromEntries(Object.entries(TONES).flatMap(([tone, words]) => words.map((word) => [word, tone])));

@@ -32,6 +32,7 @@ const LOOKS = { stack: ["/stack", "Stack"], why: ["", "Why"], show: ["", "Show"]
 const asking = () => import("./asking.js");
 /** @param {any} app @param {string} verb @param {string} id @param {any} [set] Flags to begin with. */
 export const askVerb = (app, verb, id, set = {}) => asking().then((dialogs) => dialogs.askVerb(app, verb, id, set));
+export const askResize = (/** @type {any} */ app, /** @type {number} */ workers) => asking().then((dialogs) => dialogs.askResize(app, workers));
 /** @param {any} app @param {string} key */
 export const askClear = (app, key) => asking().then((dialogs) => dialogs.askClear(app, key));
 /** @param {any} app @param {string} id */

@@ -1,16 +1,31 @@
-// Activity: who asked for what, why, and what came of it.
+// Activity: who asked for what, why, and what came of it; and workers that died.
 import { get, query } from "../api.js";
-import { clock, ago, procedureLink } from "../format.js";
+import { clock, ago, duration, plural, procedureLink } from "../format.js";
 import { html, keyed, nothing, text } from "../html.js";
 import { empty } from "../trouble.js";
 
 export const title = () => "Activity";
-export const topics = () => ["activity"];
-export const heard = (/** @type {any} */ _app, /** @type {string} */ name) => name === "activity";
+export const topics = () => ["activity", "workers"];
+
+export function heard(/** @type {any} */ app, /** @type {string} */ name, /** @type {any} */ data) {
+  if (name !== "workers") return name === "activity";
+  const before = app.own.restarts;
+  app.own.restarts = data.items.map((/** @type {any} */ worker) => worker.restarts).join();
+  return before !== undefined && before !== app.own.restarts; // one has died
+}
 const FIELDS = ["verb", "by", "since", "until"];
 
-export const load = (/** @type {any} */ app, /** @type {AbortSignal} */ signal) =>
-  get("activity" + query({ ...Object.fromEntries(FIELDS.map((name) => [name, app.query.get(name)])), limit: 100, after: app.query.get("after") }), signal);
+export async function load(/** @type {any} */ app, /** @type {AbortSignal} */ signal) {
+  const asked = get("activity" + query({ ...Object.fromEntries(FIELDS.map((name) => [name, app.query.get(name)])), limit: 100, after: app.query.get("after") }), signal);
+  const [answer, deaths] = await Promise.all([asked, get("deaths", signal)]);
+  return { ...answer, deaths: deaths.items, causes: Object.entries(deaths.by_cause) };
+}
+
+const deathRows = (/** @type {any[]} */ deaths) => html`<div class="scroll" tabindex="0" role="region" aria-label="Worker deaths, as a table"><table>
+  <thead><tr><th>When</th><th>End</th><th>Procedure</th><th>Step</th><th class="number">Attempt</th><th class="number">Ran for</th><th>Worker</th><th>Words</th></tr></thead>
+  <tbody>${keyed(deaths, (one) => `${one.procedure} ${one.step} ${one.attempt} ${one.ended_at}`, (one) => html`<tr data-row data-id=${one.procedure}><td title=${clock(one.ended_at)}>${ago(one.ended_at, " ago")}</td><td><span class="badge ${one.error.kind === "killed" ? "warn" : "bad"}">${one.error.crash?.signal || one.error.kind}</span></td>
+    <td>${procedureLink(one.procedure)}</td><td>${one.mode === "rollback" ? "undo " : ""}${one.step} ${one.step_name || ""}</td><td class="number">${one.attempt}</td><td class="number">${duration((Date.parse(one.ended_at) - Date.parse(one.started_at)) / 1000)}</td>
+    <td>${one.slot >= 0 ? one.slot : ""}${one.pid ? ` (${one.pid})` : ""}</td><td><div class="clip" title=${one.error.message}>${one.error.message}</div></td></tr>`)}</tbody></table></div>`;
 
 /** @param {any[]} rows */
 export const activityRows = (rows) => html`<div class="scroll" tabindex="0" role="region" aria-label="Requests, as a table"><table>
@@ -20,10 +35,13 @@ export const activityRows = (rows) => html`<div class="scroll" tabindex="0" role
 
 /** @param {any} app */
 export function view(app) {
-  const { items, next } = app.data;
+  const { items, next, deaths, causes } = app.data;
   const set = (/** @type {any} */ event) => app.setQuery({ [event.target.name]: event.target.value.trim(), after: null });
   return html`<h1 tabindex="-1">Activity</h1>
     <div class="filters">${FIELDS.map((name) => html`<label>${name} <input type=${name === "verb" ? "search" : "text"} name=${name} ${text(app.query.get(name) || "")} placeholder=${name === "since" || name === "until" ? "2026-01-31T12:00" : ""} @change=${set}></label>`)}</div>
     ${items.length ? activityRows(items) : empty(app.query.size ? "No request matches. Drop a filter." : "No operator asked for anything yet.")}
-    <p class="pages">${app.query.get("after") ? html`<a href="activity">Newest</a>` : nothing} ${next ? html`<a href=${"activity" + query({ ...Object.fromEntries(app.query), after: next })}>Older</a>` : nothing}</p>`;
+    <p class="pages">${app.query.get("after") ? html`<a href="activity">Newest</a>` : nothing} ${next ? html`<a href=${"activity" + query({ ...Object.fromEntries(app.query), after: next })}>Older</a>` : nothing}</p>
+    <section aria-labelledby="deaths"><h2 id="deaths">Worker deaths</h2>
+      ${causes.length ? html`<p class="muted">Since the manager started: ${causes.map(([cause, n]) => `${plural(n, "death")} (${cause})`).join(", ")}.</p>` : nothing}
+      ${deaths.length ? deathRows(deaths) : html`<p class="muted">No worker died with a step in hand.</p>`}</section>`;
 }

@@ -30,10 +30,12 @@ const lock = (/** @type {any} */ found, /** @type {string} */ id) => html`<li>${
 
 /** @param {any} app @param {any} info @param {any} why */
 export function view(app, info, why) {
+  const death = info.error?.crash ? null : (info.failed_attempts || []).findLast((/** @type {any} */ one) => one.error.crash);
   const isWaiting = (info.waits_for || []).length > 0;
   return html`<section class="why-box" aria-labelledby="why"><h2 id="why">Why</h2><ol class="chain">${chain(why, 0)}</ol>${repairs(app, why)}</section>
     ${info.error ? errorOf(info.phase === "done" ? "Error" : "Error of the newest attempt", info.error) : nothing}
     ${info.undo_error ? errorOf("Error of the undo", info.undo_error) : nothing}
+    ${death ? errorOf(`Last death of a worker, attempt ${death.attempt}, ${clock(death.ended_at)}`, death.error) : nothing}
     <section aria-labelledby="facts"><h2 id="facts">Facts</h2><dl class="facts">
       ${facts(info).map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl></section>
     ${info.held?.length || isWaiting ? html`<section aria-labelledby="held"><h2 id="held">Locks</h2>
