@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import platform
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -349,7 +349,7 @@ class Queries(StoredQueries):
         problems = [str(failure)] if failure is not None else []
         status = "running" if failure is None else "broken" if isinstance(failure, InternalError) else "failed"
         unwanted = manager.vacated if manager is not None else ()
-        parked = [slot for slot in slots if slot.state == "parked" and slot.slot not in unwanted]
+        parked = _parked(slots, unwanted)
         if manager is None:
             if failure is None:
                 problems.append("the manager does not answer")
@@ -414,7 +414,7 @@ class Queries(StoredQueries):
         """All counters at `now`; `whole`: with what takes a look at all procedures that have not ended."""
         found = self._engine.metrics()
         size = self._store.size()
-        manager = self._engine.manager_status()
+        manager, slots = self._engine.manager_status(), self._engine.slots()
         workers = {id.slot: fact for id, fact in sorted(self._engine.pool.facts().items()) if id.slot >= 0}
         unfinished = unfinished_figures(self._store, now) if whole else None
         health = self.health(failure)
@@ -445,7 +445,8 @@ class Queries(StoredQueries):
             lock_waiting=found.lock_waiting,
             workers=found.workers,
             workers_busy=found.workers_busy,
-            worker_restarts=sum(slot.restarts for slot in self._engine.slots()),
+            worker_restarts=sum(slot.restarts for slot in slots),
+            slots_parked=len(_parked(slots, manager.vacated if manager is not None else ())),
             store_bytes=size.file,
             store_used_bytes=size.used,
             store_procedures=size.procedures,
@@ -468,6 +469,11 @@ class Queries(StoredQueries):
             oldest_unfinished=unfinished.oldest if unfinished is not None else None,
             **found.histograms,
         )
+
+
+def _parked(slots: Iterable[SlotStatus], unwanted: Container[int]) -> list[SlotStatus]:
+    """Slots that rest, as their workers failed too often, and that are wanted."""
+    return [slot for slot in slots if slot.state == "parked" and slot.slot not in unwanted]
 
 
 @functools.cache

@@ -109,7 +109,7 @@ class AssembledManager:
         self.outage = StoreOutage(parts.clock)
         self.in_flight = InFlightTable()
         self.types = TypeTable(parts.definitions)
-        self.counters = Counters()
+        self.counters = Counters(parts.definitions)
         own = absent_worker(getattr(parts.pool, "own_number", 0))  # as a host this machine has ended
         for ready, tokens in absent_workers(parts.snapshot.procedures):
             if ready.worker != own:

@@ -11,7 +11,17 @@ import msgspec
 from actorproc.model.plain import plain_dict
 from actorproc.report.hosts import HOST_STATES, HostInfo
 
-__all__ = ["OTHER", "STATUSES", "TYPES", "Histogram", "Metrics", "ProcedureCounts", "StepCounts"]
+__all__ = [
+    "CONTENT_TYPE",
+    "NO_MANAGER",
+    "OTHER",
+    "STATUSES",
+    "TYPES",
+    "Histogram",
+    "Metrics",
+    "ProcedureCounts",
+    "StepCounts",
+]
 
 STATUSES = (
     *("running", "paused", "gated", "degraded", "storage-trouble"),
@@ -22,6 +32,14 @@ TYPES = 200
 """Types that are told apart."""
 OTHER = "other"
 """Name of all further types."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of the text for Prometheus, which refuses others."""
+NO_MANAGER = """\
+# HELP actorproc_manager_up 1: a manager runs.
+# TYPE actorproc_manager_up gauge
+actorproc_manager_up 0
+"""
+"""Text for Prometheus where no manager answers."""
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +105,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     steps: dict[str, StepCounts]
     """By type."""
     named_steps: dict[str, dict[str, StepCounts]]
-    """By type and name of the step ("undo reserve": its undo), of classes whose steps have names; 200 at most."""
+    """By type and name of the step ("undo reserve": its undo), of classes whose steps have names; 200 at most.
+
+    All further ones are "other" of the type "other"."""
     replayed: int
     """Steps handed out a second time because their first answer never came."""
     stale_results: int
@@ -161,6 +181,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Number of times that another manager took the lead from this one."""
     late_renewals: int = 0
     """Renewals of this manager's lease that came later than half a lease after the one before."""
+    slots_parked: int = 0
+    """Slots of workers that rest, as their workers failed too often."""
     regained_locks: int = 0
     """Number of times that this manager, while it led, took the lock of the store again as its session had ended."""
     store_round_trip: float | None = None
@@ -179,7 +201,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         return plain_dict(self)
 
     def prometheus(self) -> str:
-        """The text of Prometheus' exposition format, version 0.0.4 (content type ``text/plain; version=0.0.4``)."""
+        """The text of Prometheus' exposition format (content type ``text/plain; version=0.0.4; charset=utf-8``)."""
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -305,6 +327,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("lock_waiting", self.lock_waiting, "Procedures that wait for locks."),
             ("workers", self.workers, "Worker processes."),
             ("workers_busy", self.workers_busy, "Worker processes with a step in them."),
+            ("slots_parked", self.slots_parked, "Slots that rest, as their workers failed too often."),
             ("store_bytes", self.store_bytes, "Size of the store's file."),
             ("store_used_bytes", self.store_used_bytes, "Bytes of the store in use."),
             ("store_procedures", self.store_procedures, "Procedures in the store, finished ones included."),

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actorproc.web.app import create_app
+    from actorproc.web.scraping import create_metrics_app
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "create_metrics_app"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,5 +17,9 @@ def __getattr__(name: str) -> Any:
         from actorproc.web.app import create_app  # noqa: PLC0415
 
         return create_app
+    if name == "create_metrics_app":
+        from actorproc.web.scraping import create_metrics_app  # noqa: PLC0415
+
+        return create_metrics_app
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)

@@ -42,6 +42,7 @@ from actorproc.web.http import (
 from actorproc.web.live.hub import EventHub
 from actorproc.web.live.opening import serve_stream
 from actorproc.web.payloads import PayloadMode, Payloads, Redact
+from actorproc.web.scraping import exposed
 from actorproc.web.source import PageSource
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ class PageApp:
         if path == "/metrics":
             check_method(request, "GET", "HEAD")
             await self.access.user(request, "look", None)
-            return await self._prometheus()
+            return await self._prometheus(request)
         user = await self.access.user(request, "look", _id_in(path))
         operation, values = self._operation(request, path)
         if operation is None:  # of the page itself
@@ -326,7 +327,7 @@ class PageApp:
             verb = str(body.get("verb", "bulk")) if operation.verb == "bulk" else operation.verb
             user = await self.access.user(request, verb, values.get("id"))
         if operation.path == "/metrics" and "text/plain" in request.headers.get("accept", ""):
-            return await self._prometheus()
+            return await self._prometheus(request)
         asked = CheckedRequest(path=values, query=given_of(operation.query, request.query_params), body=body, user=user)
         found = await self._in_thread(lambda: operation.handle(self.board, asked))
         if isinstance(found, BulkRun):
@@ -350,9 +351,9 @@ class PageApp:
             raise NotThisMethod(request.method, methods)
         return None, {}
 
-    async def _prometheus(self) -> Response:
+    async def _prometheus(self, request: Request) -> Response:
         text = await self._in_thread(lambda: prometheus(self.board, len(self.hub.streams)))
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        return exposed(request, text)
 
     async def _in_thread(self, ask: Any) -> Any:
         """The answer of what blocks. Raises `ApiError` (429) when too many wait, `TimeoutError` when it takes long."""

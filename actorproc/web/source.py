@@ -20,7 +20,7 @@ from actorproc.api.reader import StoreReader
 from actorproc.api.stopped import StoppedStore
 from actorproc.errors import ActorprocError, ManagerStopped, StoreInUse
 from actorproc.report.health import Health
-from actorproc.report.metrics import Metrics
+from actorproc.report.metrics import NO_MANAGER, Metrics
 from actorproc.store.home import home_of
 from actorproc.ui.command_words import command_line, path_option
 from actorproc.ui.text import plain_line
@@ -194,6 +194,13 @@ class PageSource:
         if not look.is_up:
             raise ManagerStopped(f"{look.says}{f': {look.do}' if look.do else ''}")
         return ask(self._engine())
+
+    def exposition(self) -> str:
+        """Text for Prometheus: all metrics of the manager, or that none answers."""
+        with contextlib.suppress(ManagerStopped):
+            found: str = self.live(lambda engine: engine.metrics(whole=True)).prometheus()
+            return found
+        return NO_MANAGER
 
     def known(self, ask: Callable[[Any], _T]) -> _T:
         """The answer of the manager, or of the store where none answers: what is stored says a lot."""

@@ -9,6 +9,7 @@ import pytest
 
 from actorproc.cli.main import COMMANDS, GROUPS
 from actorproc.core.operator.verbs import VERBS
+from tests.kit.exposition import families
 
 pytestmark = pytest.mark.processes
 
@@ -166,6 +167,22 @@ def test_steps_logs_workers_locks_and_metrics(place):
     assert place.rows("locks") == []
     assert "actorproc_workers 2" in place("metrics")[1]
     assert place.rows("metrics", "-o", "jsonl")[0]["workers"] == 2
+
+
+def test_metrics_replace_a_file_for_a_textfile_collector(place, tmp_path):
+    file = tmp_path / "actorproc.prom"
+    file.write_text("of yesterday")
+
+    assert place("metrics", "--textfile", str(file)) == (0, "", "")
+    found = families(file.read_text(encoding="utf-8"))
+    assert found["actorproc_workers"].samples[0].value == 2
+    assert "actorproc_oldest_unfinished_seconds" in found
+    assert list(tmp_path.iterdir()) == [file]
+    assert place("metrics", "--textfile", str(tmp_path / "no" / "place.prom"))[0] == 2
+    assert place("metrics", "--textfile", str(tmp_path), "-o", "json")[0] == 2
+    assert place("metrics", "--textfile", str(tmp_path))[0] == 2
+    assert list(tmp_path.iterdir()) == [file]
+    assert families(place("metrics")[1]).keys() == found.keys()
     code, shown, said = place("top")
     assert (code, said) == (0, "")
     assert {"workers", "failures"} <= set(shown.splitlines())

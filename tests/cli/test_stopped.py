@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from actorproc.report.metrics import NO_MANAGER
 from actorproc.store.lmdb.store import LmdbReader
 
 pytestmark = pytest.mark.processes
@@ -51,6 +52,15 @@ def test_what_only_a_running_manager_knows_says_how_to_start_one(stopped):
         code, _, said = stopped(*arguments)
         assert code == 4
         assert "actorproc run MODULE" in said
+
+
+def test_a_textfile_says_that_no_manager_runs(stopped, tmp_path):
+    file = tmp_path / "actorproc.prom"
+
+    code, _, said = stopped("metrics", "--textfile", str(file))
+
+    assert (code, "actorproc run MODULE" in said) == (4, True)
+    assert file.read_text() == NO_MANAGER
 
 
 def test_verbs_are_applied_to_the_stopped_store_and_take_effect_when_a_manager_starts(stopped):

@@ -18,6 +18,7 @@ from actorproc.procedure.authoring.saga import Saga, step
 from actorproc.procedure.authoring.status import Status
 from actorproc.web.api.openapi import openapi_document
 from actorproc.web.api.table import OPERATIONS
+from tests.kit.exposition import families
 from tests.web.conftest import opened
 
 pytestmark = pytest.mark.processes
@@ -324,8 +325,17 @@ def test_metrics_are_text_for_a_scraper(page):
     asked = page.get("metrics", headers={"Accept": "text/plain"})
 
     assert found.headers["content-type"] == asked.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert "actorproc_manager_up 1" in found.text
-    assert "actorproc_web_streams 0" in found.text
+    for text in (found.text, asked.text):
+        read = families(text)
+        assert read["actorproc_manager_up"].samples[0].value == 1
+        assert read["actorproc_web_streams"].samples[0].value == 0
+        assert "actorproc_procedures" in read
+    head = page.request("HEAD", "/metrics", headers={"Accept-Encoding": "gzip"})
+    assert (head.status_code, head.headers["content-encoding"]) == (200, "gzip")
+    assert (
+        page.request("GET", "/metrics", headers={"Accept-Encoding": "identity"}).headers.get("content-encoding") is None
+    )
+    assert page.request("POST", "/metrics", headers={"X-Actorproc": "1"}).status_code in (403, 405, 415)
 
 
 def test_the_graph_of_locks_says_who_waits_for_whom(page):

@@ -17,6 +17,7 @@ from actorproc.api.stopped import StoppedStore
 from actorproc.errors import UnknownProcedure
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.status import Status
+from tests.kit.exposition import families
 from tests.kit.waiting import wait_until
 from tests.web.conftest import opened
 
@@ -207,7 +208,9 @@ def test_verbs_are_taken_by_a_stopped_store_and_say_so(tmp_path):
         assert outcome(page.get("metrics"), 503)["do"] is not None
         assert outcome(page.get("workers"))["live"] is False
         assert outcome(page.get("procedures/s-1/why"))["lines"]
-        assert "actorproc_manager_up 0" in page.request("GET", "/metrics").text
+        down = families(page.request("GET", "/metrics").text)
+        assert down.keys() == {"actorproc_manager_up", "actorproc_web_streams"}
+        assert down["actorproc_manager_up"].samples[0].value == 0
     with StoreReader(path) as reader:
         assert reader.audit("s-1")[0].reason == "late"
 

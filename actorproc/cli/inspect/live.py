@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.output import Column, Output, complain
@@ -22,7 +25,7 @@ from actorproc.cli.select.common import (
     typed,
 )
 from actorproc.cli.select.filters import moment, seconds
-from actorproc.errors import ManagerStopped, UsageError
+from actorproc.errors import ActorprocError, ManagerStopped, UsageError
 from actorproc.ui.text import clipped, duration, moment_of, plain_line, size_of
 
 if TYPE_CHECKING:
@@ -321,10 +324,18 @@ def add_metrics(commands: _Commands) -> None:
     """Add ``metrics``."""
     parser = commands.add_parser("metrics", help="counters and histograms: Prometheus text, or JSON with -o json")
     globals_for(parser)
+    parser.add_argument(
+        "--textfile",
+        metavar="FILE",
+        help="replace a file by the Prometheus text, for the textfile collector of node_exporter; it says "
+        "actorproc_manager_up 0 where no manager answers",
+    )
     parser.set_defaults(run=_metrics)
 
 
 def _metrics(options: argparse.Namespace) -> int:
+    if options.textfile is not None:
+        return _metrics_file(options, Path(options.textfile))
     output = Output(options)
     with open_client(options) as client:
         metrics = client.metrics(whole=True)
@@ -333,3 +344,30 @@ def _metrics(options: argparse.Namespace) -> int:
     else:
         output.lines(metrics.prometheus().removesuffix("\n").split("\n"))
     return OK
+
+
+def _metrics_file(options: argparse.Namespace, file: Path) -> int:
+    """Put the metrics into a file, whole or not at all; those of a manager that does not answer say just that."""
+    from actorproc.report.metrics import NO_MANAGER
+
+    if getattr(options, "output", None) in ("json", "jsonl"):
+        raise UsageError("--textfile is for Prometheus text; for JSON leave it out")
+    try:
+        with open_client(options) as client:
+            text = client.metrics(whole=True).prometheus()
+    except ActorprocError:
+        _replace(file, NO_MANAGER)
+        raise
+    _replace(file, text)
+    return OK
+
+
+def _replace(file: Path, text: str) -> None:
+    draft = file.with_name(f".{file.name}.{os.getpid()}")  # the collector reads no hidden files
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable
 
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.outcomes import Failed, Outcome
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -22,7 +24,9 @@ _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
 
 STEP_NAMES = 200
-"""Pairs of type and step that are counted apart; further steps count for their type alone."""
+"""Pairs of type and step that are told apart, the one of all further steps included."""
+_FURTHER = ""
+"""The name under which steps of a type are counted that have names and are not told apart."""
 
 
 class _Buckets:
@@ -81,13 +85,18 @@ class _Steps:
 
 
 class Counters:
-    """Counters of one manager. Needs the manager's turn (`CombiningInbox`)."""
+    """Counters of one manager. Needs the manager's turn (`CombiningInbox`).
 
-    def __init__(self) -> None:
+    Args:
+        definitions: The types that are registered at the start. They come first among those that are told apart, in
+            the order of their names, so that it is the same ones after a restart. Default: none.
+    """
+
+    def __init__(self, definitions: Iterable[Definition] = ()) -> None:
         self._submitted: defaultdict[str, int] = defaultdict(int)
         self._ended: defaultdict[tuple[str, ProcedureState], int] = defaultdict(int)
         self._steps: dict[tuple[str, str | None], _Steps] = {}
-        """By type and name of the step; None: it has none, or there are too many."""
+        """By type and name of the step; None: it has none."""
         self._commit_seconds = _Buckets(_SECONDS)
         self._batch_events = _Buckets(_SIZES)
         self._batch_writes = _Buckets(_SIZES)
@@ -96,6 +105,12 @@ class Counters:
         """Since when procedures wait for locks; epoch seconds."""
         self._types: set[str] = set()
         """Types that are counted apart."""
+        self._pairs: set[tuple[str, str]] = set()
+        """Types and steps that are told apart."""
+        for definition in sorted(definitions, key=lambda definition: definition.meta.type_name):
+            type_name = self._label(definition.meta.type_name)
+            for name in definition.step_names:
+                self._is_told_apart(type_name, name)
         self._deaths: defaultdict[str, int] = defaultdict(int)
         self.replayed = 0
         """Steps handed out again because a worker or the host was gone before the answer."""
@@ -131,14 +146,20 @@ class Counters:
             steps.crashed += 1
 
     def _new(self, type_name: str, name: str | None) -> _Steps:
-        """Counters of one more step; beyond `STEP_NAMES` of them, those of the type."""
-        if len(self._steps) >= STEP_NAMES:
-            name = None
-        key = self._label(type_name), name
-        found = self._steps.get(key)
+        """Counters of one more step, or those of all that are not told apart."""
+        type_name = self._label(type_name)
+        if name is not None and not self._is_told_apart(type_name, name):
+            name = _FURTHER
+        found = self._steps.get((type_name, name))
         if found is None:
-            found = self._steps[key] = _Steps()
+            found = self._steps[type_name, name] = _Steps()
         return found
+
+    def _is_told_apart(self, type_name: str, name: str) -> bool:
+        pairs = self._pairs
+        if (type_name, name) not in pairs and type_name != OTHER and len(pairs) < STEP_NAMES - 1:
+            pairs.add((type_name, name))
+        return (type_name, name) in pairs
 
     def _label(self, type_name: str) -> str:
         """The name under which a type is counted: its own, or that of all others."""
@@ -207,12 +228,15 @@ class Counters:
         return {name: steps.copy() for name, steps in sorted(sums.items())}
 
     def named_steps(self) -> dict[str, dict[str, StepCounts]]:
-        """The same by type and name of the step, of those that have names."""
-        found: dict[str, dict[str, StepCounts]] = {}
+        """The same by type and name of the step, of those that have names; all further ones are `OTHER`."""
+        sums: dict[tuple[str, str], _Steps] = {}
         for (type_name, name), steps in self._steps.items():
             if name is not None:
-                found.setdefault(type_name, {})[name] = steps.copy()
-        return {type_name: dict(sorted(found[type_name].items())) for type_name in sorted(found)}
+                sums.setdefault((OTHER, OTHER) if name == _FURTHER else (type_name, name), _Steps()).add(steps)
+        found: dict[str, dict[str, StepCounts]] = {}
+        for (type_name, name), steps in sorted(sums.items()):
+            found.setdefault(type_name, {})[name] = steps.copy()
+        return found
 
     def histograms(self) -> dict[str, Histogram]:
         """The histograms of commits and of waits for locks, by the names they have in `Metrics`."""

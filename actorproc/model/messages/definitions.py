@@ -34,6 +34,8 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     """Migrations of value classes that stand in other modules than these (cloudpickle, pairs of class and function)."""
     digest: str = ""
     """SHA-256 of the file of its module; "": it goes by value, or its module is no file."""
+    step_names: tuple[str, ...] = ()
+    """Names of its steps as they are counted, those of undos included."""
 
 
 class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):

@@ -196,6 +196,12 @@ class StateMachineProcedure(Procedure):
         # The class may be frozen, or a msgspec.Struct, of which `object.__setattr__` wants to know nothing.
         StateMachineProcedure.__dict__[f"_StateMachineProcedure__{name}"].__set__(self, value)
 
+    @classmethod
+    def _engine_step_names(cls) -> tuple[str, ...]:
+        names = tuple(type(cls.initial_state).__members__)
+        undone = overrides(cls, StateMachineProcedure, "rollback_state")
+        return (*names, *(f"undo {name}" for name in names)) if undone else names
+
     def _engine_next_unit(self) -> str | None:
         state = self.__state()
         if state is None or not self._engine_supports_rollback():

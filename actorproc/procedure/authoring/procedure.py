@@ -253,6 +253,11 @@ class Procedure(Submittable):
             msg = f"{cls.__qualname__} has the step {found!r}, which nothing would run; derive the class from Saga"
             raise UsageError(msg)
 
+    @classmethod
+    def _engine_step_names(cls) -> tuple[str, ...]:
+        """Names of all steps, and those of undos as "undo NAME"; empty: steps have numbers only."""
+        return ()
+
     def _engine_next_unit(self) -> str | None:
         """Undo label of the next step."""
         return "" if self._engine_supports_rollback() else None

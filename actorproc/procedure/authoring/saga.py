@@ -151,6 +151,11 @@ class Saga(Procedure):
     def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
         return tuple(bound_step.run for bound_step in cls.__bound_steps)
 
+    @classmethod
+    def _engine_step_names(cls) -> tuple[str, ...]:
+        undone = [f"undo {bound_step.name}" for bound_step in cls.__bound_steps if bound_step.undo is not None]
+        return (*(bound_step.name for bound_step in cls.__bound_steps), *undone)
+
     def __index(self) -> int:
         # An object that was never loaded nor run has no position yet.
         return getattr(self, "_Saga__at", 0)

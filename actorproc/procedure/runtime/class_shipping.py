@@ -45,6 +45,7 @@ def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definiti
         revision=runtime.revision if revision is None else revision,
         signing_key=runtime.signing_key,
         path=tuple(map(os.fsencode, module_path())),
+        step_names=() if runtime.procedure_class is None else runtime.procedure_class._engine_step_names(),
     )
     migrations = _migrations_elsewhere(runtime)
     if migrations:

@@ -267,12 +267,7 @@ def metrics(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
 
 def prometheus(board: Dashboard, streams: int) -> str:
     """The manager's metrics for a scraper, and those of the page itself."""
-    text = ""
-    if board.source.look().is_up:
-        text = str(board.source.live(lambda engine: engine.metrics(whole=True)).prometheus())
-    else:
-        text = "# HELP actorproc_manager_up 1 if the manager answers.\n# TYPE actorproc_manager_up gauge\n"
-        text += "actorproc_manager_up 0\n"
+    text = board.source.exposition()
     text += "# HELP actorproc_web_streams Open streams of live events.\n# TYPE actorproc_web_streams gauge\n"
     return text + f"actorproc_web_streams {streams}\n"
 
