@@ -191,6 +191,8 @@ WITHOUT_SAMPLES = {
     "actorproc_worker_cpu_seconds_total": {"slot"},
     "actorproc_worker_resident_bytes": {"slot"},
     "actorproc_procedures_by_phase": {"phase"},
+    "actorproc_host_workers": {"host"},
+    "actorproc_host_workers_busy": {"host"},
     "actorproc_oldest_unfinished_seconds": {"type"},
 }
 """Metrics that have no series while nothing has died or waits, or on threads."""
