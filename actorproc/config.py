@@ -61,8 +61,8 @@ class Config:
     """Seconds of silence after which a manager that leads takes a worker host for lost, and runs its steps elsewhere;
     at least 1. The host has killed its busy workers before, after six tenths of that."""
     code: str | None = None
-    """Revision of the code, such as that of the version control; a host and a leader with another one do not join.
-    Default: none, and the files of the classes are compared."""
+    """Revision of the code, such as that of the version control. A host with another one than the leader's runs only
+    classes that travel by value. Default: none, and the files of the classes are compared."""
     listen: str | None = None
     """Address on which a manager that leads lets the others in: ``host`` or ``host:port``. Default: the address by
     which this machine reaches the database, and a free port."""

@@ -156,7 +156,11 @@ class Registration:
             return tuple(self._definitions.values())
 
     def announce_again(self) -> None:
-        """Pass all on once more: what is parked is tried again."""
+        """Pass all on once more, with the files as they are now: what is parked is tried again."""
+        with self._lock:
+            for name, known in self._definitions.items():
+                digest = self.code.digest_of(known.module)
+                self._definitions[name] = msgspec.structs.replace(known, digest=digest)
         if self._listener is not None:
             for definition in self.known():
                 self._listener.register(definition)

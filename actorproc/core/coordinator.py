@@ -326,8 +326,8 @@ class Coordinator:
         return adoption.claimable(self._state, host, slots, held)
 
     @property
-    def unoffered(self) -> Mapping[str, tuple[str, str]]:
-        """By key of a demand that no host offers: the demand in words, and the procedure that asked first."""
+    def unoffered(self) -> Mapping[str, tuple[str, str, int]]:
+        """As `HostTable.unoffered`."""
         return self._state.workers.table.hosts.unoffered
 
     def wants_worker_for(self, id: str) -> bool:

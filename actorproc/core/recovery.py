@@ -195,6 +195,7 @@ def _rehire_all(
 ) -> None:
     if hosts is not None:
         state.workers.table.hosts.adopt(hosts)
+        state.types.divide(hosts.divided)
     state.workers.slot_plan.take_over(
         ready.worker.slot
         for ready, _ in workers

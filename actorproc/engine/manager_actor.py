@@ -60,6 +60,7 @@ class ManagerActor(QuickActor):
         self._outage = made.outage
         self._in_flight = made.in_flight
         self._types = made.types
+        self._worker_messages = made.worker_messages
         self._dispatcher = made.dispatcher
         self._pipeline = made.pipeline
         self._sweeper = made.sweeper
@@ -201,6 +202,7 @@ class ManagerActor(QuickActor):
 
     def _register_type(self, message: RegisterType) -> None:
         self._types.put(message.definition)
+        self._worker_messages.registered(message.definition)
         with collector_paused():  # all that waited for this class is queued
             self._pipeline.handle(TypeRegistered(message.definition.meta))
 

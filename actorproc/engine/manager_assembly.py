@@ -48,6 +48,7 @@ from actorproc.engine.reply_router import Promise
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
+from actorproc.engine.workers.host_code import HostCode
 from actorproc.engine.workers.sampled_steps import SampledSteps
 from actorproc.engine.workers.step_queries import StepQueries
 from actorproc.engine.workers.timer_service import TimerService
@@ -109,6 +110,7 @@ class AssembledManager:
         self.outage = StoreOutage(parts.clock)
         self.in_flight = InFlightTable()
         self.types = TypeTable(parts.definitions)
+        host_code = HostCode(self.types, parts.config.code or "")
         self.counters = Counters(parts.definitions)
         own = absent_worker(getattr(parts.pool, "own_number", 0))  # as a host this machine has ended
         for ready, tokens in absent_workers(parts.snapshot.procedures):
@@ -136,6 +138,7 @@ class AssembledManager:
             store=store,
             in_flight=self.in_flight,
             types=self.types,
+            definition_for=host_code.sent_to,
             replies=parts.replies,
             keep_promise=self._keep_promise,
             watch_later=self._watch_later,
@@ -196,12 +199,14 @@ class AssembledManager:
             counters=self.counters,
             clock=parts.clock,
             retention=self.sweeper.health,
+            other_code=host_code.by_host,
         )
         self.reports = StepReports(self.pipeline, parts.clock)
         self.worker_messages = WorkerMessageHandler(
             pipeline=self.pipeline,
             in_flight=self.in_flight,
             types=self.types,
+            host_code=host_code,
             counters=self.counters,
             change_feed=self.change_feed,
             news=self.news,

@@ -63,7 +63,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     on_event: Callable[[LifecycleEvent], object] | None = None
     """The host's hook for lifecycle events; called on the callback thread."""
     offer: HostAdded | None = None
-    """Labels and resources that this machine offers; None: none."""
+    """Labels and resources that this machine offers; None: it runs no steps."""
     recorder: Recorder | None = None
     """Records spans of what is committed; None: it is not traced."""
     gated: bool = False

@@ -184,6 +184,8 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     """Modules whose files changed since the manager loaded them."""
     types: tuple[str, ...] = ()
     """Names of the types whose classes are registered."""
+    other_code: dict[str, tuple[str, ...]] = {}
+    """Types of which a host has other code, by the host's name."""
 
 
 class LeaderCounters(msgspec.Struct, frozen=True, kw_only=True):

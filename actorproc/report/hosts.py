@@ -33,6 +33,8 @@ class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, float]
     code: str
     """Revision of the code that it gave; empty: files are compared."""
+    other_code: tuple[str, ...]
+    """Names of types of which it has other code than the manager, and so runs no steps."""
     python: str
     pid: int
     """Process of its agent."""

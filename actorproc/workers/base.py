@@ -60,6 +60,10 @@ class HostJoined(msgspec.Struct, frozen=True, gc=False):
     """Workers that live there already, with their pids and the steps in their hands that count."""
     machine: str = ""
     """The name that it gave itself."""
+    code: str = ""
+    """Revision of its code as the user names it (`Config.code`); "": files are compared."""
+    digests: dict[str, str] = {}
+    """SHA-256 of the file of each type that it knows, by the type's name."""
 
 
 class HostDrains(msgspec.Struct, frozen=True, gc=False):

@@ -137,7 +137,7 @@ def test_what_no_host_offers_is_accepted_and_says_what_it_waits_for():
     harness.submit(harness.new("p"), harness.new("q"))
 
     assert why(harness, "p") == "for a host with gpu and 1 gpu; none that is connected has that"
-    assert list(harness.core.unoffered.values()) == [("gpu and 1 gpu", "p")]
+    assert list(harness.core.unoffered.values()) == [("gpu and 1 gpu", "p", 0)]
 
     join(harness, "h", 1, on=("gpu",), gpu=1)
     assert harness.core.unoffered == {}

@@ -294,14 +294,13 @@ def hello(**change):
     [
         ({"protocol": 99}, "protocol", "use the same version of actorproc"),
         ({"python": "2.7"}, "python", "it runs Python 2.7"),
-        ({"code": "other"}, "code", "it has the code 'other', and the manager 'mine'"),
         ({"epoch": 8}, "epoch", "it has seen epoch 8, and this manager leads with 7"),
         ({"workers": 5000}, "workers", "it offers 5000 workers"),
         ({"workers": 1000}, "workers", "0 to 999 are allowed"),
     ],
 )
 def test_a_host_that_does_not_fit_is_refused_in_words(opened, change, kind, words):
-    leader, _, _ = opened(hosts=0, epoch=7, code="mine")
+    leader, _, _ = opened(hosts=0, epoch=7)
     newer = []
     leader.pool.newer = newer.append
     stream = leader.dial()

@@ -74,7 +74,6 @@ class WorkerPools:
             epoch=epoch,
             settings=settings,
             patience=config.host_patience,
-            code=config.code or "",
             own_number=own_number,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -48,9 +49,16 @@ def _hosts(options: argparse.Namespace) -> int:
             output.one("outcome", facts, lambda: [plain_line(says)], name="drain")
             return OK if found else FAILED
         hosts = client.hosts()
-    lines = [plain_line(_line(host)) for host in hosts] or ["no host has joined"]
+    lines = [plain_line(line) for line in (*map(_line, hosts), *_counts(hosts))] or ["no host has joined"]
     output.one("hosts", {"hosts": [msgspec.to_builtins(host) for host in hosts]}, lambda: lines, name="hosts")
     return OK
+
+
+def _counts(hosts: Sequence[HostInfo]) -> Iterator[str]:
+    """For each type that not all may run: the number of hosts that may."""
+    for name in sorted({name for host in hosts for name in host.other_code}):
+        may = sum(name not in host.other_code for host in hosts)
+        yield f"{name}: {may} of {len(hosts)} hosts have the manager's code"
 
 
 def _line(host: HostInfo) -> str:
@@ -58,7 +66,10 @@ def _line(host: HostInfo) -> str:
     trip = "" if host.round_trip is None else f", round trip {duration(host.round_trip)}"
     waiting = f", {size_of(host.outstanding)} not acknowledged" if host.outstanding > _MUCH else ""
     state = host.state if host.state != "silent" else f"silent for {duration(host.silent_for)}"
-    return (
-        f"{host.name}  {host.machine} at {host.address}  {state}  {host.busy} of {host.workers} workers busy"
-        f"{f', offers {offer}' if offer else ''}{f', code {host.code}' if host.code else ''}{trip}{waiting}"
-    )
+    facts = [
+        f"{host.name}  {host.machine} at {host.address}  {state}  {host.busy} of {host.workers} workers busy",
+        f"offers {offer}" if offer else "",
+        f"code {host.code}" if host.code else "",
+        f"other code of {', '.join(host.other_code)}" if host.other_code else "",
+    ]
+    return ", ".join(filter(None, facts)) + trip + waiting

@@ -49,7 +49,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--code",
         metavar="REVISION",
         default="",
-        help="revision of the code; a leader with another one does not let this host in (default: files are compared)",
+        help="revision of the code; under a leader with another one this host waits (default: files are compared)",
     )
     parser.add_argument(
         "--stop-timeout",

@@ -29,6 +29,8 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     needs: tuple[tuple[str, int], ...] = ()
     """Thousandths of each resource."""
     words: str = ""
+    code: str = ""
+    """The type whose code the host is to have; empty: all hosts have it."""
     alone: str = ""
     """The procedure whose step is to run alone on its host; empty: others may run beside it."""
 
@@ -43,34 +45,47 @@ class Host(msgspec.Struct):
     free: dict[str, int]
     draining: bool = False
     """Its workers get no further step."""
+    other_code: frozenset[str] = frozenset()
+    """Types of which it has other code than the manager."""
     kept_for: str = ""
     """The procedure that is to have it for itself; empty: it is for all."""
 
     def offers(self, demand: Demand) -> bool:
         """It could run such a step, if nothing else ran there."""
+        return demand.code not in self.other_code and self.would_offer(demand)
+
+    def would_offer(self, demand: Demand) -> bool:
+        """As `offers`, whatever code it has."""
         return demand.labels <= self.labels and all(self.total.get(name, 0) >= need for name, need in demand.needs)
 
     def has_free(self, demand: Demand) -> bool:
         """It has the labels, and the resources are free now."""
-        if self.kept_for != demand.alone:
+        if self.kept_for != demand.alone or demand.code in self.other_code:
             return False
         return demand.labels <= self.labels and all(self.free.get(name, 0) >= need for name, need in demand.needs)
 
 
-def demand_of(on: Sequence[str], resources: Mapping[str, float]) -> Demand | None:
-    """The demand of a step with these limits; None: any host will do."""
-    if not on and not resources:
+def demand_of(on: Sequence[str], resources: Mapping[str, float], code: str = "") -> Demand | None:
+    """The demand of a step with these limits; None: any host will do.
+
+    `code` is its type where not all hosts have the code of that.
+    """
+    if not on and not resources and not code:
         return None
     needs = tuple((name, round(resources[name] * _PARTS)) for name in sorted(resources))
     key = ",".join(on) + "".join(f"|{name}={need}" for name, need in needs)
-    return Demand(key, frozenset(on), needs, offer_in_words(on, resources))
+    words = offer_in_words(on, resources)
+    if code:
+        key += f"#{code}"
+        words += f"{' and ' if words else ''}the code of {code.rpartition('.')[2]}"
+    return Demand(key, frozenset(on), needs, words, code)
 
 
 def demand_of_lone(demand: Demand | None, procedure: str) -> Demand:
     """The demand of a step that is to run alone on its host, beside what its limits ask for."""
     if demand is None:
         return Demand(f"!{procedure}", frozenset(), alone=procedure)
-    return Demand(f"{demand.key}!{procedure}", demand.labels, demand.needs, demand.words, procedure)
+    return msgspec.structs.replace(demand, key=f"{demand.key}!{procedure}", alone=procedure)
 
 
 class HostTable:
@@ -82,8 +97,9 @@ class HostTable:
         """Changes after which a step may go on that found no host."""
         self.differ = False
         """Some hosts offer something, and some nothing: steps without a demand leave the first ones to others."""
-        self.unoffered: dict[str, tuple[str, str]] = {}
-        """By key of a demand that no host offers: the demand in words, and the procedure that asked first."""
+        self.unoffered: dict[str, tuple[str, str, int]] = {}
+        """By key of a demand that no host offers: the demand in words, the procedure that asked first, and the number
+        of hosts that lack nothing but the code."""
         self.lone: dict[str, Demand] = {}
         """Demands of steps that are to run alone, by key: they wait, or run."""
         self.kept: dict[str, str] = {}
@@ -94,7 +110,9 @@ class HostTable:
         """By key: the number of `changes` with which no host had room."""
 
     # ------------------------------------------------------------ coming and going
-    def join(self, name: str, labels: Sequence[str], resources: Mapping[str, float]) -> None:
+    def join(
+        self, name: str, labels: Sequence[str], resources: Mapping[str, float], other_code: Sequence[str] = ()
+    ) -> None:
         """A host is there, or offers something else now; what steps took of it stays taken."""
         known = self.hosts.get(name)
         taken = {} if known is None else {key: known.total[key] - known.free[key] for key in known.total}
@@ -102,6 +120,7 @@ class HostTable:
         free = {key: amount - taken.get(key, 0) for key, amount in total.items()}
         host = Host(name, frozenset(labels), total, free, draining=known is not None and known.draining)
         host.kept_for = "" if known is None else known.kept_for
+        host.other_code = frozenset(other_code)
         self.hosts[name] = host
         self._changed()
 
@@ -122,7 +141,10 @@ class HostTable:
     def adopt(self, before: HostTable) -> None:
         """Take over which hosts there are from the memory before; nothing is taken of them yet."""
         for host in before.hosts.values():
-            self.hosts[host.name] = Host(host.name, host.labels, dict(host.total), dict(host.total), host.draining)
+            total = dict(host.total)
+            self.hosts[host.name] = Host(
+                host.name, host.labels, total, dict(total), host.draining, other_code=host.other_code
+            )
         self._changed()
 
     def _changed(self) -> None:
@@ -131,6 +153,11 @@ class HostTable:
         self.differ = any(offering) and not all(offering)
         for key in [key for key in self.unoffered if self.is_offered(self._demands[key])]:
             del self.unoffered[key]
+
+    @property
+    def divided(self) -> frozenset[str]:
+        """Types of which not all hosts have the code that the manager has."""
+        return frozenset().union(*(host.other_code for host in self.hosts.values()))
 
     def is_draining(self, name: str) -> bool:
         """This host's workers get no further step."""
@@ -165,8 +192,20 @@ class HostTable:
             self._demands[demand.key] = demand
         if demand.key in self.unoffered or self.is_offered(demand):
             return False
-        self.unoffered[demand.key] = (demand.words, procedure)
+        self.unoffered[demand.key] = (demand.words, procedure, self._with_other_code(demand))
         return True
+
+    def note_again(self, key: str, procedure: str) -> bool:
+        """The same of a demand that is known by this key."""
+        demand = self._demands.get(key)
+        return demand is not None and self.note(demand, procedure)
+
+    def _with_other_code(self, demand: Demand) -> int:
+        """Number of hosts that stay and offer what is asked, but have other code."""
+        if not demand.code:
+            return 0
+        found = [host for host in self.hosts.values() if not host.draining and host.would_offer(demand)]
+        return sum(demand.code in host.other_code for host in found)
 
     def forget_idle(self, wanted: set[str]) -> None:
         """Forget demands, when there are many, but those with these keys."""
@@ -216,10 +255,15 @@ class HostTable:
 
     def why(self, demand: Demand) -> str | None:
         """The sentence about what keeps a step with this demand waiting; None: only a worker."""
+        others = self._with_other_code(demand)
+        have = f"{others} host{'' if others == 1 else 's'} ha{'s' if others == 1 else 've'} other code"
         if not self.is_offered(demand):
-            return f"for a host with {demand.words}; none that is connected has that"
+            return f"for a host with {demand.words}" + (f" ({have})" if others else "; none that is connected has that")
         if not self.is_blocked(demand.key):
-            return None
+            if not others:
+                return None
+            count = sum(not host.draining and host.offers(demand) for host in self.hosts.values())
+            return f"for a worker on {count} host{'' if count == 1 else 's'} with {demand.words} ({have})"
         hosts = [host for host in self.hosts.values() if host.offers(demand)]
         parts = []
         for name, _ in demand.needs:

@@ -144,6 +144,13 @@ class RunQueue:
         else:
             turn[2][procedure] = None
 
+    def class_of(self, procedure: str) -> str | None:
+        """The class of work in which a procedure waits here; None: it does not."""
+        place = self.live.get(procedure)
+        if place is not None:
+            return place[0].key[0]
+        return DEFAULT_CLASS if procedure in self.cold else None
+
     def put_back(
         self,
         procedure: str,

@@ -25,11 +25,11 @@ __all__ = [
     "can_go_on",
     "hire_for",
     "join",
+    "join_host",
+    "leave_host",
     "let_finished_go",
     "on_draining",
-    "on_joined",
     "on_leaving",
-    "on_left",
     "own_worker",
     "say_goodbye",
     "was_lost",
@@ -166,16 +166,16 @@ def on_draining(state: EngineState, event: HostDraining) -> None:
             _leave(state, worker)
 
 
-def on_joined(state: EngineState, event: HostAdded) -> None:
-    """A host is there: what waits for its labels or resources can be handed out."""
+def join_host(state: EngineState, event: HostAdded) -> None:
+    """A host is there, or offers something else now."""
     table = state.workers.table
     is_new = event.host not in table.hosts.hosts
-    table.hosts.join(event.host, event.labels, event.resources)
+    table.hosts.join(event.host, event.labels, event.resources, event.other_code)
     if is_new:  # workers that an earlier leader had come before their host, with steps in hand
         table.take_in_hand(event.host)
 
 
-def on_left(state: EngineState, event: HostRemoved) -> None:
+def leave_host(state: EngineState, event: HostRemoved) -> None:
     """A host is gone, and the deaths of its workers follow; those that it was asked for a worker for ask another."""
     state.workers.table.hosts.leave(event.host)
     for worker in state.workers.table.by_host.get(event.host, {}).values():

@@ -57,8 +57,17 @@ def is_passed_over(state: EngineState, lane: str) -> bool:
     key = demand_in(lane)
     if not key:
         return False
-    lone = state.workers.table.hosts.lone.get(key)
-    return state.workers.table.hosts.is_blocked(key) if lone is None else not has_host_alone(state.workers, lone.alone)
+    hosts = state.workers.table.hosts
+    lone = hosts.lone.get(key)
+    if lone is not None:
+        return not has_host_alone(state.workers, lone.alone)
+    if not hosts.is_blocked(key):
+        return False
+    if key not in hosts.unoffered:  # it may have been offered when those in the lane came
+        first = state.queues.run_queue.peek(lane) or state.queues.key_limits.peek(lane, state.decision.now)
+        if first is not None and hosts.note_again(key, first[1]):
+            state.types.count_parking()
+    return True
 
 
 def on_hosts(workers: WorkerState, demand: Demand, among: list[Worker] | None) -> list[Worker]:
@@ -81,10 +90,10 @@ def on_hosts(workers: WorkerState, demand: Demand, among: list[Worker] | None) -
 
 
 def labels_alone(workers: WorkerState, demand: Demand | None) -> Demand | None:
-    """The demand of a question about an abort: the labels of its step, if any host has them."""
-    if demand is None or not demand.labels:
+    """The demand of a question about an abort: the labels and the code of its step, if any host has them."""
+    if demand is None or not (demand.labels or demand.code):
         return None
-    asked = demand_of(sorted(demand.labels), {})
+    asked = demand_of(sorted(demand.labels), {}, demand.code)
     return asked if asked is not None and workers.table.hosts.is_offered(asked) else None
 
 

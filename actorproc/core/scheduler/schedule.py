@@ -11,7 +11,7 @@ from actorproc.core.lock_manager.poison import declare
 from actorproc.core.queues.host_table import Demand
 from actorproc.core.queues.run_queue import DEFAULT_CLASS, is_new_root
 from actorproc.core.queues.worker_table import InHand, Worker
-from actorproc.core.scheduler.dedicated import can_go_on, own_worker
+from actorproc.core.scheduler.dedicated import can_go_on, join_host, leave_host, own_worker
 from actorproc.core.scheduler.lone_steps import seat_lone_steps
 from actorproc.core.scheduler.pick import (
     keep_nothing,
@@ -35,6 +35,7 @@ from actorproc.core.state.step_limits import known_limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.commands import RunStep, TakeBack
+from actorproc.model.messages.events import HostAdded, HostRemoved
 from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import WITH_RUNNING, ProcedureRecord, UndoRecord
 from actorproc.model.rows.writes import PutUndo
@@ -42,7 +43,19 @@ from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.trace_context import step_context
 
-__all__ = ["fill", "go_on", "let_in", "note_unbegun", "park", "push_unit", "queue_again", "steal", "wake"]
+__all__ = [
+    "fill",
+    "go_on",
+    "let_in",
+    "note_unbegun",
+    "on_joined",
+    "on_left",
+    "park",
+    "push_unit",
+    "queue_again",
+    "steal",
+    "wake",
+]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _RUNNABLE, _EXECUTE, _ON_TIMEOUT = ProcedureState.RUNNABLE, Mode.EXECUTE, Mode.ON_TIMEOUT
@@ -98,9 +111,30 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
     )
 
 
-def queue_again(state: EngineState, type_name: str) -> None:
+def on_joined(state: EngineState, event: HostAdded) -> None:
+    """A host is there, or offers something else now: what waits for that can be handed out."""
+    join_host(state, event)
+    _divide(state)
+
+
+def on_left(state: EngineState, event: HostRemoved) -> None:
+    """A host is gone; of some types all others may have the code."""
+    leave_host(state, event)
+    _divide(state)
+
+
+def _divide(state: EngineState) -> None:
+    """Types that not all hosts have the code of wait for one that has; their cold procedures when it is their turn."""
+    divided = state.workers.table.hosts.divided
+    if divided != state.types.divided:
+        for type_name in state.types.divide(divided):
+            queue_again(state, type_name, with_cold=False)
+
+
+def queue_again(state: EngineState, type_name: str, *, with_cold: bool = True) -> None:
     """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
-    left_alone = [record for record in state.queues.run_queue.cold.values() if record.type_name == type_name]
+    cold = state.queues.run_queue.cold.values() if with_cold else ()
+    left_alone = [record for record in cold if record.type_name == type_name]
     for record in left_alone:
         state.residents.make_resident(record)
     names = (*state.queues.run_queue.names(), *state.queues.key_limits.names(), *state.queues.awaiting_worker.names())
@@ -192,7 +226,7 @@ def fill(state: EngineState) -> None:
             state.follow_ups.overdue[procedure] = None
             continue
         known = known_limits_of(state.types, record)
-        if known.demand is not None and needs_slots(state, record):
+        if known.demand is not None and (needs_slots(state, record) or _was_cold(state, record)):
             continue
         worker = _worker_for(state, record, known, known.demand, kept)
         if worker is not None:
@@ -206,6 +240,25 @@ def fill(state: EngineState) -> None:
             return
         else:
             _set_aside(state, record, known, barred, kept)
+
+
+def _was_cold(state: EngineState, record: ProcedureRecord) -> bool:
+    """It was cold when its type began to wait in a lane of its own, and goes there now."""
+    if record.type_name not in state.types.divided:
+        return False
+    lane = work_class_of(state, record)
+    if state.queues.run_queue.class_of(record.id) in {None, lane}:
+        return False
+    state.queues.run_queue.discard(record.id)
+    state.queues.run_queue.push(
+        record.id,
+        root=record.root,
+        priority=record.priority,
+        is_new_root=is_new_root(record),
+        now=state.decision.now,
+        work_class=lane,
+    )
+    return True
 
 
 def _set_aside(

@@ -21,12 +21,13 @@ def limits_of(types: KnownTypes, record: ProcedureRecord) -> StepLimits:
 def known_limits_of(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
     """The same with what follows from them."""
     if record.limits is not None:
-        known = _known(record.limits, None)
+        known = _known(record.limits, None, record.type_name if record.type_name in types.divided else "")
     else:
         meta = types.metas[record.type_name]
         found = types.limits.get(record.type_name)
         if found is None or found.meta is not meta:
-            found = types.limits[record.type_name] = _known(meta.limits, meta)
+            code = record.type_name if record.type_name in types.divided else ""
+            found = types.limits[record.type_name] = _known(meta.limits, meta, code)
         known = found
     if record.past is not None and record.past.host_losses >= LOSSES_OF_HOSTS:
         return _alone(known, record.id)
@@ -52,8 +53,8 @@ def retries_overtime(types: KnownTypes, record: ProcedureRecord) -> bool:
     return types.metas[record.type_name].retries_overtime
 
 
-def _known(limits: StepLimits, meta: TypeMeta | None) -> KnownLimits:
-    demand = demand_of(limits.on, limits.resources)
+def _known(limits: StepLimits, meta: TypeMeta | None, code: str) -> KnownLimits:
+    demand = demand_of(limits.on, limits.resources, code)
     is_plain = demand is None and not (
         limits.dedicated or limits.threads > 1 or limits.is_watched or limits.concerns_worker
     )

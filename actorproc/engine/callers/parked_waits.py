@@ -222,8 +222,17 @@ class ParkedWaits:
             self._look_by(self._hosts_by)
             return
         for key in unoffered.keys() - self._hostless:
-            words, procedure = unoffered[key]
+            words, procedure, others = unoffered[key]
             self._hostless.add(key)
+            if others:
+                logger.warning(
+                    "%s waits for a host with %s, and all that are connected have other code (%d); it runs when one "
+                    "with this manager's code joins, or when a manager with theirs leads",
+                    procedure,
+                    words,
+                    others,
+                )
+                continue
             logger.warning(
                 "%s waits for a host with %s, and none that is connected has that; it runs when such a host joins: "
                 "actorproc worker --label … --resource …, or ProcedureManager(…, labels=…, resources=…)",

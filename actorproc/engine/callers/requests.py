@@ -65,6 +65,7 @@ class RequestHandler:
         counters: Counters,
         clock: Clock,
         retention: Callable[[], RetentionHealth],
+        other_code: Callable[[], dict[str, tuple[str, ...]]],
     ) -> None:
         self._parked_waits = parked_waits
         self._store = store
@@ -76,6 +77,7 @@ class RequestHandler:
         self._counters = counters
         self._clock = clock
         self._retention = retention
+        self._other_code = other_code
         self._started = clock.monotonic()
         self._halted = 0
         """Procedures of the core that stood still because of damage when it was looked last."""
@@ -291,5 +293,6 @@ class RequestHandler:
             vacated=self._pipeline.core.vacated,
             types=self._pipeline.core.known_types,
             retention=self._retention(),
+            other_code=self._other_code(),
         )
         settle_future(message.future, found)

@@ -32,9 +32,11 @@ from actorproc.model.messages.commands import (
     StopWorker,
     TakeBack,
 )
+from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event, StepDelayed, StepEnded, StepReturned
 from actorproc.model.messages.outcomes import Refused
 from actorproc.model.rows.records import StepRecord
+from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL
 from actorproc.store.base import RecordStore
 from actorproc.support.clock import Clock
@@ -71,6 +73,7 @@ class CommandExecutor:
         store: RecordStore,
         in_flight: InFlightTable,
         types: TypeTable,
+        definition_for: Callable[[int, Definition], Definition],
         replies: ReplyRouter,
         newest: CommitCache,
         clock: Clock,
@@ -85,6 +88,8 @@ class CommandExecutor:
         self._store = store
         self._in_flight = in_flight
         self._types = types
+        self._definition_for = definition_for
+        """A definition as workers of a host get it."""
         self._replies = replies
         self._waiters = replies.ends
         self._keep_promise = keep_promise
@@ -304,7 +309,7 @@ class CommandExecutor:
             self._bytes += room
         if entry.types.get(type_name) != definition.revision:
             entry.types[type_name] = definition.revision
-            self._put(token.worker, Define(definition))
+            self._put(token.worker, Define(self._definition_for(host_of(token.worker.slot), definition)))
         limits = command.limits
         self._put(
             token.worker,

@@ -64,7 +64,12 @@ class TypeTable:
 
     def take(self, definition: Definition) -> bool:
         """Keep a definition of a client, unless this program has its own; it replaces what another client brought."""
-        return definition.meta.type_name not in self._own and self._put(definition)
+        # The file of a client says nothing about the one that this machine has.
+        return definition.meta.type_name not in self._own and self._put(msgspec.structs.replace(definition, digest=""))
+
+    def all(self) -> tuple[Definition, ...]:
+        """The newest definition of each name."""
+        return tuple(self._definitions.values())
 
     def get(self, type_name: str) -> Definition | None:
         """The newest definition of this name."""

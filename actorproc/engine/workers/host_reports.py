@@ -25,6 +25,7 @@ def host_reports(pool: Any, status: ManagerStatus | None) -> tuple[HostInfo, ...
             labels=tuple(host.hello.labels),
             resources=dict(host.hello.resources),
             code=host.hello.code,
+            other_code=status.other_code.get(host.name, ()) if status is not None else (),
             python=host.hello.python,
             pid=host.hello.pid,
             joined_at=host.joined_at,

@@ -26,11 +26,13 @@ from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.engine.workers.absent_hosts import AbsentHosts
 from actorproc.engine.workers.crash_verdict import judge
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
+from actorproc.engine.workers.host_code import HostCode
 from actorproc.engine.workers.step_queries import StepQueries
 from actorproc.engine.workers.worker_events import WorkerEvents
 from actorproc.errors import InternalError, StorageUnavailable
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
+from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import (
     HostAdded,
     HostClaimed,
@@ -92,6 +94,7 @@ class WorkerMessageHandler:
         pipeline: CommitPipeline,
         in_flight: InFlightTable,
         types: TypeTable,
+        host_code: HostCode,
         counters: Counters,
         change_feed: ChangeFeed,
         news: WorkerEvents,
@@ -109,6 +112,7 @@ class WorkerMessageHandler:
         self._pipeline = pipeline
         self._in_flight = in_flight
         self._types = types
+        self._host_code = host_code
         self._counters = counters
         self._change_feed = change_feed
         self._news = news
@@ -181,7 +185,7 @@ class WorkerMessageHandler:
         if message.host:
             self._news_of(message.host, "host-joined", message.slots, None)
         self._dedicated.hosts[message.name] = message.host
-        self.changed(HostAdded(message.name, message.labels, message.resources))
+        self.changed(self._host_code.joined(message))
 
     def host_drains(self, message: HostDrains) -> None:
         """A host is to get no further step."""
@@ -197,6 +201,7 @@ class WorkerMessageHandler:
             self._counters.host_losses += message.is_lost
             self._news_of(message.host, "host-lost" if message.is_lost else "host-left", None, message.reason)
             name = self._hosts.pop(message.host).name
+            self._host_code.left(message.host)
             self._dedicated.left(name, message.host)
             self.changed(HostRemoved(name))
 
@@ -262,6 +267,8 @@ class WorkerMessageHandler:
             self._ask(message)  # type: ignore[arg-type]
         elif isinstance(message, Returned):
             self._in_flight.answered(message.token, self._clock.monotonic())
+            if message.other_code:
+                self._has_other_code(worker, message.other_code)
             self._pipeline.handle(StepReturned(message.token))
         elif isinstance(message, NeedState):
             self._need_state(message)
@@ -280,6 +287,23 @@ class WorkerMessageHandler:
             entry = self._in_flight.entries.get(worker)
             command = entry.queue.get(message.token) if entry is not None and message.token is not None else None
             self._log_lines.put(message, worker, command, entry.ready.pid if entry is not None else 0)
+
+    def _has_other_code(self, worker: WorkerId, type_name: str) -> None:
+        """A worker of a host gives a step back, as it has other code: the step is to go to another host."""
+        number = host_of(worker.slot)
+        event = self._host_code.returned(number, type_name)
+        if event is not None:
+            logger.warning("host %s has other code of %s than this manager", self._name_of(number), type_name)
+            self.changed(event)
+
+    def registered(self, definition: Definition) -> None:
+        """A type was registered: hosts may have other code of it.
+
+        Args:
+            definition: Its definition.
+        """
+        for event in self._host_code.registered(definition):
+            self.changed(event)
 
     def _reported(self, worker: WorkerId, message: Heartbeat | Exposed) -> None:
         """A running step shows something of itself."""

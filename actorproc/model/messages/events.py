@@ -94,11 +94,13 @@ class StepReturned(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostAdded(msgspec.Struct, frozen=True, gc=False):
-    """A host is there, before its first worker; or what it offers has changed. The local pool is the host ``""``."""
+    """A host is there, before its first worker; or what it offers has changed. The manager's machine is ``""``."""
 
     host: str
     labels: tuple[str, ...] = ()
     resources: dict[str, float] = {}
+    other_code: tuple[str, ...] = ()
+    """Names of types of which it has other code than the manager, so that it may not run them."""
 
 
 class HostDraining(msgspec.Struct, frozen=True, gc=False):

@@ -86,6 +86,26 @@ def resolve(definition: Definition) -> TypeRuntime:
     return runtime
 
 
+def file_digest(module: str) -> str:
+    """SHA-256 of the file of a module that was imported.
+
+    Args:
+        module: Its name.
+
+    Returns:
+        Hexadecimal digits; "" where it comes from no file that can be read.
+    """
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL, which only workers of hosts need
+
+    place = getattr(sys.modules.get(module), "__file__", None)
+    if not isinstance(place, str) or not place.endswith(".py"):
+        return ""
+    try:
+        return hashlib.sha256(Path(place).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
 def _migrations_elsewhere(runtime: TypeRuntime) -> tuple[tuple[type, Any], ...]:
     """Migrations that a worker does not have by importing the class they are for."""
     found = ((cls, migration_of(cls)) for cls in runtime.codec.classes if is_importable(cls))

@@ -10,13 +10,12 @@ from actorproc.workers.hosts.handshake import HOST_PROTOCOL, HostHello, HostRefu
 __all__ = ["refusal_of"]
 
 
-def refusal_of(hello: HostHello, epoch: int, code: str) -> HostRefused | None:
-    """The refusal of a host that does not fit; None: it may join.
+def refusal_of(hello: HostHello, epoch: int) -> HostRefused | None:
+    """The refusal of a host that does not fit; None: it may join. Other code is none: such a host waits.
 
     Args:
         hello: Its first message.
         epoch: Epoch of the manager.
-        code: Revision of the manager's code; "": none is named.
     """
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if hello.protocol != HOST_PROTOCOL:
@@ -30,9 +29,6 @@ def refusal_of(hello: HostHello, epoch: int, code: str) -> HostRefused | None:
         return HostRefused(why, "python", final=True)
     if hello.epoch > epoch:
         return HostRefused(f"it has seen epoch {hello.epoch}, and this manager leads with {epoch}", "epoch")
-    if hello.code and code and hello.code != code:
-        why = f"it has the code {hello.code!r}, and the manager {code!r} (Config.code)"
-        return HostRefused(why, "code")
     if not 0 <= hello.workers <= MOST_WORKERS:
         why = f"it offers {hello.workers} workers; 0 to {MOST_WORKERS} are allowed"
         return HostRefused(why, "workers", final=True)

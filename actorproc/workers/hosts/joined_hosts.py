@@ -88,17 +88,13 @@ class JoinedHosts:
         epoch: Epoch of the manager.
         settings: Settings of the manager for all workers.
         patience: Seconds of silence after which a host is lost.
-        code: Revision of the code (`Config.code`); hosts that name another one are refused. Default: "", none.
         own_number: Number that this machine had as a host of an earlier leader; it is given to no other. Default: 0.
     """
 
-    def __init__(
-        self, *, epoch: int, settings: PoolSettings, patience: float, code: str = "", own_number: int = 0
-    ) -> None:
+    def __init__(self, *, epoch: int, settings: PoolSettings, patience: float, own_number: int = 0) -> None:
         self._epoch = epoch
         self._settings = settings
         self._patience = patience
-        self._code = code
         self.claims: Claims = _nothing_counts
         """Asked on the thread that lets a host in, which may wait."""
         self.newer: Callable[[int], object] = lambda _: None
@@ -151,7 +147,7 @@ class JoinedHosts:
             hello = decode_hello(hear_first(stream, until, LARGEST_HELLO))
             if hello.epoch > self._epoch:
                 self.newer(hello.epoch)
-            refusal = _STOPPING if self._closed.is_set() else refusal_of(hello, self._epoch, self._code)
+            refusal = _STOPPING if self._closed.is_set() else refusal_of(hello, self._epoch)
             if refusal is None:
                 former = self._former(hello)
                 is_kept = self._resume(stream, hello, former) or self._begin(stream, hello, address, former)
@@ -373,6 +369,8 @@ class JoinedHosts:
             hello.resources,
             host.living,
             hello.name,
+            hello.code,
+            hello.digests,
         )
         self._sink(opened)
 

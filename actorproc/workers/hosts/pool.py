@@ -47,7 +47,6 @@ class HostedPool(JoinedHosts):
         epoch: Epoch of the manager.
         settings: Settings of the manager for all workers.
         patience: Seconds of silence after which a host is lost.
-        code: Revision of the code (`Config.code`); hosts that name another one are refused. Default: "", none.
         own_number: Number that this machine had as a host of an earlier leader; it is given to no other. Default: 0.
     """
 
@@ -58,10 +57,9 @@ class HostedPool(JoinedHosts):
         epoch: int,
         settings: PoolSettings,
         patience: float,
-        code: str = "",
         own_number: int = 0,
     ) -> None:
-        super().__init__(epoch=epoch, settings=settings, patience=patience, code=code, own_number=own_number)
+        super().__init__(epoch=epoch, settings=settings, patience=patience, own_number=own_number)
         self._local = local
         self._questions = itertools.count(1)
 

@@ -237,6 +237,8 @@ class Ended(_Frame, frozen=True, array_like=True, tag="ended", gc=False):
 
 class Returned(_Frame, frozen=True, array_like=True, tag="returned", gc=False):
     token: StepToken
+    other_code: str = ""
+    """Type of the step, if the file of its class is another one here than where its manager runs."""
 
 
 class NeedState(_Frame, frozen=True, array_like=True, tag="needstate", gc=False):

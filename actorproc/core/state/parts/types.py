@@ -39,6 +39,8 @@ class KnownTypes:
         """Number of times that a procedure was parked: a change of it says that there is something new."""
         self.choosy: set[str] = set()
         """Classes whose steps do not go to any worker: to one of their own, or on hosts with labels or resources."""
+        self.divided: frozenset[str] = frozenset()
+        """Types of which not all hosts have the code that the manager has."""
         self.sorts_work = False
         """Such a class, or such a procedure in memory, has been met: procedures wait in classes of work."""
 
@@ -46,11 +48,22 @@ class KnownTypes:
         """Note that this type is registered: its procedures need not be parked."""
         self.metas[meta.type_name] = meta
         self.blanks.pop(meta.type_name, None)
-        if meta.dedicated or meta.on or meta.resources:
+        if meta.dedicated or meta.on or meta.resources or meta.type_name in self.divided:
             self.choosy.add(meta.type_name)
             self.sorts_work = True
         else:
             self.choosy.discard(meta.type_name)
+
+    def divide(self, divided: frozenset[str]) -> list[str]:
+        """Note of which types not all hosts have the code; those of which that is new, or over."""
+        changed = sorted(self.divided ^ divided)
+        self.divided = divided
+        for type_name in changed:
+            self.limits.pop(type_name, None)
+            if (meta := self.metas.get(type_name)) is not None:
+                self.know(meta)
+        self.sorts_work = self.sorts_work or bool(divided)
+        return changed
 
     def note_choosy(self) -> None:
         """Note that a procedure has been met whose steps do not go to any worker."""

@@ -20,6 +20,7 @@ from actorproc.procedure.values.error_text import error_info, in_words, passing_
 from actorproc.support import trace_scope
 from actorproc.support.staged_files import LONG, write_staged
 from actorproc.workers.child.runtime.dispatcher import DispatchedActor, Dispatcher
+from actorproc.workers.child.runtime.type_cache import CodeRefused
 from actorproc.workers.child.runtime.worker_runtime import StepLine
 from actorproc.workers.protocol.frames import Definition, Ended, FrameError, Run
 
@@ -49,6 +50,8 @@ class ProcedureActor(DispatchedActor):
         """Held by the thread that has it work."""
         self.lacks_state = False
         """It stopped, as the state of its step has to be sent first; the caller of the step asks for that."""
+        self.has_other_code = False
+        """It stopped, as the step is for a host that has the manager's code; the caller gives it back."""
         self._worker_runtime = worker_runtime
         self._live: Procedure | None = None
         self._runtime: TypeRuntime | None = None
@@ -66,6 +69,10 @@ class ProcedureActor(DispatchedActor):
             # To load a large state is work as well: who hands out steps must know how much there is in a queue.
             began = _now()
             is_ready = self._restore(run, runtime)
+        except CodeRefused:
+            self.has_other_code = True
+            self._stop()
+            return
         except StateRefused as error:
             cause = passing_cause(error)
             if isinstance(cause, ImportError | SyntaxError):

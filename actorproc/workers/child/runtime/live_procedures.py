@@ -11,7 +11,7 @@ from actorproc.workers.child.runtime.actor import ProcedureActor
 from actorproc.workers.child.runtime.dispatcher import Dispatcher
 from actorproc.workers.child.runtime.step_threads import StepThreads
 from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
-from actorproc.workers.protocol.frames import NeedState, Run
+from actorproc.workers.protocol.frames import NeedState, Returned, Run
 
 __all__ = ["LiveProcedures"]
 
@@ -84,12 +84,14 @@ class LiveProcedures:
         # An answer may bring the next step before the thread that gave it is back from the actor: one at a time.
         with actor.turn:
             actor.receive(run)
-            lacks_state = actor.lacks_state
+            lacks_state, has_other_code = actor.lacks_state, actor.has_other_code
         self._worker_runtime.finished(run)
         if actor.stopped.is_on or len(self._actors) > self._warm_limit:
             self._passivate(run.token.procedure)
         if lacks_state:  # last: the same step comes again with its state, and may begin on another thread
             self._worker_runtime.channel.send([NeedState(run.token)])
+        elif has_other_code:
+            self._worker_runtime.channel.send([Returned(run.token, run.type_name)])
 
     def _actor_of(self, procedure: str, dispatcher: Dispatcher | None) -> ProcedureActor:
         """The live actor, now the most recently used; without a dispatcher it has one of its own."""

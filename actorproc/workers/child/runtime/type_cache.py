@@ -7,12 +7,16 @@ from collections.abc import Iterable
 
 from actorproc.procedure.encoding.state import StateRefused
 from actorproc.procedure.encoding.value_codec import ValueCodec
-from actorproc.procedure.runtime.class_shipping import definition_of, resolve
+from actorproc.procedure.runtime.class_shipping import definition_of, file_digest, resolve
 from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.procedure.values.error_text import in_words
 from actorproc.workers.protocol.frames import Definition
 
-__all__ = ["TypeCache"]
+__all__ = ["CodeRefused", "TypeCache"]
+
+
+class CodeRefused(StateRefused):
+    """The class of a step comes from another file than the manager's: the step is for another host."""
 
 
 class TypeCache:
@@ -25,6 +29,8 @@ class TypeCache:
         self._definitions: dict[str, Definition] = {}
         self._runtimes: dict[str, tuple[Definition, TypeRuntime]] = {}
         self._told: set[type] = set()
+        self._digests: dict[str, str] = {}
+        """SHA-256 of the files of modules."""
 
     def define(self, definition: Definition) -> None:
         """The host knows this type so; a later definition of the name replaces an earlier one. Any thread."""
@@ -43,6 +49,8 @@ class TypeCache:
             return known[1]
         try:
             runtime = resolve(definition)
+            if definition.digest:
+                self._compare(definition)
         except (StateRefused, MemoryError):
             raise
         except BaseException as error:  # importing runs user code; a sys.exit() in it is a refusal as well
@@ -50,6 +58,19 @@ class TypeCache:
             raise StateRefused(msg) from error
         self._runtimes[type_name] = (definition, runtime)
         return runtime
+
+    def _compare(self, definition: Definition) -> None:
+        """Raise `CodeRefused` where the file of the class is another one than that of the manager.
+
+        The file is read once, when it is first asked for: what was loaded counts, not what it has become since.
+        """
+        module = definition.module or ""
+        if module not in self._digests:
+            self._digests[module] = file_digest(module)
+        own = self._digests[module]
+        if own and own != definition.digest:
+            msg = f"{definition.meta.type_name} is of other code here than where its manager runs"
+            raise CodeRefused(msg)
 
     def load_all(self) -> None:
         """Make the classes that are not made yet; one that fails does so again, and in words, at its first step."""
