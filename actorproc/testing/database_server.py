@@ -181,7 +181,7 @@ class DatabaseServer:
         command += ["-U", _USER, "--no-sync", "-E", "UTF8", "--locale=C"]
         done = subprocess.run(command, cwd=self.directory, capture_output=True, check=False)  # noqa: S603
         if done.returncode:
-            raise EngineError(f"initdb failed: {done.stderr.decode(errors='replace')[-2000:]}")
+            raise EngineError(f"initdb ended with {done.returncode}: {done.stderr.decode(errors='replace')[-2000:]}")
         self._made = True
 
     def _starts(self) -> bool:

@@ -233,11 +233,11 @@ def test_a_half_written_line_is_read_when_it_is_whole(tmp_path):
 
 
 def test_the_same_seed_plans_the_same_kills_all_within_the_work():
-    first = plan_kills(random.Random(7), workers=6, managers=3)
-    second = plan_kills(random.Random(7), workers=6, managers=3)
+    first = plan_kills(random.Random(7), {"worker": 6, "manager": 3})
+    second = plan_kills(random.Random(7), {"worker": 6, "manager": 3})
 
     assert first == second
-    assert sum(kill.manager for kill in first) == 3
+    assert sum(kill.kind == "manager" for kill in first) == 3
     assert [kill.fraction for kill in first] == sorted(kill.fraction for kill in first)
     assert all(0 <= kill.fraction < 0.95 for kill in first)
 

@@ -46,23 +46,49 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--seed", type=int, default=None, help="repeat the kills of an earlier run (default: a new seed)"
     )
     parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="several machines on this one: a PostgreSQL server of its own, two managers of which one leads, and two "
+        "hosts in a Ray cluster of three nodes; workers, hosts, a node and the leader are killed",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=whole_number(1, 16),
+        default=None,
+        metavar="N",
+        help="the same with so many hosts that are plain processes, without Ray",
+    )
+    parser.add_argument(
         "--directory", type=Path, default=None, help="new directory to work in and to keep (default: a temporary one)"
     )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    from actorproc.cli.demo_app.controller import DemoOptions
     from actorproc.cli.demo_app.display import choose_display
-    from actorproc.cli.demo_app.main import DemoOptions, run_demo
+    from actorproc.cli.demo_app.main import run_demo
     from actorproc.cli.demo_app.source import standard_library
     from actorproc.workers.os.processors import usable_processors
 
+    is_cluster = options.cluster or options.hosts is not None
+    on_ray = options.cluster and options.hosts is None
+    display = choose_display()
+    if is_cluster:
+        from actorproc.cli.demo_app.requirements import missing_parts
+
+        if missing := missing_parts(on_ray=on_ray):
+            for line in missing:
+                display.say(line)
+            return 2
     chosen = DemoOptions(
         source=(options.path or standard_library()).absolute(),
         regions=options.regions,
-        workers=options.workers or min(8, max(2, usable_processors())),
+        workers=options.workers or (2 if is_cluster else min(8, max(2, usable_processors()))),
         chaos=options.chaos,
         seed=random.randrange(10_000) if options.seed is None else options.seed,
         directory=options.directory,
+        hosts=(options.hosts or 2) if is_cluster else 0,
+        on_ray=on_ray,
     )
-    return run_demo(chosen, choose_display())
+    return run_demo(chosen, display)

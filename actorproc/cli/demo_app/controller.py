@@ -11,7 +11,7 @@ import json
 import random
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,31 @@ from actorproc.cli.demo_app.journal import DemoJournal, Entry, JournalReader
 from actorproc.cli.demo_app.tables import Layout
 from actorproc.procedure.values.type_names import command_of_module
 
-__all__ = ["Controller", "DemoError", "DemoRequest", "Kill", "PlannedKill", "plan_kills"]
+__all__ = ["Controller", "DemoError", "DemoOptions", "DemoRequest", "Kill", "PlannedKill", "close_input", "plan_kills"]
 
 POLL_SECONDS = 0.01
+_NAMES = {"manager": "the manager", "leader": "the leader", "agent": "the agent of a host", "node": "a node of Ray"}
 
 
 class DemoError(Exception):
     """The demo could not go on; the message says why."""
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """Options of the command line. `directory` None means a temporary one that is removed.
+
+    `hosts` are agents on a store in a database; with `on_ray` a Ray cluster runs them. 0: one machine, one directory.
+    """
+
+    source: Path
+    regions: int
+    workers: int
+    chaos: bool
+    seed: int
+    directory: Path | None = None
+    hosts: int = 0
+    on_ray: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,10 +62,11 @@ class DemoRequest:
 
 @dataclass(frozen=True)
 class PlannedKill:
-    """Kill the manager, or a worker, once this share of the files is indexed."""
+    """Kill a process of this kind (worker, manager; with a cluster agent, leader, node) when the work is so far."""
 
     fraction: float
-    manager: bool
+    """Share of the files that are indexed."""
+    kind: str
 
 
 @dataclass
@@ -56,15 +75,15 @@ class Kill:
 
     at: float
     pid: int
-    manager: bool
+    kind: str
     cut_off: list[Entry] = field(default_factory=list)
 
 
-def plan_kills(chance: random.Random, *, workers: int, managers: int) -> list[PlannedKill]:
-    """Spread kills over the work, each at a random place of its share, in random order."""
-    kinds = [True] * managers + [False] * workers
+def plan_kills(chance: random.Random, counts: Mapping[str, int], *, until: float = 0.95) -> list[PlannedKill]:
+    """Spread kills, so many of each kind, over the work: each at a random place of its share, in random order."""
+    kinds = [kind for kind, count in counts.items() for _ in range(count)]
     chance.shuffle(kinds)
-    span = 0.95 / max(len(kinds), 1)
+    span = until / max(len(kinds), 1)
     return [PlannedKill((index + chance.random()) * span, kind) for index, kind in enumerate(kinds)]
 
 
@@ -100,19 +119,19 @@ class Controller:
             while service.poll() is None:
                 self._follow()
                 if self._is_due() and self._kill(service, self._planned[0]):
-                    was_manager = self._planned.pop(0).manager
-                    if was_manager:
-                        service = self._start()
+                    was = self._planned.pop(0)
+                    service = self._start() if was.kind == "manager" else service
                 time.sleep(POLL_SECONDS)
         finally:
             if service.poll() is None:
                 service.kill()
             service.wait()
-            _close_input(service)
+            close_input(service)
         self._follow()
         return self._outcome(service.returncode)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, *more: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start the service, with further arguments, and options of `Popen`."""
         request = self._request
         command = command_of_module("actorproc.cli.demo_app.service")
         command += ["--directory", str(self._layout.directory), "--source", str(request.source)]
@@ -120,7 +139,7 @@ class Controller:
         if request.failing_region is not None:
             command += ["--failing-region", str(request.failing_region)]
         with self._layout.service_log.open("ab") as log:
-            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            return subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stdout=log, stderr=log, **options)
 
     def _follow(self) -> None:
         self.journal.add(self._reader.fresh())
@@ -131,37 +150,41 @@ class Controller:
 
     def _kill(self, service: subprocess.Popen[bytes], planned: PlannedKill) -> bool:
         """Kill as planned; False when no worker is in the middle of a step at this moment."""
-        victims = self._busy_workers(service.pid)
+        victims = self._busy_workers([service.pid])
         if not victims:
             return False
-        if planned.manager:
+        if planned.kind == "manager":
             service.kill()
             service.wait()
-            _close_input(service)
-            self._note(Kill(time.time(), service.pid, manager=True, cut_off=list(victims.values())))
+            close_input(service)
+            self._note(Kill(time.time(), service.pid, "manager", list(victims.values())))
             return True
+        return self._kill_worker(victims)
+
+    def _kill_worker(self, victims: dict[int, Entry]) -> bool:
+        """Kill one of these workers; False when it is gone already."""
         pid = self._chance.choice(sorted(victims))
         try:
             psutil.Process(pid).kill()
         except psutil.NoSuchProcess:
             return False
-        self._note(Kill(time.time(), pid, manager=False, cut_off=[victims[pid]]))
+        self._note(Kill(time.time(), pid, "worker", [victims[pid]]))
         return True
 
-    def _busy_workers(self, service_pid: int) -> dict[int, Entry]:
+    def _busy_workers(self, parents: Iterable[int]) -> dict[int, Entry]:
+        """Steps that run now in workers below these processes, by worker."""
         # The journal says who works on what; the process table says who of them is alive and ours.
-        try:
-            family = {process.pid for process in psutil.Process(service_pid).children(recursive=True)}
-        except psutil.NoSuchProcess:
-            return {}
+        family: set[int] = set()
+        for parent in parents:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                family |= {process.pid for process in psutil.Process(parent).children(recursive=True)}
         self.journal.add(self._reader.fresh())
         return {pid: entry for pid, entry in self.journal.running.items() if pid in family}
 
     def _note(self, kill: Kill) -> None:
         self.kills.append(kill)
-        whom = "the manager" if kill.manager else "worker"
-        cut_off = ", ".join(entry.what for entry in kill.cut_off)
-        self._say(f"kill -9 {kill.pid} ({whom}) during {cut_off}")
+        cut_off = ", ".join(entry.what for entry in kill.cut_off) or "steps elsewhere"
+        self._say(f"kill -9 {kill.pid} ({_NAMES.get(kill.kind, kill.kind)}) during {cut_off}")
 
     def _outcome(self, code: int) -> dict[str, Any]:
         path = self._layout.outcome(self._request.table)
@@ -174,7 +197,8 @@ class Controller:
         )
 
 
-def _close_input(service: subprocess.Popen[bytes]) -> None:
+def close_input(service: subprocess.Popen[bytes]) -> None:
+    """Tell a process that ends with its controller that this one is done."""
     if service.stdin is not None:
         with contextlib.suppress(OSError):
             service.stdin.close()

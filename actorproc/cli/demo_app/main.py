@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
+import signal
 import tempfile
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from actorproc.cli.demo_app.controller import Controller, DemoError, DemoRequest, Kill, PlannedKill, plan_kills
+from actorproc.cli.demo_app.controller import (
+    Controller,
+    DemoError,
+    DemoOptions,
+    DemoRequest,
+    Kill,
+    PlannedKill,
+    plan_kills,
+)
 from actorproc.cli.demo_app.display import Advance, Display
 from actorproc.cli.demo_app.journal import DemoJournal
 from actorproc.cli.demo_app.queries import common_functions, rich_files
 from actorproc.cli.demo_app.source import python_files, region_of
 from actorproc.cli.demo_app.tables import Layout
 from actorproc.cli.demo_app.verify import DirectAnswer, check_nothing_left, check_table, direct_answer
+from actorproc.errors import ActorprocError
 
-__all__ = ["Demo", "DemoOptions", "run_demo"]
+if TYPE_CHECKING:
+    from actorproc.cli.demo_app.cluster import DemoCluster
+
+__all__ = ["Demo", "run_demo"]
 
 TABLE = "symbols"
 BROKEN_TABLE = "symbols_broken"
-WORKER_KILLS = 6
-MANAGER_KILLS = 3
-
-
-@dataclass(frozen=True)
-class DemoOptions:
-    """Options of the command line. `directory` None means a temporary one that is removed."""
-
-    source: Path
-    regions: int
-    workers: int
-    chaos: bool
-    seed: int
-    directory: Path | None = None
+KILLS = {"manager": 3, "worker": 6}
+LATER_KILLS = {"worker": 2}
 
 
 def run_demo(options: DemoOptions, display: Display) -> int:
@@ -54,13 +57,35 @@ def run_demo(options: DemoOptions, display: Display) -> int:
     directory = options.directory or Path(tempfile.mkdtemp(prefix="actorproc-demo-"))
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        return Demo(options, Layout(directory.resolve()), files, display).run()
-    except DemoError as error:
+        demo = Demo(options, Layout(directory.resolve()), files, display)
+        if not options.hosts:
+            return demo.run()
+        from actorproc.cli.demo_app.cluster import DemoCluster
+
+        with ended_in_order(), DemoCluster(options, directory.resolve(), display.say) as cluster:
+            demo.cluster = cluster
+            return demo.run()
+    except (DemoError, ActorprocError) as error:
         display.say(str(error))
         return 1
     finally:
         if options.directory is None:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def ended_in_order() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that what was started is ended and removed."""
+
+    def end(number: int, _frame: Any) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Demo:
@@ -73,14 +98,18 @@ class Demo:
         self._display = display
         self._chance = random.Random(options.seed)
         self._problems: list[str] = []
+        self.cluster: DemoCluster | None = None
+        """The machines, where they are several."""
 
     def run(self) -> int:
         """Both tables, the proof, the query; 0 when all is as promised."""
         began = time.monotonic()
         options = self._options
+        hosts = f"{options.hosts} hosts of " if self.cluster else ""
+        chaos = f"chaos seed {options.seed}" if options.chaos else "no chaos"
         self._display.say(
-            f"{self._files} Python files below {options.source}, {options.regions} regions, {options.workers} workers, "
-            + (f"chaos seed {options.seed}" if options.chaos else "no chaos")
+            f"{self._files} Python files below {options.source}, {options.regions} regions, "
+            f"{hosts}{options.workers} workers, {chaos}"
         )
         self._create()
         answer = self._prove()
@@ -93,8 +122,9 @@ class Demo:
     def _create(self) -> None:
         chaos = self._options.chaos
         self._display.head(f"1. Create table {TABLE!r}" + (" while processes are killed" if chaos else ""))
-        kills = plan_kills(self._chance, workers=WORKER_KILLS, managers=MANAGER_KILLS) if chaos else []
-        controller, outcome = self._work(DemoRequest(self._options.source, TABLE, *self._size), kills)
+        kills = self.cluster.kills(self._chance) if self.cluster else plan_kills(self._chance, KILLS)
+        request = DemoRequest(self._options.source, TABLE, *self._size)
+        controller, outcome = self._work(request, kills if chaos else [])
         if outcome["state"] != "SUCCESS":
             self._blame(f"creating the table ended {outcome['state']}: {outcome['error']}")
         self._tell_replays(controller)
@@ -121,8 +151,8 @@ class Demo:
 
     def _fail_on_purpose(self, answer: DirectAnswer) -> None:
         self._display.head(f"4. Create table {BROKEN_TABLE!r}, which fails half-way on purpose")
-        kills = plan_kills(self._chance, workers=2, managers=0) if self._options.chaos else []
-        kills = [PlannedKill(kill.fraction / 2, kill.manager) for kill in kills]
+        kills = plan_kills(self._chance, LATER_KILLS) if self._options.chaos else []
+        kills = [PlannedKill(kill.fraction / 2, kill.kind) for kill in kills]
         request = DemoRequest(
             self._options.source, BROKEN_TABLE, *self._size, failing_region=self._fullest_region(answer)
         )
@@ -156,7 +186,7 @@ class Demo:
     def _work(self, request: DemoRequest, kills: list[PlannedKill]) -> tuple[Controller, dict[str, Any]]:
         began = time.monotonic()
         with self._display.progress("indexing", self._files) as advance:
-            controller = Controller(
+            controller = self._make_controller(
                 self._layout,
                 request,
                 total_files=self._files,
@@ -169,6 +199,10 @@ class Demo:
         self._display.say(f"done in {time.monotonic() - began:.1f} s")
         return controller, outcome
 
+    @property
+    def _make_controller(self) -> Callable[..., Controller]:
+        return Controller if self.cluster is None else self.cluster.controller
+
     def _show(self, journal: DemoJournal, advance: Advance) -> None:
         undone = f", {len(journal.undone)} undone" if journal.undone else ""
         advance(journal.files_done, f"{journal.regions_done}/{self._options.regions} regions{undone}")
@@ -177,8 +211,10 @@ class Demo:
         journal, kills = controller.journal, controller.kills
         again = journal.begun_again
         if kills:
-            managers = sum(kill.manager for kill in kills)
-            self._display.say(f"killed: {len(kills) - managers} workers, and {managers} times the manager")
+            counts = Counter(kill.kind for kill in kills)
+            words = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if kind not in _ONE]
+            words += [f"{counts[kind]} times the {kind}" for kind in _ONE if counts[kind]]
+            self._display.say(f"killed: {', '.join(words)}")
         for kill in kills:
             self._display.say(f"  {_after_kill(kill, journal)}")
         self._display.say(
@@ -200,10 +236,14 @@ class Demo:
         return "Consistent"
 
 
+_ONE = ("manager", "leader")
+"""Kinds of which there is one at a time."""
+
+
 def _after_kill(kill: Kill, journal: DemoJournal) -> str:
     """Repair of one kill, from the journal's times."""
-    whom = f"manager {kill.pid}" if kill.manager else f"worker {kill.pid}"
-    told = []
+    whom = f"{kill.kind} {kill.pid}"
+    told = [] if kill.cut_off else ["steps on other machines went on"]
     for entry in kill.cut_off:
         successor = journal.next_begin(entry.key, kill.at)
         if successor is None:
