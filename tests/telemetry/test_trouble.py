@@ -1,0 +1,198 @@
+"""Processors that hang or raise, samplers that raise, providers that are none: they cost spans, and no step."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
+
+from actorproc import Saga, UsageError, step
+from actorproc.model.messages.events import Submitted
+from actorproc.model.rows.records import NewProcedure
+from actorproc.telemetry import Tracing, recorder
+from tests.kit.waiting import wait_until
+
+
+class Count(Saga):
+    """Two steps."""
+
+    @step
+    def one(self, ctx):
+        pass
+
+    @step
+    def two(self, ctx):
+        return 2
+
+
+class Hanging(SpanProcessor):
+    """Holds the first span that ends until it is let go."""
+
+    def __init__(self):
+        self.has_begun, self.goes_on = threading.Event(), threading.Event()
+        self.ended = 0
+
+    def on_end(self, span):
+        self.has_begun.set()
+        self.goes_on.wait()
+        self.ended += 1
+
+
+class Raising(SpanProcessor):
+    def on_end(self, span):
+        msg = "no disk"
+        raise OSError(msg)
+
+
+class RaisingSampler(Sampler):
+    def should_sample(self, *_, **__):
+        msg = "no such rule"
+        raise LookupError(msg)
+
+    def get_description(self):
+        return "raises"
+
+
+class Foreign(trace.TracerProvider):
+    """A provider that is not of the SDK."""
+
+    def get_tracer(self, *_, **__):
+        return trace.NoOpTracer()
+
+
+def _new(name="p"):
+    return NewProcedure(id=name, type_name="T", state=b"", digest=b"")
+
+
+def test_a_processor_that_hangs_costs_spans_that_are_counted_and_no_step(start, recording, monkeypatch, caplog):
+    monkeypatch.setattr(recorder, "_MOST", 4)
+    hanging = Hanging()
+    recording.provider.add_span_processor(hanging)
+    tracing = Tracing(recording.provider)
+    manager = start(tracing=tracing)
+
+    assert manager.run(Count()) == 2
+    assert hanging.has_begun.wait(30)
+    assert [manager.run(Count()) for _ in range(8)] == [2] * 8
+    assert tracing.dropped > 0
+    began = time.monotonic()
+    manager.stop()
+
+    assert time.monotonic() - began < 15  # the thread is left alone after a second
+    hanging.goes_on.set()
+    wait_until(lambda: not any(thread.name == "actorproc-spans" for thread in threading.enumerate()))
+    assert "spans are dropped, as their processor or exporter takes no more" in caplog.text
+    assert hanging.ended + tracing.dropped >= 9 * 3
+
+
+def test_after_a_gap_spans_are_whole_again(start, recording, monkeypatch):
+    monkeypatch.setattr(recorder, "_MOST", 2)
+    hanging = Hanging()
+    recording.provider.add_span_processor(hanging)
+    manager = start(tracing=Tracing(recording.provider))
+    manager.run(Count(), "first")
+    assert hanging.has_begun.wait(30)
+    for _ in range(4):
+        manager.run(Count())
+    hanging.goes_on.set()
+    wait_until(lambda: manager.run(Count()) and recording.named("actorproc.procedure"))
+    monkeypatch.setattr(recorder, "_MOST", 10_000)
+    manager.run(Count(), "last")
+    manager.stop()
+
+    last = recording.one("actorproc.procedure", procedure_id="last")
+    assert len(recording.below(last)) == 2
+    assert len({span.context.span_id for span in recording}) == len(list(recording))
+
+
+def test_a_processor_that_raises_costs_its_span(start, recording, caplog):
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Raising())
+    tracing = Tracing(provider)
+    manager = start(tracing=tracing)
+
+    assert manager.run(Count()) == 2
+    manager.stop()
+
+    assert tracing.dropped == 3
+    assert [line.message for line in caplog.records if "OpenTelemetry SDK" in line.message] == [
+        "the OpenTelemetry SDK of this program has raised, and a span is missing"
+    ]
+
+
+def test_an_exporter_that_is_down_is_the_sdks_matter(start, recording):
+    class Down(SpanExporter):
+        def export(self, spans):
+            msg = "connection refused"
+            raise ConnectionError(msg)
+
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(Down()))
+    tracing = Tracing(provider)
+    manager = start(tracing=tracing)
+
+    assert [manager.run(Count()) for _ in range(5)] == [2] * 5
+    manager.stop()
+    provider.shutdown()
+
+    assert tracing.dropped == 0
+
+
+def test_a_sampler_that_raises_costs_the_trace_and_is_told_once(start, caplog):
+    manager = start(tracing=Tracing(TracerProvider(RaisingSampler(), shutdown_on_exit=False)))
+
+    assert [manager.run(Count()) for _ in range(3)] == [2] * 3
+
+    (said,) = [line.message for line in caplog.records if "OpenTelemetry" in line.message]
+    assert said.endswith("what is submitted now is not traced: LookupError: no such rule")
+
+
+def test_a_provider_of_another_kind_is_told_of_once_and_contexts_are_passed_on(caplog):
+    tracing = Tracing(Foreign())
+    above = trace.NonRecordingSpan(trace.SpanContext(7, 8, is_remote=False, trace_flags=trace.TraceFlags(1)))
+
+    with trace.use_span(above):
+        events = [tracing._entered(Submitted((_new(),), 1)) for _ in range(3)]
+
+    assert {event.procedures[0].trace.context for event in events} == {
+        (7).to_bytes(16) + (8).to_bytes(8) + b"\x01",
+    }
+    assert (
+        len([line for line in caplog.records if "is no tracer provider of the OpenTelemetry SDK" in line.message]) == 1
+    )
+
+
+def test_without_an_sdk_nothing_is_stored_and_all_runs(start):
+    from opentelemetry.trace import ProxyTracerProvider
+
+    manager = start(tracing=Tracing(ProxyTracerProvider()))
+
+    assert manager.run(Count(), "c") == 2
+    assert manager._running().store.procedure("c").past is None
+
+
+def test_the_global_provider_counts_also_when_it_is_set_later(monkeypatch, recording):
+    tracing = Tracing()
+    providers = [trace.ProxyTracerProvider(), recording.provider, TracerProvider(ALWAYS_ON, shutdown_on_exit=False)]
+    found = []
+    for provider in providers:
+        monkeypatch.setattr(trace, "get_tracer_provider", lambda provider=provider: provider)
+        found.append(tracing._entered(Submitted((_new(),), 1)).procedures[0].trace)
+
+    assert [one is None for one in found] == [True, False, False]
+
+
+def test_an_absent_library_is_named_with_the_extra(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "actorproc.telemetry.provider", None)
+
+    with pytest.raises(UsageError, match=r"pip install 'actorproc\[otel\]'"):
+        Tracing()
