@@ -169,7 +169,7 @@ class AssembledManager:
         )
         self._recorder = parts.recorder
         if parts.recorder is not None:
-            parts.recorder.recovered(parts.snapshot.procedures)
+            parts.recorder.recovered(parts.snapshot.procedures, parts.store.attempts)
         parts.snapshot.release()
         self.sweeper = RetentionSweeper(
             store=store,

@@ -50,9 +50,9 @@ def procedure_span(record: ProcedureRecord) -> bytes:
     return span_of("procedure", record.id, record.generation, record.run)
 
 
-def attempt_span(procedure: str, run: int, mode: Mode, step: int, attempt: int) -> bytes:
-    """Id of the span of one attempt of a step or of an undo."""
-    return span_of("attempt", procedure, run, int(mode), step, attempt)
+def attempt_span(record: ProcedureRecord, mode: Mode, step: int, attempt: int) -> bytes:
+    """Id of the span of one attempt of a step or of an undo, in the present run and generation."""
+    return span_of("attempt", record.id, record.generation, record.run, int(mode), step, attempt)
 
 
 def procedure_context(record: ProcedureRecord, trace: Trace) -> bytes:
@@ -70,7 +70,7 @@ def step_context(record: ProcedureRecord, token: StepToken) -> bytes:
         return context
     if token.mode is Mode.ASK_ABORT:
         return procedure_context(record, past.trace)
-    return _within(context, attempt_span(token.procedure, record.run, token.mode, token.step, token.attempt))
+    return _within(context, attempt_span(record, token.mode, token.step, token.attempt))
 
 
 def child_trace(parent: ProcedureRecord, child: str, *, left: bool) -> Trace | None:

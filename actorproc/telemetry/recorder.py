@@ -6,25 +6,28 @@ are dropped and counted.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from actorproc.errors import EngineError
 from actorproc.model.ids import StepToken
 from actorproc.model.messages.commands import Command, RunStep
 from actorproc.model.messages.events import Event, WorkerLost
 from actorproc.model.rows.records import AttemptRecord, ProcedureRecord, StepRecord
 from actorproc.model.rows.writes import PutAttempt, PutProcedure, PutStep, Write
-from actorproc.model.states import TERMINAL
+from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.trace_context import is_sampled
 from actorproc.support.engine_log import engine_logger
 from actorproc.telemetry.spans import SpanFacts
 from actorproc.telemetry.timeline import SpanTimeline, TracedCommit, trace_of
 
-__all__ = ["Recorder", "traced_part"]
+__all__ = ["Found", "Recorder", "attempts_of", "traced_part"]
 
 logger = engine_logger("actorproc")
 
@@ -34,7 +37,36 @@ _PATIENCE = 1.0
 """Seconds that a stop waits for spans that are not recorded yet."""
 _REST = 60.0
 """Seconds between two warnings of one kind."""
-_Item = TracedCommit | tuple[StepToken, float] | list[ProcedureRecord] | None
+
+
+class Found(NamedTuple):
+    """Traced procedures that an earlier manager has left."""
+
+    heads: list[ProcedureRecord]
+    failed: list[AttemptRecord]
+
+
+_Item = TracedCommit | Found | tuple[StepToken, float] | None
+
+
+def attempts_of(
+    heads: Iterable[ProcedureRecord], attempts: Callable[[str], Sequence[AttemptRecord]]
+) -> list[AttemptRecord]:
+    """Failed attempts of those that seem to have one in hand.
+
+    Args:
+        heads: The heads.
+        attempts: Failed attempts of a procedure, as they are stored.
+
+    Returns:
+        The attempts.
+    """
+    found: list[AttemptRecord] = []
+    for record in heads:
+        if record.state not in TERMINAL and record.attempt > 0:
+            with contextlib.suppress(EngineError):  # what cannot be read is told elsewhere
+                found += attempts(record.id)
+    return found
 
 
 def traced_part(
@@ -52,7 +84,7 @@ def traced_part(
         The part; None: there is none.
     """
     heads = tuple(
-        (write.record, write.was is not None and write.was.state in TERMINAL)
+        (write.record, _had_ended(write))
         for write in writes
         if type(write) is PutProcedure and write.record.past is not None and trace_of(write.record) is not None
     )
@@ -70,6 +102,17 @@ def traced_part(
             failed.append(write.record)
     runs = tuple(one for one in commands if type(one) is RunStep and is_sampled(one.trace))
     return TracedCommit(heads, tuple(steps), tuple(failed), runs, lost)
+
+
+def _had_ended(write: PutProcedure) -> bool:
+    """True if its run had ended before, and had its span: what happens now is its undo, or is noted about it."""
+    was = write.was
+    if was is None or was.state not in TERMINAL or was.finished_at is None:
+        return False
+    if was.state is ProcedureState.FAILED and write.record.state is ProcedureState.SUCCESS:  # bypassed
+        return False
+    trace = trace_of(write.record)
+    return trace is None or trace.since <= was.finished_at
 
 
 class Recorder:
@@ -92,15 +135,16 @@ class Recorder:
         self._is_closed = False
 
     # ------------------------------------------------------------ in the manager's turn
-    def recovered(self, heads: Iterable[ProcedureRecord]) -> None:
+    def recovered(self, heads: Iterable[ProcedureRecord], attempts: Callable[[str], Sequence[AttemptRecord]]) -> None:
         """Take up the procedures that were found at the start.
 
         Args:
             heads: Their heads.
+            attempts: Failed attempts of a procedure, as they are stored.
         """
         found = [record for record in heads if trace_of(record) is not None]
         if found:
-            self._put(found, 0)
+            self._put(Found(found, attempts_of(found, attempts)), 0)
 
     def began(self, token: StepToken, at: float) -> None:
         """Note when a step began, before the commit of its answer.
@@ -163,8 +207,8 @@ class Recorder:
             try:
                 if isinstance(item, TracedCommit):
                     self._record_all(self._timeline.committed(item))
-                elif isinstance(item, list):
-                    self._timeline.recovered(item)
+                elif isinstance(item, Found):
+                    self._timeline.recovered(item.heads, item.failed)
                 else:
                     self._timeline.began(*item)
             except Exception as error:  # noqa: BLE001 - a defect here costs spans, and no step

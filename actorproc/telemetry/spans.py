@@ -113,12 +113,12 @@ def attempt_facts(
         attributes |= more
     links = contexts_in(woken_by)
     if token.attempt > 1:
-        before = attempt_span(record.id, record.run, token.mode, token.step, token.attempt - 1)
+        before = attempt_span(record, token.mode, token.step, token.attempt - 1)
         links = (trace.context[:16] + before + trace.context[24:CONTEXT], *links)
     return SpanFacts(
         name=f"actorproc.{_NAMES[token.mode]} {record.type_name}" + (f".{name}" if name else ""),
         context=procedure_context(record, trace),
-        span=attempt_span(record.id, record.run, token.mode, token.step, token.attempt),
+        span=attempt_span(record, token.mode, token.step, token.attempt),
         start=min(start, end),
         end=end,
         attributes=attributes,

@@ -6,7 +6,7 @@ attempts under way may be lost (a full queue, a restart). Then the records tell 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -93,18 +93,20 @@ class SpanTimeline:
         self._open.clear()
         self._idle.clear()
 
-    def recovered(self, heads: Iterable[ProcedureRecord]) -> None:
+    def recovered(self, heads: Iterable[ProcedureRecord], failed: Collection[AttemptRecord] = ()) -> None:
         """Take up what an earlier manager left under way.
 
         Args:
             heads: Heads of procedures as they were found at the start.
+            failed: Failed attempts of theirs; such an attempt is not under way, whatever its head says.
         """
+        over = {(one.procedure, one.mode, one.step, one.attempt) for one in failed}
         for record in heads:
             trace = trace_of(record)
             if trace is None or record.state in TERMINAL:
                 continue
             token = handed_out(record) if is_interrupted(record) else None
-            if token is not None:
+            if token is not None and (record.id, *_number(token)) not in over:
                 words = (
                     "the manager ended, killed or stopped, before an answer of this attempt was stored; the attempt "
                     "was found at the restart, and the step runs again"
@@ -143,7 +145,10 @@ class SpanTimeline:
         for record, had_ended in commit.heads:
             if (trace := trace_of(record)) is not None:
                 spans += self._head(record, trace, had_ended=had_ended)
+        over = {(one.procedure, one.mode, one.step, one.attempt) for one in commit.failed}
         for run in commit.runs:
+            if (run.token.procedure, *_number(run.token)) in over:
+                continue  # its worker died before the commit that hands it out
             if run.token.mode is not Mode.ASK_ABORT and (head := newest.get(run.token.procedure)) is not None:
                 spans += self._handed_out(run, head)
         for name in running:

@@ -26,6 +26,7 @@ from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import BypassRequested
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.trace_context import opened_again
 
 __all__ = ["request_bypass", "take_up_bypasses"]
 
@@ -137,6 +138,7 @@ def _stop_step(state: EngineState, member: ProcedureRecord) -> None:
 
 def _bypass_failed_root(state: EngineState, root: ProcedureRecord, event: BypassRequested) -> None:
     """Bypass a failed root with all that its tree left half done: its keys are not poisoned any more."""
+    root.past = opened_again(root, state.decision.now)
     root.run += 1
     root.ended_in = 0
     state.forget_acknowledgement(root.id)
