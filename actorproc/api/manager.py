@@ -314,6 +314,7 @@ class ProcedureManager(
             gated=gated,
         )
         tree.tracing = self._tracing
+        tree.spans_folder = self._home.spool if self._given_store is None else None
         return tree
 
     def _begin_within(self, gated: bool, until: float) -> EngineTree:

@@ -74,6 +74,8 @@ from actorproc.workers.base import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from actorproc.telemetry.recorder import Recorder
     from actorproc.telemetry.tracing import Tracing
 
@@ -101,6 +103,8 @@ class Gateway:
         self._left_waiting: list[OpenWait] = []
         self.tracing: Tracing | None = None
         """Gives requests their place in a trace; None: nothing is traced."""
+        self.spans_folder: Path | None = None
+        """Directory of the store, for the mark of recorded spans; None: it has none."""
         self.count_clients: Callable[[], int] = int
         """Number of programs that are connected from outside; set by what lets them in."""
         self.leader_counters: Callable[[], LeaderCounters] = LeaderCounters
@@ -112,7 +116,7 @@ class Gateway:
         """Start the recorder of spans, and have it closed at the end; None: nothing is traced."""
         if self.tracing is None:
             return None
-        recorder = self.tracing._recorder()
+        recorder = self.tracing._recorder(self.spans_folder)
         recorder.start()
         at_end.append(recorder.close)
         return recorder

@@ -169,7 +169,7 @@ class AssembledManager:
         )
         self._recorder = parts.recorder
         if parts.recorder is not None:
-            parts.recorder.recovered(parts.snapshot.procedures, parts.store.attempts)
+            parts.recorder.recovered(parts.snapshot.procedures, parts.store, parts.clock.wall())
         parts.snapshot.release()
         self.sweeper = RetentionSweeper(
             store=store,

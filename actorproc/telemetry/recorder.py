@@ -10,6 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from actorproc.model.rows.writes import PutAttempt, PutProcedure, PutStep, Write
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.trace_context import is_sampled
 from actorproc.support.engine_log import engine_logger
+from actorproc.telemetry.left_over import StoredWork, left_over
+from actorproc.telemetry.mark import SpanMark
 from actorproc.telemetry.spans import SpanFacts
 from actorproc.telemetry.timeline import SpanTimeline, TracedCommit, trace_of
 
@@ -44,6 +47,8 @@ class Found(NamedTuple):
 
     heads: list[ProcedureRecord]
     failed: list[AttemptRecord]
+    late: list[SpanFacts]
+    """Spans that it had not recorded when it was killed."""
 
 
 _Item = TracedCommit | Found | tuple[StepToken, float] | None
@@ -121,9 +126,13 @@ class Recorder:
     Args:
         record: Gives one span to the SDK; False if there is none. It may block, or raise.
         dropped: Called with a number of spans that were dropped.
+        folder: Directory of the store; None: it has none.
     """
 
-    def __init__(self, record: Callable[[SpanFacts], bool], dropped: Callable[[int], None]) -> None:
+    def __init__(
+        self, record: Callable[[SpanFacts], bool], dropped: Callable[[int], None], folder: Path | None
+    ) -> None:
+        self._mark = SpanMark(folder)
         self._record = record
         self._dropped = dropped
         self._queue: SimpleQueue[_Item] = SimpleQueue()
@@ -135,16 +144,26 @@ class Recorder:
         self._is_closed = False
 
     # ------------------------------------------------------------ in the manager's turn
-    def recovered(self, heads: Iterable[ProcedureRecord], attempts: Callable[[str], Sequence[AttemptRecord]]) -> None:
+    def recovered(self, heads: Iterable[ProcedureRecord], store: StoredWork, now: float) -> None:
         """Take up the procedures that were found at the start.
 
         Args:
             heads: Their heads.
-            attempts: Failed attempts of a procedure, as they are stored.
+            store: The store.
+            now: Epoch seconds.
         """
         found = [record for record in heads if trace_of(record) is not None]
-        if found:
-            self._put(Found(found, attempts_of(found, attempts)), 0)
+        mark = self._mark.at
+        late: list[SpanFacts] = []
+        if mark is None:
+            self._mark.move(now)
+        else:
+            try:
+                late = left_over(store, found, mark)
+            except Exception as error:  # noqa: BLE001 - damage, or a defect: it costs spans, and not the start
+                self._warn("spans that an earlier manager has left could not be made, and are missing", error)
+        if found or late:
+            self._put(Found(found, attempts_of(found, store.attempts), late), 0)
 
     def began(self, token: StepToken, at: float) -> None:
         """Note when a step began, before the commit of its answer.
@@ -207,7 +226,10 @@ class Recorder:
             try:
                 if isinstance(item, TracedCommit):
                     self._record_all(self._timeline.committed(item))
+                    if item.heads:
+                        self._mark.move(max(record.updated_at for record, _ in item.heads))
                 elif isinstance(item, Found):
+                    self._record_all(item.late)
                     self._timeline.recovered(item.heads, item.failed)
                 else:
                     self._timeline.began(*item)

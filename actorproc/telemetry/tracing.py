@@ -15,6 +15,8 @@ from actorproc.support import trace_scope
 from actorproc.support.engine_log import engine_logger
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from actorproc.telemetry.recorder import Recorder
 
 __all__ = ["Tracing"]
@@ -65,11 +67,11 @@ class Tracing:
     def _count_dropped(self, spans: int) -> None:
         self._dropped += spans
 
-    def _recorder(self) -> Recorder:
-        """A recorder for one engine, not started."""
+    def _recorder(self, folder: Path | None) -> Recorder:
+        """A recorder for one engine, not started. `folder` is the directory of the store; None: it has none."""
         from actorproc.telemetry.recorder import Recorder  # noqa: PLC0415 - only a started manager needs it
 
-        return Recorder(self._tracer.record, self._count_dropped)
+        return Recorder(self._tracer.record, self._count_dropped, folder)
 
     def _entered(self, event: Event) -> Event:
         """A request with its place in a trace. On the thread of the caller, whose context it is."""
