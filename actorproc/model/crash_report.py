@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["HOST_LOST", "CrashReport"]
+__all__ = ["HOST_LOST", "KINDS_OF_DEATH", "CrashReport"]
 
 HOST_LOST = "host-lost"
 """Kind of the report of a worker that was lost with its host, or ended because host and leader lost each other."""
+
+KINDS_OF_DEATH = (
+    *("exit", "signal", "out-of-memory", "memory-limit", "process-limit", "timeout", "cpu-limit", "heartbeat-limit"),
+    *("boot", "protocol", "killed", HOST_LOST),
+)
+"""Kinds of reports of workers that were not asked to stop."""
 
 
 class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.model.crash_report import KINDS_OF_DEATH
 from actorproc.model.plain import plain_dict
 from actorproc.report.hosts import HOST_STATES, HostInfo
 
@@ -237,7 +238,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         for slot, seconds in self.worker_cpu.items():
             yield _sample("worker_cpu_seconds_total", seconds, slot=str(slot))
         yield from _head("worker_deaths_total", "counter", "Workers that died, by the kind of their crash report.")
-        for cause, count in self.worker_deaths.items():
+        # All of them from the start: an increase to 1 of a series that was not there before is none to Prometheus.
+        for cause, count in {**dict.fromkeys(KINDS_OF_DEATH, 0), **self.worker_deaths}.items():
             yield _sample("worker_deaths_total", count, cause=cause)
 
     def _host_lines(self) -> Iterator[str]:

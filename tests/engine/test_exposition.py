@@ -42,6 +42,11 @@ def test_every_metric_is_read_as_it_is_meant(open_manager):
     assert kinds == {"counter", "gauge", "histogram"}
     assert found["actorproc_steps_run_total"].samples[0].value == 2
     assert families(manager.metrics().prometheus()).keys() < found.keys()
+    deaths = {sample.labels["cause"]: sample.value for sample in found["actorproc_worker_deaths_total"].samples}
+    assert set(deaths.values()) == {0.0}  # there before the first one, which `increase` would not see
+    source = (ROOT / "actorproc" / "model" / "crash_report.py").read_text(encoding="utf-8")
+    (told,) = re.findall(r'    kind: str\n    """(.*?)\."""', source, re.DOTALL)
+    assert deaths.keys() | {"stopped"} == set(re.split(r",\s+", told))
 
 
 class Named(Saga):
@@ -187,7 +192,6 @@ def known():
 
 
 WITHOUT_SAMPLES = {
-    "actorproc_worker_deaths_total": {"cause"},
     "actorproc_worker_cpu_seconds_total": {"slot"},
     "actorproc_worker_resident_bytes": {"slot"},
     "actorproc_procedures_by_phase": {"phase"},

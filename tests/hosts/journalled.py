@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from actorproc import Context, Limits, Procedure, Status
 
-__all__ = ["Eater", "Noted"]
+__all__ = ["Eater", "Noted", "around"]
 
 
 class Noted(Procedure):
@@ -50,3 +52,11 @@ class Eater(Noted):
         """Note that it is undone."""
         self._note("undone", ctx)
         return Status.done()
+
+
+@contextmanager
+def around(ctx: Context) -> Iterator[None]:
+    """Note an attempt and the process above its worker."""
+    yield
+    with Path(os.environ["AROUND_FILE"]).open("a") as file:
+        file.write(f"{ctx.id} {ctx.step} {os.getppid()}\n")

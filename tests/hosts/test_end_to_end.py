@@ -113,6 +113,26 @@ def test_steps_run_on_hosts_and_here(leader, programs, tmp_path):
     assert {int(parent) for *_, parent in noted(journal)} == {os.getpid(), first.pid, second.pid}
 
 
+def test_a_host_has_a_context_manager_of_its_own_around_steps_and_writes_its_log_as_json(
+    leader, programs, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AROUND_FILE", str(tmp_path / "around"))
+    journal = tmp_path / "journal"
+    host = programs(
+        "-n", "1", "--label", "gpu", "--around-step", "tests.hosts.journalled:around", "--log-format", "json"
+    )
+    joined(host)
+
+    there = leader.submit(Noted(str(journal), 2), limits=Limits(on=("gpu",)))
+    check(journal, [there], 2)
+
+    around = [line.split() for line in (tmp_path / "around").read_text().splitlines()]
+    assert [line[:2] for line in around] == [[there.id, "1"], [there.id, "2"]]
+    assert {parent for *_, parent in around} == {str(host.pid)}
+    lines = [json.loads(line) for line in host.log.read_text().splitlines()]
+    assert {line["logger"].partition(".")[0] for line in lines} == {"actorproc"}
+
+
 def test_steps_that_ask_for_a_label_run_on_the_host_that_offers_it(leader, programs, tmp_path):
     journal = tmp_path / "journal"
     waits = leader.submit(Noted(str(journal), 2), limits=Limits(on=("gpu",)))

@@ -105,6 +105,9 @@ def _tell(options: argparse.Namespace) -> Any:
     """Print where the page is: with the token only to a terminal, from where it goes into no log."""
     from actorproc.web.place import PlaceFile
 
+    # Whoever asked for JSON reads stderr line by line.
+    say = logging.getLogger("actorproc.web").warning if options.log_format == "json" else complain
+
     def tell(address: str, token: str | None) -> None:
         if token is None:
             print(address, flush=True)
@@ -113,9 +116,9 @@ def _tell(options: argparse.Namespace) -> Any:
         else:
             where = options.token_file or PlaceFile(directory(options)).file
             print(address, flush=True)
-            complain(f"the token is in {where}; the whole address: {typed(options, 'web --url ID')}")
+            say(f"the token is in {where}; the whole address: {typed(options, 'web --url ID')}")
         if options.read_only:
-            complain("read-only: no verbs are offered")
+            say("read-only: no verbs are offered")
 
     return tell
 
