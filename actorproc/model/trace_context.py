@@ -7,8 +7,6 @@ which the manager records its span after the commit, and so does the next manage
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from msgspec.structs import replace
 
 from actorproc.model.ids import Mode, StepToken
@@ -113,13 +111,19 @@ def _within(context: bytes, span: bytes) -> bytes:
 
 def _own(context: bytes, *parts: object) -> bytes:
     """The context of a new trace without a parent, as much sampled as this one."""
-    digest = blake2b(_joined((context[:CONTEXT].hex(), *parts)), digest_size=_TRACE).digest()
+    digest = _hash(_joined((context[:CONTEXT].hex(), *parts)), _TRACE)
     return digest + _NO_SPAN + context[_FLAGS:]
 
 
 def span_of(*parts: object) -> bytes:
     """Id of the span of what these parts name; the same for the same parts, everywhere and always."""
-    return blake2b(_joined(parts), digest_size=8).digest()
+    return _hash(_joined(parts), 8)
+
+
+def _hash(data: bytes, size: int) -> bytes:
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which a worker does without
+
+    return hashlib.blake2b(data, digest_size=size).digest()
 
 
 def _joined(parts: tuple[object, ...]) -> bytes:
