@@ -105,7 +105,7 @@ def _tell(options: argparse.Namespace) -> Any:
     """Print where the page is: with the token only to a terminal, from where it goes into no log."""
     from actorproc.web.place import PlaceFile
 
-    # Whoever asked for JSON reads stderr line by line.
+    # With JSON a program reads stderr line by line.
     say = logging.getLogger("actorproc.web").warning if options.log_format == "json" else complain
 
     def tell(address: str, token: str | None) -> None:
