@@ -95,7 +95,8 @@ class ProcedureManager(
         path: The directory. A relative one is seen from the working directory of this moment.
         procedures: Classes and `procedure` functions to register at once. Default: none.
         workers: Number of worker processes, 1 to 999. Default: one for each processor this program may use, by its
-            affinity and its control group.
+            affinity and its control group. With a store in a database 0 is a manager that leads, or waits for that,
+            and whose steps other machines run.
         max_workers: Greatest number of worker processes while all are stuck in long steps and work waits
             (`Config.stuck_after`), at most 999. Default: twice ``workers``.
         labels: Labels that this machine offers to steps with ``Limits(on=…)``. Default: none.
@@ -151,15 +152,18 @@ class ProcedureManager(
     ) -> None:
         super().__init__()
         check_parts(store, clock)
-        if workers is not None:
-            check_workers(workers)
         self._config = config if config is not None else Config()
         self._home = home_of(path)
         self._path = self._home.words
         self._check_longest(store)
+        if workers is not None:
+            check_workers(workers, least=0 if store is None and not self._home.is_near and lead else 1)
         self._slots = workers if workers is not None else min(usable_processors(), MOST_WORKERS)
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._offer = _offer(labels, resources)
+        if not self._slots and (self._offer is not None or self._max_slots):
+            msg = "workers=0: a manager that runs no steps has neither max_workers nor labels and resources to offer"
+            raise UsageError(msg)
         self._given_store = store
         if not lead and not self._is_shared:
             msg = "lead=False needs a store in a database (postgresql://…): in a directory no other manager can lead"
@@ -357,6 +361,7 @@ class ProcedureManager(
             make_store=lambda: cast("SharedStore", self._make_store()),
             lead=lead,
             make_host=self._make_host,
+            runs_steps=bool(self._slots),
             may_lead=self._may_lead,
             definitions=self._definitions,
             on_change=lambda kind, epoch: hooks.put(

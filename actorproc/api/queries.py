@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import platform
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -369,9 +369,10 @@ class Queries(StoredQueries):
         for reason in manager.damaged if manager is not None else ():
             problems.append(reason)
             status = "degraded" if status == "running" else status
-        for slot in parked:
-            problems.append(f"worker slot {slot.slot} is parked: {slot.reason}")
-            status = "degraded" if status in {"running", "paused", "gated"} else status
+        runs = status in {"running", "paused", "gated", "degraded"}
+        for problem in _lacks(slots, parked, runs=runs):
+            problems.append(problem)
+            status = "degraded" if runs else status
         if manager is not None and manager.changed:
             problems.append(files_changed(manager.changed))
         retention = manager.retention if manager is not None else RetentionHealth()
@@ -469,6 +470,13 @@ class Queries(StoredQueries):
             oldest_unfinished=unfinished.oldest if unfinished is not None else None,
             **found.histograms,
         )
+
+
+def _lacks(slots: Sequence[SlotStatus], parked: Sequence[SlotStatus], *, runs: bool) -> list[str]:
+    """Sentences about workers that are not there; without a slot in a manager that `runs` its machine runs no steps."""
+    if runs and not slots:
+        return ["no host has joined, and this manager runs no steps itself (workers=0)"]
+    return [f"worker slot {slot.slot} is parked: {slot.reason}" for slot in parked]
 
 
 def _parked(slots: Iterable[SlotStatus], unwanted: Container[int]) -> list[SlotStatus]:

@@ -154,13 +154,15 @@ def checked_priority(priority: Any) -> int:
     return int(priority)
 
 
-def check_workers(workers: Any) -> None:
+def check_workers(workers: Any, *, least: int = 1) -> None:
     """A number of worker processes."""
     if not isinstance(workers, int) or isinstance(workers, bool):
         msg = f"workers is a number of processes or None, not {workers!r:.60}"
         raise TypeError(msg)
-    if workers < 1:
+    if workers < least:
         msg = f"workers={workers}: a manager needs at least one worker process"
+        if workers == 0:
+            msg += "; only with a store in a database (postgresql://…) others run its steps, when it may lead"
         raise ValueError(msg)
     _check_most("workers", workers)
 

@@ -201,7 +201,7 @@ class EngineTree(Gateway):
                     on_store_lost=self._store_lost,
                     on_stopped=self._stopped_by_host,
                     on_event=self._on_event,
-                    offer=self._offer or (HostAdded("") if self._slots else None),
+                    offer=(self._offer or HostAdded("")) if self._slots else None,
                     recorder=self._begin_recording(self.at_end),
                     gated=self._gated,
                 )

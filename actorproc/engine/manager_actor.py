@@ -31,6 +31,7 @@ from actorproc.errors import Deposed, EngineError, InternalError, ManagerStopped
 from actorproc.model.messages.events import (
     Acknowledged,
     DeleteRequested,
+    HostDraining,
     ResultsTaken,
     Submitted,
     TypeRegistered,
@@ -104,8 +105,7 @@ class ManagerActor(QuickActor):
         self._replies.answered_by.add(threading.get_ident())
 
     def _begin(self, _: Begin) -> None:
-        if self._parts.offer is not None:
-            self._pipeline.handle(self._parts.offer)
+        self._pipeline.handle(self._parts.offer or HostDraining(""))
         self._pipeline.close()
         self._sweeper.start()
 

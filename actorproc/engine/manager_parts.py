@@ -62,7 +62,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Called when the host stopped this actor (`ActorRegistry.stop_all`)."""
     on_event: Callable[[LifecycleEvent], object] | None = None
     """The host's hook for lifecycle events; called on the callback thread."""
-    offer: HostAdded | None = None
+    offer: HostAdded | None = HostAdded("")
     """Labels and resources that this machine offers; None: it runs no steps."""
     recorder: Recorder | None = None
     """Records spans of what is committed; None: it is not traced."""

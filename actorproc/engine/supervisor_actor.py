@@ -145,6 +145,9 @@ class SupervisorActor(QuickActor):
         for slot in list(self._slots.values()):
             if host_of(slot.number) == 0:
                 self._launch(slot)
+        if not self._unheard:  # this machine runs no steps
+            self._starting = None
+            settle_future(message.future, None)
 
     def _launch(self, slot: _Slot) -> None:
         slot.incarnation += 1
@@ -296,7 +299,8 @@ class SupervisorActor(QuickActor):
             slot.reason,
         )
         self._parts.on_slot(SlotParked(slot.worker, report))
-        is_hopeless = all(other.state == "parked" for other in self._slots.values())
+        own = [other for other in self._slots.values() if host_of(other.number) == 0]
+        is_hopeless = own != [] and all(other.state == "parked" for other in self._slots.values())
         if is_hopeless and not self._is_failed and self._starting is None:  # else `start` raises
             self._is_failed = True
             self._parts.on_failed(WorkerBootFailed(f"every worker slot is parked; last: {slot.reason}"))

@@ -59,7 +59,7 @@ def dispatcher_of(**given: Any) -> CommandExecutor:
         "clock": HandClock(),
     }
     parts: dict[str, Any] = dict.fromkeys(names) | own | given
-    return CommandExecutor(**parts)
+    return CommandExecutor(definition_for=lambda _host, definition: definition, **parts)
 
 
 class OneEnd:

@@ -47,6 +47,7 @@ class Site:
             pipeline=pipeline,
             in_flight=self.in_flight,
             types=self.types,
+            host_code=nothing,
             counters=nothing,
             change_feed=nothing,
             news=nothing,

@@ -77,6 +77,7 @@ class SharedEngine(SharedRequests):
         lead: Starts an engine on a store, with an entrance for others; calls the last argument with it before.
         make_host: Makes a host of so many workers of this machine, of all where the number is None. It serves the
             leader while this manager follows.
+        runs_steps: This machine runs steps for the leader while it follows.
         may_lead: False: follow only.
         definitions: The types that are registered.
         on_change: Called with the kind of a `LeaderEvent` and the epoch after each change.
@@ -90,6 +91,7 @@ class SharedEngine(SharedRequests):
         make_store: Callable[[], SharedStore],
         lead: Callable[[SharedStore, LinkEntrance | None, Callable[[EngineTree], None]], EngineTree],
         make_host: Callable[[int | None], HostSide],
+        runs_steps: bool,
         may_lead: bool,
         definitions: Callable[[], Sequence[Definition]],
         on_change: Callable[[LeaderEventKind, int], object],
@@ -102,8 +104,8 @@ class SharedEngine(SharedRequests):
         self._may_lead = may_lead
         self.own_number = 0
         """Number that the machine of this manager had as a host of the last leader; 0: none."""
-        self._workers: int | None = None
-        """Number of workers by the last `resize` while another manager led."""
+        self._workers: int | None = None if runs_steps else 0
+        """Number of workers by the last `resize` while another manager led; 0: it runs no steps."""
         self._host: HostSide | None = None
         """The workers of this machine, while this manager follows."""
         self._definitions = definitions
@@ -220,17 +222,18 @@ class SharedEngine(SharedRequests):
         self._begin_host()
 
     def _resized_here(self, workers: int) -> None:
-        self._workers = workers
+        had_none, self._workers = self._workers == 0, workers
         with self._changing:
             host, self._host = self._host, None
         if host is not None:
             host.agent.drain("the number of its workers changes")  # its steps end while the new one begins
+        if host is not None or had_none:
             self._begin_host()
 
     def _begin_host(self) -> None:
         """Have the workers of this machine serve the leader, until this manager leads."""
         with self._changing:
-            if self._host is None and not self._ending.is_set() and self._local is None:
+            if self._host is None and self._workers != 0 and not self._ending.is_set() and self._local is None:
                 self._host = self._make_host(self._workers)
                 self._host.start()
 

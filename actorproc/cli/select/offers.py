@@ -11,14 +11,15 @@ from actorproc.model.placement import checked_labels, checked_resources
 __all__ = ["add_machine", "add_offer"]
 
 
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Add ``--workers`` of a service on this machine, and its offer."""
+def add_machine(parser: argparse.ArgumentParser, *, least: int = 1) -> None:
+    """Add ``--workers`` of a service on this machine, so many at least, and its offer."""
     parser.add_argument(
         *("-n", "--workers"),
-        type=whole_number(1),
+        type=whole_number(least),
         metavar="N",
         default=None,
-        help="worker processes (default: one per processor it may use, by affinity and the quota of its container)",
+        help="worker processes (default: one per processor it may use, by affinity and the quota of its container)"
+        + ("" if least else "; 0, with a store in a database: it leads, and others run the steps"),
     )
     parser.add_argument(
         "--around-step",

@@ -50,7 +50,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         default=argparse.SUPPRESS,
         help="directory or URL of the store, for procedures (default: $ACTORPROC_PATH, else ./state)",
     )
-    add_machine(parser)
+    add_machine(parser, least=0)
     add_log_format(parser)
     parser.add_argument(
         "--wait",
@@ -164,5 +164,5 @@ def find_manager(
             resources=resources,
             around_step=around_step,
         )
-    except UsageError as error:
+    except (UsageError, ValueError) as error:
         raise CannotRun(str(error)) from None

@@ -13,7 +13,7 @@ import msgspec
 
 from actorproc.model.placement import offer_in_words
 
-__all__ = ["Demand", "Host", "HostTable", "demand_of", "demand_of_lone"]
+__all__ = ["ANY_HOST", "Demand", "Host", "HostTable", "demand_of", "demand_of_lone"]
 
 _PARTS = 1000
 _MANY_DEMANDS = 64
@@ -33,6 +33,10 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     """The type whose code the host is to have; empty: all hosts have it."""
     alone: str = ""
     """The procedure whose step is to run alone on its host; empty: others may run beside it."""
+
+
+ANY_HOST = Demand("", frozenset())
+"""The demand that each host meets."""
 
 
 class Host(msgspec.Struct):
@@ -158,6 +162,11 @@ class HostTable:
     def divided(self) -> frozenset[str]:
         """Types of which not all hosts have the code that the manager has."""
         return frozenset().union(*(host.other_code for host in self.hosts.values()))
+
+    @property
+    def has_none(self) -> bool:
+        """The manager's machine runs no steps, and no other one is there."""
+        return len(self.hosts) == 1 and self.is_draining("")
 
     def is_draining(self, name: str) -> bool:
         """This host's workers get no further step."""

@@ -8,7 +8,7 @@ came. None of this is stored: after a restart the workers are asked for again.
 
 from __future__ import annotations
 
-from actorproc.core.queues.host_table import Demand
+from actorproc.core.queues.host_table import ANY_HOST, Demand
 from actorproc.core.queues.worker_table import Worker
 from actorproc.core.scheduler.lone_steps import is_host_free_for
 from actorproc.core.state.engine_state import EngineState
@@ -85,8 +85,7 @@ def can_go_on(state: EngineState, record: ProcedureRecord) -> bool:
     hired = state.workers.hired.get(record.id)
     worker = state.workers.table.find(hired) if hired is not None else None
     if worker is None:
-        if demand is not None:
-            hire_for(state, record.id)
+        hire_for(state, record.id)
         return False
     if worker.queue or worker.leaving or not is_host_free_for(state.workers, worker.host, record.id):
         return False
@@ -105,7 +104,10 @@ def hire_for(state: EngineState, procedure: str) -> None:
 
 def _start(state: EngineState, procedure: str) -> None:
     demand = _demand_of(state, procedure)
-    host = "" if demand is None else state.workers.table.hosts.best_for(demand)
+    hosts = state.workers.table.hosts
+    if demand is None and hosts.is_draining(""):  # the manager's machine runs no steps
+        demand = ANY_HOST
+    host = "" if demand is None else hosts.best_for(demand)
     if host is None:
         del state.workers.hired[procedure]
         return

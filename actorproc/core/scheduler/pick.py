@@ -275,6 +275,8 @@ def why_queued(state: EngineState, record: ProcedureRecord) -> str | None:
     """The limit that keeps a procedure waiting; None when it only waits for a worker."""
     if record.id in state.queues.admission:
         return f"for one of the {state.queues.admission.holders} that run to end (Config.max_running)"
+    if state.workers.table.hosts.has_none:
+        return "for a host: none has joined, and the manager that leads runs no steps itself"
     why = state.queues.key_limits.why(record.id, state.decision.now)
     if not state.types.sorts_work or record.type_name not in state.types.metas:
         return why

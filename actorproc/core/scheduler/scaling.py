@@ -88,6 +88,9 @@ def resize(state: EngineState, event: Resized) -> None:
     limits = state.settings.scheduling
     maximum = event.max_workers if event.max_workers is not None else limits.max_workers
     state.settings.reschedule(replace(limits, workers=event.workers, max_workers=max(maximum, event.workers)))
+    if state.workers.table.hosts.is_draining(""):  # it ran no steps so far
+        state.workers.table.hosts.leave("")
+        state.workers.table.hosts.join("", (), {})
     slot_plan = state.workers.slot_plan
     slot_plan.vacated.clear()
     for _ in range(event.workers - len(slot_plan.slots) - slot_plan.ordered + len(slot_plan.retired)):
