@@ -48,6 +48,7 @@ class Site:
             in_flight=self.in_flight,
             types=self.types,
             host_code=nothing,
+            recorder=None,
             counters=nothing,
             change_feed=nothing,
             news=nothing,
