@@ -118,6 +118,11 @@ def _engine_on_database(seed: int, scale: float) -> tuple[Part, ...]:
     return (Part("the engine on PostgreSQL", ("tests.simulator.engine_on_database", "--seed", str(seed))),)
 
 
+def _engine_on_hosts(seed: int, scale: float) -> tuple[Part, ...]:
+    del scale
+    return (Part("the engine with workers on hosts", ("tests.simulator.engine_on_hosts", "--seed", str(seed))),)
+
+
 def _leaders(failures: int) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         each = str(max(3, int(failures * scale)))
@@ -140,6 +145,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
         _simulation(29),
         _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1), _actor_simulation(3)),
         _engine_on_database,
+        _engine_on_hosts,
         _leaders(100),
     ),
     "soak": (
@@ -149,6 +155,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
             _power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000), _core_lines(20), _actor_simulation(30)
         ),
         _engine_on_database,
+        _engine_on_hosts,
         _leaders(500),
     ),
 }
