@@ -147,8 +147,6 @@ class HostAgent:
         """Monotonic seconds at which a leader has heard this end for certain, over all sessions before this one."""
         self._is_broken = True
         self._is_over = False
-        self._has_left = False
-        """It has said its last word to the leader, which closes the connection for that."""
         self._ends_at: float | None = None
         """Monotonic seconds at which a drain is given up."""
         self._drain_reason: str | None = None
@@ -231,7 +229,7 @@ class HostAgent:
         pause = 0.0
         while True:
             with self._lock:
-                while not self._must_end() and (not self._is_broken or self._has_left):
+                while not self._must_end() and not self._is_broken:
                     self._news.wait(self._until_given_up())
                 if self._news.wait_for(self._must_end, random.uniform(0, pause)):  # noqa: S311 - full jitter
                     return
@@ -395,14 +393,13 @@ class HostAgent:
         with self._lock:
             self._has_left = self._drain_reason is not None
             self._tell(Left(self._drain_reason or ""))
-            session, self._has_left = self._session, True
+            session = self._session
         if session is not None:
             session.flush(_FLUSH)
         with self._lock:
             if pool is not None:
                 self._workers.forget(pool)
             self._is_over = self._is_over or self._drain_reason is not None
-            self._has_left = False
             self._break_off()
 
     def _break_off(self) -> None:
