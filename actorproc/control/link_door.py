@@ -47,6 +47,11 @@ class LinkEntrance:
         self._listener = listener
         self.newer = newer
 
+    @property
+    def certificate_days(self) -> float | None:
+        """Days for which the user's certificate is still valid; None: none was given."""
+        return self._listener.certificate.days_left
+
     def open(self) -> None:
         """Nothing: it listens already. Connections that came meanwhile wait in the backlog."""
 

@@ -59,6 +59,11 @@ class LinkCertificate:
         """The certificate for the next link."""
         return self._credentials
 
+    @property
+    def days_left(self) -> float | None:
+        """Days for which it is still valid; None: it goes with this process."""
+        return None
+
 
 class FileCertificate(LinkCertificate):
     """A certificate in files of the user's, which may be replaced at any time (`Config.tls`).
@@ -89,6 +94,11 @@ class FileCertificate(LinkCertificate):
                 self._seen = seen
                 self._renew()
             return self._credentials
+
+    @property
+    def days_left(self) -> float | None:
+        """Days for which the certificate of new links is still valid; negative: it has ended."""
+        return self.current().days_left
 
     def _renew(self) -> None:
         try:

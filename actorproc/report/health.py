@@ -84,6 +84,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """With a store that several machines share: "leading", or "following" the manager that does; else None."""
     leader: str | None = None
     """The manager that leads, by process, machine and epoch; None: it is not known, or the store is a directory."""
+    certificate_days: float | None = None
+    """Days for which the certificate of `Config.tls` is still valid, as links show it; None: none was given."""
     hosts: tuple[HostInfo, ...] = ()
     """The worker hosts that have joined; one that is silent is named in `problems`, and changes no `status`."""
 

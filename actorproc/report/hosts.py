@@ -52,6 +52,9 @@ class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Enforcement of memory limits there, as `Health.limits`."""
     process_limits: str
     """Protection against fork bombs there, as `Health.process_limits`."""
+    variables: dict[str, str]
+    """Values of ``OMP_NUM_THREADS`` and ``CUDA_VISIBLE_DEVICES`` where they are set: launchers do that, and steps find
+    them."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""

@@ -43,6 +43,8 @@ def test_the_manifests_are_read_by_kubectl_and_have_no_shell_and_time_for_the_dr
     text = (FOLDER / "kubernetes.yaml").read_text()
     commands = [json.loads(line.split("command:", 1)[1]) for line in text.splitlines() if "command: [" in line]
     assert len(commands) == 2
+    # A probe that asked for the leader or the database would start every pod again in an outage.
+    assert not re.search(r"^\s*(liveness|startup)Probe:", text, re.MULTILINE)
     graces = [int(grace) for grace in re.findall(r"terminationGracePeriodSeconds: (\d+)", text)]
     for command, grace in zip(commands, graces, strict=True):
         assert not any(part.endswith("sh") for part in command)

@@ -49,12 +49,14 @@ def config(**options) -> Config:
 class Program:
     """A process of the command line, and what it logs."""
 
-    def __init__(self, tmp_path, *arguments: str) -> None:
+    def __init__(self, tmp_path, *arguments: str, group: bool = False) -> None:
         self.log = tmp_path / f"log-{time.monotonic_ns()}.txt"
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         with self.log.open("w") as file:
             command = [sys.executable, "-m", "actorproc", *arguments]
-            self.process = subprocess.Popen(command, stderr=file, stdout=file, env=environment, cwd=ROOT)
+            self.process = subprocess.Popen(
+                command, stderr=file, stdout=file, env=environment, cwd=ROOT, process_group=0 if group else None
+            )
         self.pid = self.process.pid
 
     def said(self, text: str) -> bool:
@@ -72,8 +74,8 @@ def programs(tmp_path, url):
     """A function that starts a host."""
     made = []
 
-    def start(*options: str, command: str = "worker") -> Program:
-        made.append(Program(tmp_path, command, "tests.hosts.journalled", "--path", url, *options))
+    def start(*options: str, command: str = "worker", group: bool = False) -> Program:
+        made.append(Program(tmp_path, command, "tests.hosts.journalled", "--path", url, *options, group=group))
         return made[-1]
 
     yield start
@@ -145,15 +147,20 @@ def test_steps_that_ask_for_a_label_run_on_the_host_that_offers_it(leader, progr
     assert {int(parent) for *_, parent in noted(journal)} == {gpus.pid}
 
 
-def test_hosts_are_listed_and_drained_by_a_command(leader, programs, url, capsys):
+def test_hosts_are_listed_and_drained_by_a_command(leader, programs, url, capsys, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     host = programs("-n", "2", "--label", "gpu", "--resource", "gpu=2")
     joined(host)
     wait_until(lambda: leader._tree.hosts() and leader._tree.hosts()[0].workers == 2)
     assert main(["hosts", "--path", url, "-o", "json"]) == 0
     [row] = json.loads(capsys.readouterr().out)["hosts"]
     assert (row["labels"], row["resources"], row["state"], row["pid"]) == (["gpu"], {"gpu": 2.0}, "joined", host.pid)
+    assert row["variables"] == {"OMP_NUM_THREADS": "3"}
     assert main(["hosts", "--path", url]) == 0
-    assert "offers gpu and 2 gpu" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "offers gpu and 2 gpu" in told
+    assert ", OMP_NUM_THREADS=3" in told
 
     assert main(["hosts", "--path", url, "--drain", "h99"]) == 1
     assert main(["hosts", "--path", url, "--drain", row["name"]]) == 0
@@ -218,15 +225,21 @@ def test_a_host_drains_on_sigterm_and_its_steps_end_there(leader, programs, tmp_
     assert len(begun) == len({tuple(entry) for entry in begun}) == 3, "no step was run twice"
 
 
-def test_a_signal_to_the_group_of_an_agent_does_not_reach_its_workers(leader, programs, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_to_the_group_of_an_agent_does_not_reach_its_workers(leader, programs, tmp_path, number):
+    """As systemd, tini -g and a terminal send it: the agent drains, and the running step ends well."""
     journal = tmp_path / "journal"
-    host = programs("-n", "1")
+    host = programs("-n", "1", group=True)
     joined(host)
     wait_until(lambda: psutil.Process(host.pid).children())
-    groups = {os.getpgid(child.pid) for child in psutil.Process(host.pid).children()}
-    assert os.getpgid(host.pid) not in groups
-    handle = leader.submit(Noted(str(journal), 1, 0.1))
-    check(journal, [handle], 1)
+    handles = [leader.submit(Noted(str(journal), 1, 1.0)) for _ in range(3)]
+    wait_until(lambda: str(host.pid) in {parent for *_, parent in noted(journal)})
+    assert os.getpgid(host.pid) == host.pid
+    os.killpg(host.pid, number)
+    assert host.process.wait(BOUND) in {0, -number}
+    check(journal, handles, 1)
+    begun = [tuple(entry[1:3]) for entry in noted(journal) if entry[0] == "begin"]
+    assert len(begun) == len(set(begun)) == 3, "no step was run twice"
 
 
 def test_hosts_go_on_with_the_next_leader(url, programs, tmp_path):

@@ -18,16 +18,26 @@ pytestmark = [pytest.mark.ray, pytest.mark.processes, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def address(monkeypatch):
-    """The address of a cluster: a head without room, and two nodes with two processors each."""
+def cluster(monkeypatch):
+    """A cluster: a head without room, and two nodes with two processors each.
+
+    Its nodes reap what their actors leave, which is off by default. They end soon when the head is gone for good.
+    """
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper", "1")
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     cluster.add_node(num_cpus=2)
     cluster.add_node(num_cpus=2)
-    yield cluster.address
+    yield cluster
     cluster.shutdown()
+
+
+@pytest.fixture
+def address(cluster):
+    return cluster.address
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -55,3 +65,30 @@ def test_hosts_are_started_once_used_started_again_and_drained(address, tmp_path
 
         assert len(stop_hosts(url, address=address)) == 2
         wait_until(lambda: not leader._tree.hosts(), 60.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hosts_end_when_the_head_of_ray_is_gone_for_good_and_their_steps_run_elsewhere(cluster, tmp_path, monkeypatch):
+    """Without Ray's fault tolerance, for which the head needs a Redis server."""
+    from actorproc.api.launch.ray import start_hosts
+
+    database_or_skip()
+    url = new_store()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
+    config = Config(host_patience=5.0, spares=0, allow_any_filesystem=True)
+    with ProcedureManager(url, procedures=[Noted], workers=1, config=config) as leader:
+        start_hosts("tests.hosts.journalled", url, hosts=2, cpus=1, address=cluster.address, timeout=90.0)
+        journal = tmp_path / "journal"
+        handles = [leader.submit(Noted(str(journal), 8, 0.5)) for _ in range(3)]
+        pids = {row.pid for row in leader._tree.hosts()}
+        wait_until(lambda: pids & {int(line.split()[-1]) for line in _lines(journal)})
+
+        cluster.head_node.kill_gcs_server()
+
+        wait_until(lambda: not leader._tree.hosts(), 90.0)
+        assert [handle.result(90) for handle in handles] == [8] * 3
+        assert all((handle.info().errors, handle.info().crashes) == (0, 0) for handle in handles)
+
+
+def _lines(journal) -> list[str]:
+    return journal.read_text().splitlines() if journal.exists() else []

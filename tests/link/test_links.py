@@ -297,7 +297,7 @@ def test_an_address_that_cannot_be_listened_on_is_an_error_that_names_the_option
 
 
 # ---------------------------------------------------------------- files
-def write(directory, name: str) -> tuple[str, str]:
+def write(directory, name: str, days: float = 10) -> tuple[str, str]:
     """A certificate and a key of the user's, as files."""
     import datetime as dt
 
@@ -316,7 +316,7 @@ def write(directory, name: str) -> tuple[str, str]:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=10))
+        .not_valid_after(now + dt.timedelta(days=days))
         .sign(key, hashes.SHA256())
     )
     files = directory / "cert.pem", directory / "key.pem"

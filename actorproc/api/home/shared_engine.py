@@ -61,6 +61,8 @@ _PATIENCE = 30.0
 """Seconds that a call of a follower waits for a leader."""
 _LOOK = 0.1
 """Seconds between two looks at the leader's row."""
+_CERTIFICATE_DAYS = 14.0
+"""Days of validity of a certificate below which health asks for another one."""
 _GLANCE = 2.0
 """Seconds that a look at the health of the leader takes at most."""
 _LONGEST_REST = 5.0
@@ -112,6 +114,8 @@ class SharedEngine(SharedRequests):
         self._on_change = on_change
         self._highest = 0
         """Highest epoch that was heard of."""
+        self._entrance: LinkEntrance | None = None
+        """The door of the last term of this manager."""
         self._changing = threading.Lock()
         self._candidate: threading.Thread | None = None
         self._store: SharedStore | None = None
@@ -192,7 +196,7 @@ class SharedEngine(SharedRequests):
             self._highest = max(self._highest, tree.epoch)
             ended = self._ending.is_set()
             if not ended:
-                self._local = tree
+                self._local, self._entrance = tree, entrance
         if ended:  # by `stop`, in the middle of the above
             tree.stop(drain=False, timeout=self._config.stop_timeout)
             raise ManagerStopped("the manager was stopped while it became the leader")
@@ -442,9 +446,13 @@ class SharedEngine(SharedRequests):
         if problems:
             status = "degraded" if health.status == "running" else health.status
             health = msgspec.structs.replace(health, status=status, problems=(*health.problems, *problems))
-        if held := store.held_back:
-            health = msgspec.structs.replace(health, problems=(*health.problems, held))
-        return msgspec.structs.replace(health, role="leading", leader=here)
+        told = [held] if (held := store.held_back) else []
+        days = None if self._entrance is None else self._entrance.certificate_days
+        if days is not None and days < _CERTIFICATE_DAYS:
+            told.append(f"the certificate of Config.tls is valid for {max(days, 0):.0f} more days; replace its files")
+        if told:
+            health = msgspec.structs.replace(health, problems=(*health.problems, *told))
+        return msgspec.structs.replace(health, role="leading", leader=here, certificate_days=days)
 
     def _health_of_follower(self) -> Health:
         look = RemoteEngine(self._home, patience=_GLANCE, max_frame=self._config.max_frame)

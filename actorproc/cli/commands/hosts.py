@@ -71,5 +71,6 @@ def _line(host: HostInfo) -> str:
         f"offers {offer}" if offer else "",
         f"code {host.code}" if host.code else "",
         f"other code of {', '.join(host.other_code)}" if host.other_code else "",
+        *(f"{name}={value}" for name, value in sorted(host.variables.items())),
     ]
     return ", ".join(filter(None, facts)) + trip + waiting

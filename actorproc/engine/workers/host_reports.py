@@ -35,6 +35,7 @@ def host_reports(pool: Any, status: ManagerStatus | None) -> tuple[HostInfo, ...
             resumes=host.session.resumes,
             limits=host.limits,
             process_limits=host.process_limits,
+            variables=dict(host.hello.notes),
         )
         for host in getattr(pool, "hosts", ())
         if host.is_open
