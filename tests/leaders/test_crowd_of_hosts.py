@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
-from actorproc import Config, Limits, ProcedureManager
+from actorproc import Config, Limits, ProcedureClient, ProcedureManager
 from tests.databases import database_or_skip
 from tests.kit.procedures import Add
 from tests.kit.waiting import BOUND, wait_until
@@ -49,12 +49,14 @@ def names(manager: ProcedureManager) -> set[str]:
     return {row.name for row in manager._tree.hosts() if row.state == "joined" and row.labels}
 
 
-def one_step_on_each(manager: ProcedureManager, round_: int) -> None:
-    handles = [
-        manager.submit(Add(number, round_), id=f"r{round_}-{number}", limits=Limits(on=(f"n{number}",)))
-        for number in range(HOSTS)
-    ]
-    assert [handle.result(WITHIN) for handle in handles] == [number + round_ for number in range(HOSTS)]
+def one_step_on_each(url: str, round_: int) -> None:
+    """Asked for by a client, which waits while the database or the leader is away."""
+    with ProcedureClient(url, patience=WITHIN) as client:
+        handles = [
+            client.submit(Add(number, round_), id=f"r{round_}-{number}", limits=Limits(on=(f"n{number}",)))
+            for number in range(HOSTS)
+        ]
+        assert [handle.result(WITHIN) for handle in handles] == [number + round_ for number in range(HOSTS)]
 
 
 @contextlib.contextmanager
@@ -90,13 +92,13 @@ def test_a_crowd_of_hosts_takes_no_sessions_and_two_threads_and_a_socket_each():
         before = descriptors()
         stack.enter_context(crowd_of_hosts(url))
         wait_until(lambda: len(names(leader)) == HOSTS, WITHIN)
-        one_step_on_each(leader, 0)
+        one_step_on_each(url, 0)
         wait_until(lambda: links() == 2 * HOSTS + 4)  # both ends of the candidate's link are here
         assert descriptors() <= before + HOSTS + 8, "one socket for each host, and what was opened meanwhile"
         wait_until(lambda: sessions(url) <= 2 * 3)  # hosts that have joined have none
 
         server.restart()
-        one_step_on_each(leader, 1)
+        one_step_on_each(url, 1)
         leader = wait_until(lambda: next((manager for manager in managers if manager._tree.leads), None))
         wait_until(lambda: len(names(leader)) == HOSTS, WITHIN)
 
@@ -104,6 +106,6 @@ def test_a_crowd_of_hosts_takes_no_sessions_and_two_threads_and_a_socket_each():
         (candidate,) = managers
         leader.stop(drain=False, timeout=5.0)  # all look for the next one at once, on few connections
         wait_until(lambda: candidate._tree.leads, WITHIN)
-        one_step_on_each(candidate, 2)
+        one_step_on_each(url, 2)
         wait_until(lambda: len(names(candidate)) == HOSTS and links() == 2 * HOSTS, WITHIN)
         wait_until(lambda: sessions(url) <= 3)
