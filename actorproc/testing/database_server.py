@@ -190,7 +190,12 @@ class DatabaseServer:
             command += ["-c", setting]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603
-                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the program that has it
             )
         until = time.monotonic() + _STARTS_WITHIN
         while self._process.poll() is None and time.monotonic() < until:

@@ -21,8 +21,8 @@ from actorproc.link.certificates import LinkCertificate, made_credentials
 from actorproc.link.listener import LinkListener
 from actorproc.store.home import DirectoryHome
 from actorproc.store.leader import Leader
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.kit.procedures import Add
-from tests.kit.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes

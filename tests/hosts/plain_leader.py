@@ -11,6 +11,7 @@ import time
 from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkListener, dial
 from actorproc.link.session import LinkSession, hear_first, say_first
+from actorproc.testing.torture.cluster.proxy import Proxy
 from actorproc.workers.base import HostJoined, PoolFailed, WorkerBooted, WorkerDied, WorkerExceeded, WorkerMessages
 from actorproc.workers.hosts.agent import HostAgent, HostOffer
 from actorproc.workers.hosts.codec import encode_message
@@ -38,7 +39,6 @@ from actorproc.workers.hosts.messages import (
     lane_of,
 )
 from tests.kit.host_listener import certificate
-from tests.kit.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
 
 __all__ = ["Host", "PlainLeader"]

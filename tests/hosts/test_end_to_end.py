@@ -21,9 +21,9 @@ from actorproc.cli.main import main
 from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.schema.grants import grants
 from actorproc.testing.database_server import find_server
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.databases import database_or_skip, new_store
 from tests.hosts.journalled import Noted
-from tests.kit.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Self
 
 from actorproc.testing.database_server import DatabaseServer, _as_user, _postgres_user
-from tests.kit.proxy import Proxy
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.kit.waiting import wait_until
 
 __all__ = ["Replicated", "Standby"]

@@ -8,8 +8,8 @@ import pytest
 
 from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.store import DatabaseStore
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.databases import database_or_skip, new_store
-from tests.kit.proxy import Proxy
 
 ROLE = "actorproc_user"
 

@@ -22,9 +22,9 @@ from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.sessions import Statement
 from actorproc.testing.database_server import DatabaseServer
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.databases import database_or_skip
 from tests.kit.procedures import Add, Nap
-from tests.kit.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
 from tests.leaders.conftest import ask
 

@@ -15,8 +15,8 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 
 from actorproc import Config, EngineError, ManagerStopped, ProcedureClient, ProcedureManager, StorageUnavailable
 from actorproc.store.postgres.failures import DatabaseFailure, explained, is_temporary
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.kit.procedures import Add, Nap
-from tests.kit.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
 from tests.leaders.conftest import through
 

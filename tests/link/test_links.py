@@ -21,7 +21,7 @@ from actorproc.link.certificates import FileCertificate, LinkCertificate, made_c
 from actorproc.link.handshake import LinkRefused, LinkRole
 from actorproc.link.listener import LinkListener, dial
 from actorproc.link.stream import LinkStream
-from tests.kit.proxy import Proxy
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.kit.waiting import BOUND
 
 SECRET = bytes(range(32))

@@ -16,7 +16,7 @@ from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkListener, dial
 from actorproc.link.resume import CHUNK, LinkFault
 from actorproc.link.session import LinkSession, hear_first, say_first
-from tests.kit.proxy import Proxy
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.kit.waiting import BOUND, wait_until
 
 SECRET = bytes(range(32))

@@ -26,8 +26,8 @@ from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.sessions import NUMBER, Session, Statement, number, numbered
 from actorproc.store.postgres.store import DatabaseStore
 from actorproc.store.rows.tables import Table
+from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.databases import database_or_skip, new_store
-from tests.kit.proxy import Proxy
 from tests.kit.waiting import wait_until
 
 SUCCESS = ProcedureState.SUCCESS

@@ -14,6 +14,7 @@ from actorproc.errors import UsageError
 
 if TYPE_CHECKING:
     from actorproc.testing.torture.campaign import Episode
+    from actorproc.testing.torture.coverage import Tally
     from actorproc.testing.torture.plan import Plan
 
 __all__ = ["add_command"]
@@ -50,6 +51,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="torture your own: a module with torture(folder, seed), which yields procedures or (id, procedure) pairs, "
         "and perhaps check(folder), which yields texts about what is wrong at the end",
     )
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="several managers and hosts on a private PostgreSQL: leaders, hosts, links and the database fail",
+    )
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--episode-seed", type=int, metavar="SEED", help="play this one episode")
     again.add_argument("--replay", type=Path, metavar="DIR", help="judge a kept episode again, then play it again")
@@ -85,14 +91,35 @@ def _try(options: argparse.Namespace) -> None:
     if options.replay is not None and not Path(options.replay, "plan.json").is_file():
         msg = f"{options.replay} is no episode that was kept: there is no plan.json in it"
         raise UsageError(msg)
+    if options.cluster and options.module:
+        msg = "--cluster tortures procedures of its own: leave --module out"
+        raise UsageError(msg)
+    if options.cluster:
+        _check_cluster()
     if options.module:
         try_module(options.module, options.seed * SEEDS if options.episode_seed is None else options.episode_seed)
 
 
+def _check_cluster() -> None:
+    """Look for what several processes on a database need. Raises `UsageError` with what to install."""
+    from importlib.util import find_spec
+
+    from actorproc.errors import EngineError
+    from actorproc.testing.database_server import find_server
+
+    missing = [name for name in ("psycopg", "cryptography") if find_spec(name) is None]
+    if missing:
+        msg = f"--cluster needs {' and '.join(missing)}: pip install 'actorproc[postgres]'"
+        raise UsageError(msg)
+    try:
+        find_server()
+    except EngineError as error:
+        raise UsageError(str(error)) from None
+
+
 def _tortured(options: argparse.Namespace) -> int:
     from actorproc.testing.torture.campaign import campaign, judge_folder
-    from actorproc.testing.torture.coverage import table
-    from actorproc.testing.torture.plan import draw_plan
+    from actorproc.testing.torture.plan import draw_cluster_plan, draw_plan
 
     if options.replay is not None:
         kept = judge_folder(options.replay)
@@ -101,7 +128,9 @@ def _tortured(options: argparse.Namespace) -> int:
         print("played again:")
         return max(int(bool(kept.violations)), _play(kept.plan, options.keep))
     if options.episode_seed is not None:
-        return _play(draw_plan(options.episode_seed, module=options.module), options.keep)
+        number = options.episode_seed
+        drawn = draw_cluster_plan(number) if options.cluster else draw_plan(number, module=options.module)
+        return _play(drawn, options.keep)
     minutes = 1.0 if options.minutes is None and options.episodes is None else options.minutes
     began = time.monotonic()
     tally = campaign(
@@ -111,9 +140,10 @@ def _tortured(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         keep=options.keep,
         module=options.module,
+        is_cluster=options.cluster,
         told=_show,
     )
-    print(f"\nseed {options.seed}, {(time.monotonic() - began) / 60:.1f} minutes\n{table(tally)}")
+    print(f"\nseed {options.seed}, {(time.monotonic() - began) / 60:.1f} minutes\n{_table(tally, options.cluster)}")
     if not tally.episodes:
         complain("actorproc torture: no episode was played and judged, so nothing was tried")
         return FAILED
@@ -122,12 +152,19 @@ def _tortured(options: argparse.Namespace) -> int:
 
 def _play(plan: Plan, keep: Path) -> int:
     from actorproc.testing.torture.campaign import play_and_keep
-    from actorproc.testing.torture.coverage import table
 
     episode = play_and_keep(plan, keep)
     _show(episode)
-    print(table(episode.tally))
+    print(_table(episode.tally, plan.cluster is not None))
     return 1 if episode.violations else 0
+
+
+def _table(tally: Tally, is_cluster: bool) -> str:
+    from actorproc.testing.torture.cluster.plan import ClusterFault
+    from actorproc.testing.torture.coverage import table
+    from actorproc.testing.torture.faults import TortureFault
+
+    return table(tally, ClusterFault if is_cluster else TortureFault)
 
 
 def _show(episode: Episode) -> None:

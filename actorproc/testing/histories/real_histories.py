@@ -24,7 +24,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.journal import JournalLine
 
-__all__ = ["check_journal"]
+__all__ = ["JournalHistory", "check_journal"]
 
 _INIT = 1
 """Parent of a process whose parent has died."""
@@ -40,7 +40,7 @@ def check_journal(lines: Iterable[JournalLine], dump: StoreDump) -> list[Violati
     Returns:
         All violations, those of single lines first.
     """
-    history = _History(dump)
+    history = JournalHistory(dump)
     for line in lines:
         history.read(line)
     history.judge_end()
@@ -70,7 +70,9 @@ class _JournalLine:
         self.last_forward = -1
 
 
-class _History:
+class JournalHistory:
+    """One walk over a journal, beside the store at its end."""
+
     def __init__(self, dump: StoreDump) -> None:
         self.dump = dump
         self.found: list[Violation] = []
@@ -121,6 +123,10 @@ class _History:
             return True  # the host was dead already when the step began
         return line.pid in self.killed or self.hosts.get(line.epoch) in self.killed
 
+    def _may_be_lost(self, exited: JournalLine, _again: JournalLine) -> bool:
+        """True if the answer of this execution may not have been heard, so that the step runs again."""
+        return self._is_doomed(exited)
+
     def _enter(self, line: JournalLine) -> None:
         seen = self.of(line.procedure)
         if self.hosts.get(line.epoch, _INIT) == _INIT:
@@ -158,7 +164,7 @@ class _History:
         if line.step < seen.reached:
             self.say(6, f"{_shown(line)} runs although step {seen.reached} began before")
         exited = seen.exits.get(("execute", line.step, line.unit))
-        if exited is not None and not self._is_doomed(exited):
+        if exited is not None and not self._may_be_lost(exited, line):
             self.say(6, f"{_shown(line)} runs again although no worker was killed since its answer")
         if line.step > 1:
             ended = seen.states.get(line.step - 1)

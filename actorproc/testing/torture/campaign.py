@@ -11,18 +11,25 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from actorproc.errors import StoreDamaged
 from actorproc.store.home import home_of
 from actorproc.testing.histories.evidence import StoreDump, Violation
+from actorproc.testing.journal import Journal
+from actorproc.testing.torture.cluster.oracle import judge_cluster, merged
+from actorproc.testing.torture.cluster.plan import TESTIMONY
 from actorproc.testing.torture.coverage import Tally, count
 from actorproc.testing.torture.episode_runner import EpisodeRunner
 from actorproc.testing.torture.oracle import judge
-from actorproc.testing.torture.plan import Plan, draw_plan
+from actorproc.testing.torture.plan import Plan, draw_cluster_plan, draw_plan
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.user_module import own_opinion
+
+if TYPE_CHECKING:
+    from actorproc.testing.torture.cluster.runner import ClusterRunner
 
 __all__ = ["SEEDS", "Episode", "campaign", "judge_folder", "play", "play_and_keep", "replay_command"]
 
@@ -44,8 +51,16 @@ class Episode(msgspec.Struct):
 def play(plan: Plan, folder: Path) -> Episode:
     """Play one episode in a new folder and judge it. The folder stays."""
     folder.mkdir(parents=True)
-    EpisodeRunner(plan, folder).run()
+    _runner_of(plan, folder).run()
     return judge_folder(folder)
+
+
+def _runner_of(plan: Plan, folder: Path) -> EpisodeRunner | ClusterRunner:
+    if plan.cluster is None:
+        return EpisodeRunner(plan, folder)
+    from actorproc.testing.torture.cluster.runner import ClusterRunner  # noqa: PLC0415 - it needs the extra postgres
+
+    return ClusterRunner(plan, folder)
 
 
 def play_and_keep(plan: Plan, keep: Path) -> Episode:
@@ -71,7 +86,11 @@ def judge_folder(folder: Path) -> Episode:
     dump, violations = _dump_of(folder / "state")
     lines = EpisodeJournal(folder / "journal").lines()
     world = frozenset(f"{path.parent.name}/{path.name}" for path in (folder / "world").glob("*/*"))
-    violations += judge(plan, lines, dump, world)
+    if plan.cluster is None:
+        violations += judge(plan, lines, dump, world)
+    else:
+        lines = merged(lines, Journal(folder / TESTIMONY).lines())
+        violations += judge_cluster(plan, lines, dump, world)
     if plan.module:
         violations += [Violation(0, text) for text in own_opinion(plan.module, folder)]
     tally = count(lines, procedures=len(dump.heads), failed=bool(violations))
@@ -80,6 +99,8 @@ def judge_folder(folder: Path) -> Episode:
 
 def _dump_of(store: Path) -> tuple[StoreDump, list[Violation]]:
     """Contents of the store, as far as readable: rows that contradict each other are a violation, not an error."""
+    if not store.exists():  # it could not be kept, which the journal tells
+        return StoreDump({}, {}, [], []), []
     try:
         with home_of(store).reader() as reader:
             return StoreDump.of(reader), []
@@ -101,15 +122,21 @@ def campaign(
     keep: Path | None = None,
     module: str = "",
     bug: str = "",
+    is_cluster: bool = False,
     told: Callable[[Episode], None] | None = None,
 ) -> Tally:
     """Play episodes number 0, 1, 2 … of a seed, `jobs` at a time, until the time is up or the number is reached; the
-    tally of all.
+    tally of all. With `is_cluster` each has several processes on a database.
 
     Those with violations stay in `keep` (default: ``torture-failures`` below the working directory). `told` hears of
     each when it is judged. An interrupt (Ctrl-C) lets those that run come to their end, and begins no other.
     """
-    run = _EpisodeRun(seed, seconds, episodes, keep or Path("torture-failures"), module, bug, told)
+
+    def draw(number: int) -> Plan:
+        own = seed * SEEDS + number
+        return draw_cluster_plan(own, bug=bug) if is_cluster else draw_plan(own, module=module, bug=bug)
+
+    run = _EpisodeRun(draw, seconds, episodes, keep or Path("torture-failures"), told)
     with ThreadPoolExecutor(jobs) as threads:
         working = [threads.submit(run.work) for _ in range(jobs)]
         try:
@@ -123,20 +150,16 @@ def campaign(
 class _EpisodeRun:
     def __init__(
         self,
-        seed: int,
+        draw: Callable[[int], Plan],
         seconds: float | None,
         episodes: int | None,
         keep: Path,
-        module: str,
-        bug: str,
         told: Callable[[Episode], None] | None,
     ) -> None:
-        self.seed = seed
+        self.draw = draw
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.episodes = episodes
         self.keep = keep
-        self.module = module
-        self.bug = bug
         self.told = told
         self.tally = Tally()
         self.lock = threading.Lock()
@@ -145,7 +168,7 @@ class _EpisodeRun:
     def work(self) -> None:
         """Take one number after the other."""
         while (number := self._take()) is not None:
-            plan = draw_plan(self.seed * SEEDS + number, module=self.module, bug=self.bug)
+            plan = self.draw(number)
             try:
                 episode = play_and_keep(plan, self.keep)
             except Exception:  # the others go on, and what they found is told

@@ -9,6 +9,7 @@ import msgspec
 
 from actorproc.model.states import TERMINAL
 from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.cluster.plan import ClusterFault
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
 
 __all__ = ["Tally", "count", "table"]
@@ -65,8 +66,11 @@ _HOST_KILLS = {
     TortureFault.BOTH_KILL,
     TortureFault.STORM,
     TortureFault.RESTARTS,
+    ClusterFault.LEADER_KILL,
+    ClusterFault.FOLLOWER_KILL,
+    ClusterFault.AGENT_KILL,
 }
-_WORKER_KILLS = {TortureFault.WORKER_KILL, TortureFault.WORKER_POINT}
+_WORKER_KILLS = {TortureFault.WORKER_KILL, TortureFault.WORKER_POINT, ClusterFault.WORKER_KILL}
 _FAILED_COMMITS = {TortureFault.EIO_LOST, TortureFault.EIO_APPLIED, TortureFault.DISK_FULL}
 
 
@@ -108,13 +112,13 @@ def _phase_of(line: JournalLine, lines: Sequence[JournalLine], place: int) -> Fa
     return FaultPhase.IDLE
 
 
-def table(tally: Tally) -> str:
+def table(tally: Tally, kinds: type[TortureFault | ClusterFault] = TortureFault) -> str:
     """The table of faults by phases, and the totals below it."""
     phases = [phase for phase in FaultPhase if phase is not FaultPhase.IDLE]
-    width = max(len(kind.value) for kind in TortureFault)
+    width = max(len(kind.value) for kind in kinds)
     head = " ".join(f"{phase.value:>10}" for phase in phases)
     rows = [f"{'fault':<{width}} {head} {'effective':>10} {'wasted':>7} {'violations':>10}"]
-    for kind in TortureFault:
+    for kind in kinds:
         cells = [tally.hits[kind.value, phase.value] for phase in phases]
         shown = " ".join(f"{cell or '.':>10}" for cell in cells)
         rows.append(

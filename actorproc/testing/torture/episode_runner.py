@@ -20,6 +20,7 @@ from actorproc.procedure.values.type_names import command_of_module
 from actorproc.store.home import home_of
 from actorproc.testing.histories.recovering import recovery_problems
 from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.cluster.leftovers import TOKEN, await_end
 from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultPhase, TortureFault
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan
@@ -28,13 +29,6 @@ from actorproc.testing.torture.record import EpisodeJournal, Tail
 
 __all__ = ["EpisodeRunner"]
 
-_TOKEN = "ACTORPROC_TORTURE"  # noqa: S105 - the name of a variable that marks the processes of an episode
-_ORPHAN_BOUND = 10.0
-"""Seconds a worker may outlive its host. A second is promised; a machine under torture is given more."""
-_STARVED_BOUND = 60.0
-"""Seconds after which even a process that never gets a processor counts as an orphan."""
-_NEEDS_TO_END = 1.0
-"""Seconds of processor in which a worker, also one that has only begun to start, must notice that its host is gone."""
 _COMING_UP = 60.0
 """Seconds a host may take to come up."""
 _FROM_OUTSIDE = {TortureFault.WORKER_KILL, TortureFault.WORKER_STOP, TortureFault.HOST_STOP}
@@ -71,7 +65,7 @@ class EpisodeRunner:
         with (self.folder / f"host-{number}.log").open("wb") as output:
             host = subprocess.Popen(
                 command_of_module("actorproc.testing.torture.host", str(self.folder), str(number)),
-                env={**os.environ, _TOKEN: self._ours},
+                env={**os.environ, TOKEN: self._ours},
                 stdin=subprocess.PIPE,  # closed when this process ends, however it ends
                 stdout=output,
                 stderr=output,
@@ -85,7 +79,7 @@ class EpisodeRunner:
                     self.journal.killing(host.pid, is_host=True)
                     host.kill()
                     host.wait()
-                self._await_workers_end()
+                await_end(self.journal, self._ours, within=self.plan.patience)
                 probe.close()
         self._check_recovery()
 
@@ -252,31 +246,6 @@ class EpisodeRunner:
             time.sleep(0.002)
         return True
 
-    def _await_workers_end(self) -> None:
-        """Nothing of a host outlives it for long, unless it is given no processor to end with."""
-        began = time.monotonic()
-        had: dict[int, float] = {}
-        while left := self._left_over():
-            waited = time.monotonic() - began
-            orphans = [process for process in left if not _is_starved(process, had)]
-            if waited > min(_ORPHAN_BOUND, self.plan.patience) and (orphans or waited > _STARVED_BOUND):
-                for process in orphans or left:
-                    self.journal.note("orphan", pid=process.pid, text=f"process {process.pid} outlives its host")
-                    self.journal.killing(process.pid)
-                    with contextlib.suppress(psutil.Error):  # it has ended in this moment
-                        process.kill()
-                return
-            time.sleep(0.005)
-
-    def _left_over(self) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                is_ours = process.pid != os.getpid() and process.environ().get(_TOKEN) == self._ours
-                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
-
     def _check_recovery(self) -> None:
         """Try the next host's recovery twice on paper: cut short anywhere, it leads to the same store."""
         if self.plan.module or not any(line.kind == "loaded" for line in self.journal.lines()):
@@ -298,16 +267,6 @@ class EpisodeRunner:
 
     def _clock(self) -> float:
         return self.plan.lives[-1].clock
-
-
-def _is_starved(process: psutil.Process, had: dict[int, float]) -> bool:
-    """True if it wants to run and has hardly run since it was first looked at; `had` keeps what it had had then."""
-    try:
-        times = process.cpu_times()
-        used = times.user + times.system
-        return used - had.setdefault(process.pid, used) < _NEEDS_TO_END and process.status() == psutil.STATUS_RUNNING
-    except psutil.Error:
-        return True  # it has ended
 
 
 _INSIDE = {"enter", "effect"}

@@ -43,7 +43,7 @@ from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.testing.torture.user_module import own_procedures
 
-__all__ = ["Notary", "main", "settings"]
+__all__ = ["Notary", "main", "settings", "watch_for_lag"]
 
 _INTO_THE_STOP = 0.01
 """Seconds from the beginning of an orderly stop to the kill that interrupts it."""
@@ -216,7 +216,7 @@ def main(folder: Path, number: int) -> int:
     roots = _roots(plan, folder, manager)
     manager.start()
     probe.set(ProbeMark.PERIOD, HostPeriod.RUNNING)
-    threading.Thread(target=_watch_for_lag, args=(journal,), daemon=True).start()
+    threading.Thread(target=watch_for_lag, args=(journal,), daemon=True).start()
     clock.up()
     for fault in life.faults:
         if fault.kind is TortureFault.RELOAD:
@@ -271,7 +271,7 @@ def _kill_attempt(manager: ProcedureManager, journal: EpisodeJournal, draw: floa
         return
 
 
-def _watch_for_lag(journal: EpisodeJournal) -> None:
+def watch_for_lag(journal: EpisodeJournal) -> None:
     """Write down when this process got no processor in time: others could not have acted either."""
     before = time.monotonic()
     while True:

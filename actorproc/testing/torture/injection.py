@@ -21,13 +21,12 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
-from actorproc.model.states import TERMINAL
 from actorproc.store.lmdb.environment import ReadSnapshot
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life
-from actorproc.testing.torture.record import EpisodeJournal
+from actorproc.testing.torture.record import EpisodeJournal, durable_fields
 from actorproc.workers.base import PoolEvent, WorkerMessages, WorkerPool
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import Ended, Run, ToWorker
@@ -197,29 +196,12 @@ class TorturedStore(LmdbStore):
             raise StorageUnavailable("writing the store: no space left on device, as planned")
 
     def _durable(self, head: ProcedureRecord) -> None:
-        note_durable(self._journal, head, self._epoch)
+        self._journal.note("durable", **durable_fields(head, self._epoch))
 
 
 _WITH_THE_TURN = ("ManagerActor", "actorproc-pool", "actorproc-store")
 """Names of the threads that run the manager. A caller's own read that fails would only be told to the caller."""
 _STORAGE = {TortureFault.EIO_LOST, TortureFault.EIO_APPLIED, TortureFault.DISK_FULL, TortureFault.SLOW_DISK}
-
-
-def note_durable(journal: EpisodeJournal, head: ProcedureRecord, epoch: int) -> None:
-    """Write down that this head is in the store."""
-    journal.note(
-        "durable",
-        procedure=head.id,
-        parent=head.parent,
-        root=head.root,
-        epoch=epoch,
-        step=head.step,
-        attempt=head.attempt,
-        mode=head.state.value,
-        state=str(head.records),
-        unit=str(head.generation) if head.generation > 1 else None,
-        text="rolling" if head.rolling or head.failing else "ended" if head.state in TERMINAL else "",
-    )
 
 
 class TorturedPool(LocalPool):

@@ -10,7 +10,8 @@ are durable · 13 a tree that succeeded has the members its orders say · 14 eac
 the output they say, told only when it is durable · 15 everything ends when the faults stop · 16 a recovery that is
 repeated leads to the same · 18 no process outlives its host · 20 what was refused is not there ·
 22 a running step is told within a second that its undo is decided, or killed within its grace and a second ·
-26 an attempt is given the heartbeat of an earlier one of its step, and what a last step showed is stored with its end.
+26 an attempt is given the heartbeat of an earlier one of its step, and what a last step showed is stored with its end ·
+27 fences of the attempts of a procedure grow.
 
 Restarts, and attempts that operators kill, have judges of their own (`operating`).
 
@@ -32,10 +33,10 @@ from actorproc.testing.torture.orders.operating import AGAIN, KillJudge, Restart
 from actorproc.testing.torture.orders.reporting import judge_reports
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
 
-__all__ = ["judge"]
+__all__ = ["EpisodeHistory", "judge", "judge_root", "judge_submits"]
 
 _TERMINAL = frozenset(state.value for state in TERMINAL)
-_FOUND = {"stalled": 15, "orphan": 18, "unsound": 16}
+_FOUND = {"stalled": 15, "orphan": 18, "unsound": 16, "fenced": 27}
 
 
 def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: frozenset[str]) -> list[Violation]:
@@ -47,18 +48,18 @@ def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: froz
     if not any(line.kind == "enter" for line in lines):
         # A user's own procedures, which keep no journal: what ran cannot be compared with what is stored.
         found = [violation for violation in found if violation.number not in {3, 11}]
-    history = _EpisodeHistory(dump)
+    history = EpisodeHistory(dump)
     for line in lines:
         history.read(line)
     found += history.found
     cancelling = CancelJudge(lambda number, text: found.append(Violation(number, text)))
     for line in lines:
         cancelling.read(line)
-    found += _judge_submits(lines, dump)
+    found += judge_submits(lines, dump)
     found += judge_reports(lines, dump)
     for root in plan.roots:
         if not root.restarts:
-            found += _judge_root(root, lines, dump, world)
+            found += judge_root(root, lines, dump, world)
     return found
 
 
@@ -105,7 +106,7 @@ def _after(head: _Head) -> set[str]:
     return {head.state} if head.parent is None or head.state != "SUCCESS" else {head.state, "ROLLEDBACK", "FAILED"}
 
 
-class _EpisodeHistory:
+class EpisodeHistory:
     """One walk over the journal with what is durable at each line."""
 
     def __init__(self, dump: StoreDump) -> None:
@@ -141,7 +142,7 @@ class _EpisodeHistory:
                 value = self.remembered.setdefault((line.procedure, line.step), line.text)
                 if value != line.text:
                     self.say(9, f"step {line.step} of {line.procedure} remembers {line.text} and {value}")
-            case "stalled" | "orphan" | "unsound":
+            case "stalled" | "orphan" | "unsound" | "fenced":
                 self.say(_FOUND[line.kind], f"{line.procedure} {line.text}".strip())
 
     def _durable(self, line: JournalLine) -> None:
@@ -207,7 +208,7 @@ class _EpisodeHistory:
                 self.say(12, f"{_shown(line)} goes on before the end of {open_[0]} is durable")
 
 
-def _judge_submits(lines: list[JournalLine], dump: StoreDump) -> list[Violation]:
+def judge_submits(lines: list[JournalLine], dump: StoreDump) -> list[Violation]:
     """A submit whose last attempt was refused, and none before it left in doubt, was not done."""
     last: dict[str, str] = {}
     doubtful: set[str] = set()
@@ -225,7 +226,7 @@ def _judge_submits(lines: list[JournalLine], dump: StoreDump) -> list[Violation]
     ]
 
 
-def _judge_root(root: Root, lines: list[JournalLine], dump: StoreDump, world: frozenset[str]) -> list[Violation]:
+def judge_root(root: Root, lines: list[JournalLine], dump: StoreDump, world: frozenset[str]) -> list[Violation]:
     head = dump.heads.get(root.id)
     if head is None:
         return []  # never acknowledged, or `check_journal` has said so

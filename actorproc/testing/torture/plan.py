@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from actorproc.testing.torture.cluster.plan import ClusterPlan, draw_cluster, draw_slow
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, TortureFault
 from actorproc.testing.torture.orders.cancelling import draw_cancelled
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
 
-__all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
+__all__ = ["Life", "Plan", "Root", "draw_cluster_plan", "draw_plan", "work_of"]
 
 Spec = dict[str, Any]
 
@@ -74,6 +75,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """A bug that is built in, to test the episode runner."""
     patience: float = 60.0
     """Seconds everything may take to end once the faults have stopped."""
+    cluster: ClusterPlan | None = None
+    """Several processes on a database in place of `lives`."""
 
 
 def work_of(spec: Spec) -> int:
@@ -112,6 +115,27 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
         module=module,
         bug=bug,
         patience=patience,
+    )
+
+
+def draw_cluster_plan(seed: int, *, bug: str = "", patience: float = 90.0) -> Plan:
+    """The plan of a seed for several processes on a database, always the same."""
+    chance = Random(f"cluster of {seed}")
+    seconds = round(chance.uniform(2.0, 8.0), 3)
+    roots = [_root(chance, number, is_small=False) for number in range(chance.randint(3, 6))]
+    roots += [Root(f"slow-{number}", draw_slow(chance), ("SUCCESS",)) for number in range(chance.randint(2, 4))]
+    roots = [
+        msgspec.structs.replace(root, after=round(chance.uniform(0.0, 0.8 * seconds), 3), insists=True)
+        for root in roots
+    ]
+    return Plan(
+        seed=seed,
+        roots=_with_padding(chance, tuple(roots)),
+        lives=(),
+        workers=chance.randint(1, 2),
+        bug=bug,
+        patience=patience,
+        cluster=draw_cluster(chance, seconds),
     )
 
 

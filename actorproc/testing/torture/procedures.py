@@ -8,6 +8,7 @@ its undo removes it: at the end the files of what succeeded are there, and none 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -104,15 +105,35 @@ class _Scene:
         """Change the world."""
         place = self.folder / "world" / self.ctx.id
         place.mkdir(parents=True, exist_ok=True)
-        (place / str(name)).touch()
+        with self._fenced():
+            (place / str(name)).touch()
         self.journal.effect(self.ctx, f"left {name}")
         self.at("mid")
 
     def remove(self, name: object) -> None:
         """Change it back."""
-        (self.folder / "world" / self.ctx.id / str(name)).unlink(missing_ok=True)
+        with self._fenced():
+            (self.folder / "world" / self.ctx.id / str(name)).unlink(missing_ok=True)
         self.journal.effect(self.ctx, f"removed {name}")
         self.at("mid")
+
+    @contextlib.contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """Storage that compares: a change is refused once one with a higher fence was made for the procedure."""
+        fences = self.folder / "fences"
+        fences.mkdir(exist_ok=True)
+        fd = os.open(fences / self.ctx.id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            highest = int(os.read(fd, 32) or b"0")
+            if self.ctx.fence < highest:
+                self.journal.note("fenced", procedure=self.ctx.id, text=f"{self.ctx.fence:x} is below {highest:x}")
+                msg = "a later attempt has changed the world"
+                raise RuntimeError(msg)
+            os.pwrite(fd, b"%020d" % self.ctx.fence, 0)
+            yield
+        finally:
+            os.close(fd)
 
     # ------------------------------------------------------------ dying, and answering badly
     def _is_due(self, point: str) -> bool:

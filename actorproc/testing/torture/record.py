@@ -15,21 +15,29 @@ Kinds beside those of `JournalLine`:
 - ``generation-ended``: step is the generation, text its output;
 - ``operator-killed``: an operator ended an attempt; text is what the audit log says of it;
 - ``forced``: an abort by force was acknowledged;
-- ``lag``: seconds for which the host got no processor.
+- ``lag``: seconds for which the host got no processor;
+- ``fenced``: a step found that a later one has changed the world;
+- ``frozen`` and ``thawed``: around the time in which a process stands still; ``leads``, ``follows``: of a candidate;
+- ``host-lost``: a leader has given up the host of this process, or one that it has not met (0);
+- ``takeover``, ``committed``, ``removed``: by the witness in a database: a new epoch, a commit, a head that is gone.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from actorproc.model.states import TERMINAL
 from actorproc.testing.journal import Journal, JournalLine
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
 
-__all__ = ["SHOWN_KEY", "EpisodeJournal", "Tail"]
+if TYPE_CHECKING:
+    from actorproc.model.rows.records import ProcedureRecord
+
+__all__ = ["SHOWN_KEY", "EpisodeJournal", "Tail", "durable_fields"]
 
 SHOWN_KEY = "at"
 """Key of the value that each step shows: its mode, its number and its attempt."""
@@ -49,6 +57,22 @@ class EpisodeJournal(Journal):
     ) -> None:
         """A fault has struck, or will in the next instant."""
         self.note("fault", pid=pid, mode=kind.value, state=phase.value, text=text, **fields)
+
+
+def durable_fields(head: ProcedureRecord, epoch: int) -> dict[str, Any]:
+    """Fields of the line that says that this head is in the store."""
+    return {
+        "procedure": head.id,
+        "parent": head.parent,
+        "root": head.root,
+        "epoch": epoch,
+        "step": head.step,
+        "attempt": head.attempt,
+        "mode": head.state.value,
+        "state": str(head.records),
+        "unit": str(head.generation) if head.generation > 1 else None,
+        "text": "rolling" if head.rolling or head.failing else "ended" if head.state in TERMINAL else "",
+    }
 
 
 class Tail:

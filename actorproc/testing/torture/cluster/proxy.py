@@ -21,7 +21,8 @@ class Proxy:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
+        self.target = (host, port)
+        """The address, for connections from now on."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Condition()
@@ -38,6 +39,8 @@ class Proxy:
         """New connections are told this in answer to their first words, and closed."""
         self.watch: Callable[[str, bytes], bytes] | None = None
         """Sees each piece with its direction, and gives what is passed on in its place."""
+        self.passed: Callable[[str], None] | None = None
+        """Called with the direction after each piece that was passed on."""
         self.connections = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -91,7 +94,7 @@ class Proxy:
                 threading.Thread(target=_turn_away, args=(near, self.says), daemon=True).start()
                 continue
             try:
-                far = socket.create_connection(self._target, timeout=10)
+                far = socket.create_connection(self.target, timeout=10)
             except OSError:
                 near.close()
                 continue
@@ -109,6 +112,8 @@ class Proxy:
             while data := source.recv(1 << 16):
                 for piece in self._pieces(direction, data):
                     sink.sendall(piece)
+                    if self.passed is not None:
+                        self.passed(direction)
         self._wait(direction)
         for sock in (source, sink):
             with contextlib.suppress(OSError):
