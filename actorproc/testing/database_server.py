@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import queue
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -188,15 +190,7 @@ class DatabaseServer:
         command = [*_as_user(dies_with_us=True), str(self._binaries / "postgres"), "-D", str(self.directory / "data")]
         for setting in (*self._settings, f"port={self.port}", f"unix_socket_directories={self.directory}"):
             command += ["-c", setting]
-        with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603
-                command,
-                cwd=self.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the program that has it
-            )
+        self._process = self._launched(command)
         until = time.monotonic() + _STARTS_WITHIN
         while self._process.poll() is None and time.monotonic() < until:
             if "ready" in "".join(_lines(self.directory / "data" / "postmaster.pid")[7:8]):
@@ -204,6 +198,33 @@ class DatabaseServer:
             time.sleep(_PAUSE)
         self.stop(signal.SIGQUIT)
         return False
+
+    def _launched(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start the process on a thread that lives as long as it: the system ends it with the thread that starts it."""
+        started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
+
+        def keep() -> None:
+            try:
+                with (self.directory / "log").open("ab") as log:
+                    process = subprocess.Popen(  # noqa: S603
+                        command,
+                        cwd=self.directory,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,  # Ctrl-C is for the program that has it
+                    )
+            except OSError as error:
+                started.put(error)
+                return
+            started.put(process)
+            process.wait()
+
+        threading.Thread(target=keep, name="actorproc-database", daemon=True).start()
+        found = started.get()
+        if isinstance(found, OSError):
+            raise found
+        return found
 
 
 def _settings(*, fsync: bool) -> list[str]:

@@ -125,11 +125,9 @@ def _without_ghosts(lines: Sequence[JournalLine], frozen: _Frozen) -> list[Journ
     """Leave out what copies of steps do on hosts that stood still, when a newer one has begun elsewhere."""
     kept: list[JournalLine] = []
     newest: dict[str, JournalLine] = {}
-    open_: dict[int, JournalLine] = {}
     ghosts: set[int] = set()
     for line in lines:
         if line.kind == "enter":
-            open_[line.pid] = line
             before = newest.get(line.procedure)
             if before is not None and frozen.has_ghost(line) and _is_older(line, before):
                 ghosts.add(line.pid)
@@ -138,9 +136,8 @@ def _without_ghosts(lines: Sequence[JournalLine], frozen: _Frozen) -> list[Journ
             newest[line.procedure] = line
         elif line.kind in _OF_STEPS:
             last = newest.get(line.procedure)
-            own = open_.get(line.pid)
             is_other = last is not None and last.pid != line.pid
-            if line.pid in ghosts or (is_other and own is not None and frozen.has(own, line.at)):
+            if (line.pid in ghosts or is_other) and frozen.has_ghost(line):
                 continue
         elif line.kind in _BY_STEPS and (frozen.has_any(line.at) if line.kind != "given" else line.pid in ghosts):
             continue

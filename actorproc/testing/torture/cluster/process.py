@@ -26,6 +26,7 @@ from actorproc.engine.workers.absent_hosts import AbsentHosts
 from actorproc.errors import ActorprocError
 from actorproc.report.changes import LeaderEvent, LifecycleEvent
 from actorproc.testing.torture.cluster.plan import HOST_PATIENCE, LEASE
+from actorproc.testing.torture.cluster.seeded_bugs import CLUSTER_BUGS
 from actorproc.testing.torture.host import Notary, watch_for_lag
 from actorproc.testing.torture.plan import Plan
 from actorproc.testing.torture.procedures import CLASSES
@@ -51,7 +52,9 @@ def main(arguments: list[str]) -> int:
     folder, kind, url = Path(arguments[0]), arguments[1], arguments[2]
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
-    if plan.bug:
+    if plan.bug in CLUSTER_BUGS:
+        CLUSTER_BUGS[plan.bug]()
+    elif plan.bug:
         os.environ[VARIABLE] = plan.bug
         SEEDED_BUGS[plan.bug].in_host()
     journal = EpisodeJournal(folder / "journal")

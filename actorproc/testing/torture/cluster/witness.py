@@ -40,7 +40,7 @@ CREATE FUNCTION torture_witness.takeover() RETURNS trigger LANGUAGE plpgsql AS $
   INSERT INTO torture_witness.commits (epoch, batch) VALUES (NEW.epoch, -1); RETURN NULL; END $$
 CREATE TRIGGER torture AFTER INSERT OR UPDATE OR DELETE ON {schema}.procedures
   FOR EACH ROW EXECUTE FUNCTION torture_witness.head()
-CREATE TRIGGER torture AFTER INSERT ON {schema}.batch FOR EACH ROW EXECUTE FUNCTION torture_witness.commit()
+CREATE TRIGGER torture AFTER INSERT OR UPDATE ON {schema}.batch FOR EACH ROW EXECUTE FUNCTION torture_witness.commit()
 CREATE TRIGGER torture AFTER UPDATE ON {schema}.leader
   FOR EACH ROW WHEN (OLD.epoch <> NEW.epoch) EXECUTE FUNCTION torture_witness.takeover()
 """
