@@ -132,6 +132,16 @@ def _leaders(failures: int) -> Group:
     return parts
 
 
+def _cluster(minutes: float) -> Group:
+    """Torture of several processes on a database, and its planted bugs."""
+
+    def parts(seed: int, scale: float) -> tuple[Part, ...]:
+        arguments = ("tests.simulator.cluster_torture", "--minutes", f"{minutes * scale:.3f}", "--seed", str(seed))
+        return (Part("torture of leaders and hosts", arguments),)
+
+    return parts
+
+
 def _together(*groups: Group) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         return tuple(part for group in groups for part in group(seed, scale))
@@ -147,6 +157,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
         _engine_on_database,
         _engine_on_hosts,
         _leaders(100),
+        _cluster(20),
     ),
     "soak": (
         _torture(480),
@@ -157,9 +168,10 @@ TIERS: dict[str, tuple[Group, ...]] = {
         _engine_on_database,
         _engine_on_hosts,
         _leaders(500),
+        _cluster(120),
     ),
 }
-"""90 minutes and about eleven hours on two cores. The tier below them, ``push``, is the test suite itself.
+"""Two hours and about thirteen hours on two cores. The tier below them, ``push``, is the test suite itself.
 
 Power cuts wait for the disk, so they stand beside what waits for the processor.
 """

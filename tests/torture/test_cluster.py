@@ -10,12 +10,18 @@ import pytest
 pytest.importorskip("psycopg", reason="needs the extra postgres")
 pytest.importorskip("cryptography", reason="needs the extra postgres")
 
+from actorproc.cli.main import main
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.states import ProcedureState
+from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.campaign import judge_folder, play
+from actorproc.testing.torture.cluster.oracle import judge_cluster, merged
 from actorproc.testing.torture.cluster.plan import ClusterFault, ClusterPlan, Strike
 from actorproc.testing.torture.cluster.seeded_bugs import CLUSTER_BUGS
-from actorproc.testing.torture.plan import Plan, Root
+from actorproc.testing.torture.plan import Plan, Root, draw_cluster_plan
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS
 from tests.databases import database_or_skip
+from tests.simulator.rules.invariants import StoreDump
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -37,11 +43,6 @@ PLANTED = bool(os.environ.get("ACTORPROC_PLANTED"))
 TRIES = 3
 
 
-@pytest.fixture(autouse=True)
-def database():
-    database_or_skip()
-
-
 def plan_of(*strikes: Strike, work=SLOW, many: int = 6, agents: int = 2, **options) -> Plan:
     """Some procedures of one kind on two candidates and some hosts."""
     roots = tuple(Root(f"root-{number}", work, ("SUCCESS",)) for number in range(many))
@@ -49,6 +50,7 @@ def plan_of(*strikes: Strike, work=SLOW, many: int = 6, agents: int = 2, **optio
 
 
 def test_a_leader_and_a_host_are_killed_and_links_cut_and_no_promise_is_broken(tmp_path):
+    database_or_skip()
     strikes = (
         Strike(ClusterFault.LINK_CUT, after=0.3),
         Strike(ClusterFault.LEADER_KILL, after=0.6, seconds=0.1),
@@ -63,6 +65,129 @@ def test_a_leader_and_a_host_are_killed_and_links_cut_and_no_promise_is_broken(t
     assert episode.violations == []
     assert {kind for kind, _ in episode.tally.hits} >= {strike.kind for strike in strikes[:2]}
     assert judge_folder(tmp_path / "episode").violations == []
+
+
+# ------------------------------------------------------------ plans and the command
+def test_a_plan_is_that_of_its_seed_and_all_faults_are_drawn():
+    plans = [draw_cluster_plan(seed) for seed in range(200)]
+
+    assert plans == [draw_cluster_plan(seed) for seed in range(200)]
+    assert {strike.kind for plan in plans for strike in plan.cluster.strikes} == set(ClusterFault)
+    assert all(plan.cluster.candidates >= 2 and plan.cluster.agents >= 2 and plan.roots for plan in plans)
+    assert msgspec.json.decode(msgspec.json.encode(plans[3]), type=Plan) == plans[3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing", "words"),
+    [
+        (["--module", "shop"], "", "--cluster tortures procedures of its own"),
+        ([], "psycopg", "pip install 'actorproc[postgres]'"),
+        ([], "server", "no PostgreSQL server was found"),
+    ],
+)
+def test_what_a_cluster_needs_is_told_before_anything_is_played(arguments, missing, words, monkeypatch, capsys):
+    if missing == "server":
+        monkeypatch.setenv("ACTORPROC_POSTGRES_BIN", "/nowhere")
+    elif missing:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
+
+    assert main(["torture", "--cluster", *arguments]) == 2
+
+    assert words in capsys.readouterr().err
+
+
+# ------------------------------------------------------------ the judge
+MS = 1_000_000
+NOTHING = Plan(seed=1, roots=(), lives=(), cluster=ClusterPlan(2, 2))
+
+
+def line(kind: str, at: int = 0, **fields) -> JournalLine:
+    return JournalLine(kind=kind, **({"at": at * MS, "pid": 9} | fields))
+
+
+def head_of(name: str, **fields) -> ProcedureRecord:
+    record = ProcedureRecord(id=name, type_name="t", version=1, root=name, parent=None, seq=1)
+    return msgspec.structs.replace(record, state=ProcedureState.SUCCESS, records=0, **fields)
+
+
+def judged(*lines: JournalLine) -> list[int]:
+    """Numbers of the promises that these lines break, of one procedure that was submitted."""
+    names = {one.procedure for one in lines if one.procedure}
+    dump = StoreDump({name: head_of(name) for name in names}, {name: [] for name in names}, [], [])
+    found = judge_cluster(NOTHING, [*(line("submitted", procedure=name) for name in names), *lines], dump, frozenset())
+    return sorted({violation.number for violation in found} - {5, 14})
+
+
+def step(kind: str, at: int, pid: int, host: int, *, epoch: int = 1, attempt: int = 1) -> JournalLine:
+    place = {"procedure": "p", "root": "p", "mode": "execute", "step": 1, "state": "s"}
+    return line(kind, at, pid=pid, host=host, epoch=epoch, attempt=attempt, **place)
+
+
+@pytest.mark.parametrize(
+    ("between", "numbers"),
+    [
+        ((), [8]),
+        ((line("killing", 15, pid=21),), []),
+        ((line("killing", 15, pid=20),), []),
+        ((line("host-lost", 15, pid=20),), [8]),
+        ((line("frozen", 5, pid=20), line("thawed", 500, pid=20)), []),
+        ((line("frozen", 5, pid=30), line("thawed", 500, pid=30)), [8]),
+        ((line("frozen", 1, pid=20), line("thawed", 5, pid=20)), [8]),
+    ],
+    ids=["nothing", "worker killed", "agent killed", "given up", "stood still", "the other one did", "before it"],
+)
+def test_two_copies_of_a_step_are_a_violation_unless_the_host_of_the_older_one_stood_still(between, numbers):
+    first, second = step("enter", 10, 21, 20), step("enter", 20, 31, 30, attempt=2)
+
+    assert judged(first, *between, second, step("exit", 30, 31, 30, attempt=2)) == numbers
+
+
+def test_what_a_host_that_stood_still_does_for_long_after_it_is_a_violation():
+    frozen = line("frozen", 15, pid=20), line("thawed", 100, pid=20)
+    lines = [step("enter", 10, 21, 20), *frozen, step("enter", 20, 31, 30, attempt=2)]
+    ended = step("exit", 30, 31, 30, attempt=2)
+
+    assert judged(*lines, ended, step("exit", 110, 21, 20)) == []
+    assert judged(*lines, ended, step("exit", 9000, 21, 20)) == [8]
+
+
+@pytest.mark.parametrize(
+    ("between", "numbers"),
+    [
+        ((), [6]),
+        ((line("host-lost", 25, pid=20),), []),
+        ((line("host-lost", 25, pid=0),), []),
+        ((line("host-lost", 5, pid=20),), [6]),
+        ((line("leads", 25, pid=20),), []),
+        ((line("killing", 25, pid=20),), []),
+    ],
+    ids=["nothing", "given up", "not met", "given up before", "a leader's own", "agent killed"],
+)
+def test_an_answer_may_be_lost_with_its_host_and_not_with_a_leader(between, numbers):
+    again = step("enter", 30, 31, 30, epoch=2, attempt=2)
+
+    assert judged(step("enter", 10, 21, 20), step("exit", 20, 21, 20), *between, again) == numbers
+
+
+def test_epochs_rise_in_the_order_of_commits_and_parents_are_woken_once():
+    def durable(mode: str, records: int = 2) -> JournalLine:
+        return line("durable", procedure="p", root="p", mode=mode, state=str(records), epoch=1, step=1)
+
+    good = line("takeover", epoch=1), line("committed", epoch=1), line("takeover", epoch=2), line("committed", epoch=2)
+    assert judged(*good) == []
+    assert judged(*good, line("takeover", epoch=2)) == [28]
+    assert judged(*good, line("committed", epoch=1)) == [29]
+    assert judged(durable("WAITING"), durable("RUNNABLE"), durable("WAITING", 3), durable("RUNNABLE", 3)) == []
+    assert judged(durable("WAITING"), durable("RUNNABLE"), durable("WAITING"), durable("RUNNABLE")) == [30]
+
+
+def test_what_the_database_saw_is_put_between_the_lines_of_the_journal_which_keep_their_order():
+    own = [line("enter", 10, pid=1), line("exit", 9, pid=2), line("enter", 30, pid=3)]
+    seen = [line("durable", 5), line("durable", 20)]
+
+    assert [(one.kind, one.at // MS) for one in merged(own, seen)] == [
+        ("durable", 5), ("enter", 10), ("exit", 9), ("durable", 20), ("enter", 30)
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------ planted bugs

@@ -41,7 +41,8 @@ class _Worker:
         self.booted = False
         self.running: dict[StepToken, dict[tuple[str, object], FromWorker]] = {}
         """Steps that it was given and has not answered, with what it said of them that must not be lost."""
-        self.answered: dict[StepToken, Ended] = {}
+        self.answered: dict[StepToken, tuple[FromWorker, ...]] = {}
+        """Answers, each behind the values and notes of its step, which are stored with it."""
 
 
 class HeldWork:
@@ -98,8 +99,9 @@ class HeldWork:
             return
         for message in messages:
             if isinstance(message, Ended):
-                if held.running.pop(message.token, None) is not None:
-                    self._keep(held, worker, message, now)
+                said = held.running.pop(message.token, None)
+                if said is not None:
+                    self._keep(held, worker, said, message, now)
             elif isinstance(message, Returned | NeedState):
                 held.running.pop(message.token, None)
             elif isinstance(message, Ask | Exposed | Heartbeat | Began):
@@ -107,10 +109,19 @@ class HeldWork:
                 if said is not None:
                     said[_key_of(message)] = message
 
-    def _keep(self, held: _Worker, worker: WorkerId, answer: Ended, now: float) -> None:
+    def _keep(
+        self,
+        held: _Worker,
+        worker: WorkerId,
+        said: dict[tuple[str, object], FromWorker],
+        answer: Ended,
+        now: float,
+    ) -> None:
         outcome = answer.outcome
         size = 200 + len(getattr(outcome, "state", None) or b"") + len(getattr(outcome, "output", None) or b"")
-        held.answered[answer.token] = answer
+        reports = [message for message in said.values() if isinstance(message, Exposed | Heartbeat)]
+        size += sum(200 + len(_value_of(message)) for message in reports)
+        held.answered[answer.token] = (*reports, answer)
         self._kept.append((now, worker, answer.token, size))
         self._kept_bytes += size
         while self._kept and (
@@ -156,10 +167,14 @@ class HeldWork:
         held.answered = {token: answer for token, answer in held.answered.items() if token in adopted}
         if not adopted.issuperset(held.running):
             return None
-        again: list[FromWorker] = list(held.answered.values())
+        again: list[FromWorker] = [message for answer in held.answered.values() for message in answer]
         for said in held.running.values():
             again += said.values()
         return again
+
+
+def _value_of(message: Exposed | Heartbeat) -> bytes:
+    return (message.value if isinstance(message, Exposed) else message.details) or b""
 
 
 def _key_of(message: Ask | Exposed | Heartbeat | Began) -> tuple[str, object]:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,8 @@ __all__ = ["Agent", "Candidate", "Member"]
 
 _ENDS_WITHIN = 60.0
 """Seconds for an orderly end."""
+_COMES_UP_WITHIN = 30.0
+"""Seconds until an agent listens to signals."""
 
 
 class Member:
@@ -171,5 +174,17 @@ class Agent(Member):
 
     kind = "agent"
 
+    def start(self) -> None:
+        """Begin a life."""
+        self._said_before = len(self._said())
+        super().start()
+
+    def _said(self) -> str:
+        log = self.folder / f"{self.name}.log"
+        return log.read_text(errors="replace", encoding="utf-8") if log.exists() else ""
+
     def _ask_to_leave(self, process: subprocess.Popen[bytes]) -> None:
+        until = time.monotonic() + _COMES_UP_WITHIN
+        while "offers" not in self._said()[self._said_before :] and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)  # before that the signal ends it as it ends any program
         process.terminate()

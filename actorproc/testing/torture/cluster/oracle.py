@@ -156,13 +156,13 @@ def _is_older(line: JournalLine, other: JournalLine) -> bool:
 
 
 class _ClusterHistory(JournalHistory):
-    """What steps did, on hosts that are lost, stand still, or are given up."""
+    """Walk over the journal with hosts that are lost, stand still, or are given up."""
 
     def __init__(self, dump: StoreDump, frozen: _Frozen) -> None:
         super().__init__(dump)
         self._frozen = frozen
         self._lost: dict[int, int] = {}
-        """When a leader gave up a host, by its process; 0: one that it had not met."""
+        """Time at which a leader gave up a host, by its process; 0: one that it had not met."""
         self._candidates: set[int] = set()
         self._now = 0
 

@@ -101,7 +101,7 @@ _RATES = {
     ClusterFault.STEP_DOWN: 2,
     ClusterFault.RELOAD: 1,
 }
-"""How often each is drawn."""
+"""Weight of each in the draw."""
 
 
 def draw_cluster(chance: Random, seconds: float) -> ClusterPlan:
