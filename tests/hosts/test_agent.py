@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
+from actorproc.model.ids import Mode, StepToken, WorkerId
+from actorproc.model.messages.outcomes import Finished
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.pool_suite import PoolSuite
 from actorproc.testing.pool_suite.listener import PoolListener
@@ -20,9 +22,10 @@ from actorproc.testing.pool_suite.steps import Count, Hold
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.hosts.agent import HostRejected
 from actorproc.workers.hosts.handshake import HostRefused
+from actorproc.workers.hosts.held_work import HeldWork
 from actorproc.workers.hosts.messages import Died, DrainHost, Draining, Left, Said
 from actorproc.workers.pool.local_pool import LocalPool
-from actorproc.workers.protocol.frames import Ask, Ended, LogLine, StepAnswer
+from actorproc.workers.protocol.frames import Ask, Ended, Exposed, Heartbeat, LogLine, Run, StepAnswer
 from tests.hosts.plain_leader import Host, PlainLeader
 from tests.kit.waiting import wait_until
 
@@ -125,6 +128,26 @@ def test_an_answer_that_the_dead_leader_had_is_given_to_the_next_one(started):
     after = PoolListener(second)
     assert after.next_message(Ended, worker).token == run.token
     assert second.hellos[0].held[0].answered == (run.token,)
+
+
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "running"])
+def test_what_a_step_shows_and_notes_is_given_to_the_next_leader_before_its_answer(is_answered):
+    worker = WorkerId(1000, 1)
+    token = StepToken(1, worker, "p", 1, 1, Mode.EXECUTE)
+    held = HeldWork()
+    held.booted(worker, 7)
+    held.given(worker, [Run(token, "t", "p", None, b"", "json", 1)])
+    shown, noted = Exposed(token, "at", b"2"), Heartbeat(token, 0.5, None, b"half", "beat", 1)
+    answer = Ended(token, Finished(state=b"state"))
+    held.heard(worker, [Exposed(token, "at", b"1"), shown, noted, Ask(1, token, "remember", "k", b"v", 1)], 0.0)
+    if is_answered:
+        held.heard(worker, [answer], 0.0)
+
+    again = held.taken_over(worker, frozenset({token}))
+
+    assert again[:2] == [shown, noted]
+    assert again[2:] == [answer] if is_answered else isinstance(again[2], Ask)
+    assert held.taken_over(worker, frozenset()) == ([] if is_answered else None)
 
 
 def test_what_the_next_leader_does_not_count_is_dead_before_it_starts_the_same_worker(started):

@@ -1,4 +1,4 @@
-"""A night of the torture of several processes: its planted bugs, then episodes until the time is up.
+"""A night of the torture of several processes: bugs that are put in, then episodes until the time is up.
 
 python -m tests.simulator.cluster_torture --minutes 20 --seed 7
 """
@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """The command line; exit code 1 when a promise was broken or a planted bug was not found, 77 without a server."""
+    """The command line; exit code 1 when a promise was broken or a bug that was put in was not found, 77 without a server."""
     parser = argparse.ArgumentParser(description="Torture of leaders and hosts.")
     parser.add_argument("--minutes", required=True, help="minutes of episodes")
     parser.add_argument("--seed", default="1", help="which series of episodes (default 1)")
@@ -28,7 +28,7 @@ def main() -> int:
     except EngineError as error:
         sys.stdout.write(f"skipped: {error}\n")
         return SKIPPED
-    planted = [sys.executable, "-m", "pytest", "-q", "tests/torture/test_cluster.py", "-k", "bug"]
+    bugs = [sys.executable, "-m", "pytest", "-q", "tests/torture/test_cluster.py", "-k", "bug"]
     episodes = [
         sys.executable,
         "-m",
@@ -41,7 +41,7 @@ def main() -> int:
         given.seed,
     ]
     codes = [
-        subprocess.run(planted, env=os.environ | {"ACTORPROC_PLANTED": "1"}, check=False).returncode,
+        subprocess.run(bugs, env=os.environ | {"ACTORPROC_PLANTED": "1"}, check=False).returncode,
         subprocess.run(episodes, check=False).returncode,
     ]
     return int(any(codes))

@@ -133,7 +133,7 @@ def _leaders(failures: int) -> Group:
 
 
 def _cluster(minutes: float) -> Group:
-    """Torture of several processes on a database, and its planted bugs."""
+    """Torture of several processes on a database, and bugs that are put in."""
 
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         arguments = ("tests.simulator.cluster_torture", "--minutes", f"{minutes * scale:.3f}", "--seed", str(seed))

@@ -16,9 +16,10 @@ from actorproc.model.states import ProcedureState
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.campaign import judge_folder, play
 from actorproc.testing.torture.cluster.oracle import judge_cluster, merged
-from actorproc.testing.torture.cluster.plan import ClusterFault, ClusterPlan, Strike
+from actorproc.testing.torture.cluster.plan import draw_cluster_plan
 from actorproc.testing.torture.cluster.seeded_bugs import CLUSTER_BUGS
-from actorproc.testing.torture.plan import Plan, Root, draw_cluster_plan
+from actorproc.testing.torture.faults import ClusterFault, ClusterPlan, Strike
+from actorproc.testing.torture.plan import Plan, Root
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS
 from tests.databases import database_or_skip
 from tests.simulator.rules.invariants import StoreDump

@@ -119,7 +119,8 @@ def _check_cluster() -> None:
 
 def _tortured(options: argparse.Namespace) -> int:
     from actorproc.testing.torture.campaign import campaign, judge_folder
-    from actorproc.testing.torture.plan import draw_cluster_plan, draw_plan
+    from actorproc.testing.torture.cluster.plan import draw_cluster_plan
+    from actorproc.testing.torture.plan import draw_plan
 
     if options.replay is not None:
         kept = judge_folder(options.replay)
@@ -160,9 +161,8 @@ def _play(plan: Plan, keep: Path) -> int:
 
 
 def _table(tally: Tally, is_cluster: bool) -> str:
-    from actorproc.testing.torture.cluster.plan import ClusterFault
     from actorproc.testing.torture.coverage import table
-    from actorproc.testing.torture.faults import TortureFault
+    from actorproc.testing.torture.faults import ClusterFault, TortureFault
 
     return table(tally, ClusterFault if is_cluster else TortureFault)
 

@@ -20,11 +20,11 @@ from actorproc.store.home import home_of
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.journal import Journal
 from actorproc.testing.torture.cluster.oracle import judge_cluster, merged
-from actorproc.testing.torture.cluster.plan import TESTIMONY
+from actorproc.testing.torture.cluster.plan import TESTIMONY, draw_cluster_plan
 from actorproc.testing.torture.coverage import Tally, count
 from actorproc.testing.torture.episode_runner import EpisodeRunner
 from actorproc.testing.torture.oracle import judge
-from actorproc.testing.torture.plan import Plan, draw_cluster_plan, draw_plan
+from actorproc.testing.torture.plan import Plan, draw_plan
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.user_module import own_opinion
 

@@ -9,8 +9,7 @@ import msgspec
 
 from actorproc.model.states import TERMINAL
 from actorproc.testing.journal import JournalLine
-from actorproc.testing.torture.cluster.plan import ClusterFault
-from actorproc.testing.torture.faults import FaultPhase, TortureFault
+from actorproc.testing.torture.faults import ClusterFault, FaultPhase, TortureFault
 
 __all__ = ["Tally", "count", "table"]
 

@@ -6,7 +6,17 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["HOST_POINTS", "IN_TROUBLE", "WORKER_POINTS", "Fault", "FaultPhase", "TortureFault"]
+__all__ = [
+    "HOST_POINTS",
+    "IN_TROUBLE",
+    "WORKER_POINTS",
+    "ClusterFault",
+    "ClusterPlan",
+    "Fault",
+    "FaultPhase",
+    "Strike",
+    "TortureFault",
+]
 
 
 class TortureFault(StrEnum):
@@ -93,3 +103,51 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Commits of a slow disk."""
     draw: float = 0.0
     """Chooses the victim among those there are: from 0 to 1."""
+
+
+# ------------------------------------------------------------ several processes on a database
+class ClusterFault(StrEnum):
+    """One way an episode is disturbed. The values are the rows of the table."""
+
+    LEADER_KILL = "leader killed"
+    LEADER_STOP = "leader stopped, continued"
+    LEADER_IN_COMMIT = "leader stopped inside a commit"
+    FOLLOWER_KILL = "follower killed"
+    FOLLOWER_STOP = "follower stopped, continued"
+    AGENT_KILL = "agent killed"
+    AGENT_STOP = "agent stopped, continued"
+    MACHINE_STOP = "agent and workers stopped"
+    WORKER_KILL = "worker killed"
+    WORKER_STOP = "worker stopped, continued"
+    LINK_CUT = "links cut"
+    LINK_SLOW = "links slow"
+    LINK_BLOCKED = "links blocked, both ways"
+    LINK_HALF = "links blocked, one way"
+    BASE_CRASH = "database crashed, restarted"
+    BASE_AWAY = "database away for a while"
+    BASE_SESSIONS = "sessions of the database ended"
+    BASE_BLOCKED = "leader cut off from the database"
+    BASE_SLOW = "database slow for the leader"
+    HOST_DRAIN = "host drained, another joins"
+    STEP_DOWN = "leader steps down"
+    RELOAD = "workers replaced one by one"
+
+
+class Strike(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One planned fault."""
+
+    kind: ClusterFault
+    after: float
+    """Seconds after the cluster is up."""
+    seconds: float = 0.0
+    """Seconds that it lasts; of what is killed: until it is started again."""
+    draw: float = 0.0
+    """Chooses the victim among those there are: from 0 to 1."""
+
+
+class ClusterPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Processes of an episode, and the faults that strike them."""
+
+    candidates: int
+    agents: int
+    strikes: tuple[Strike, ...] = ()

@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.testing.torture.cluster.plan import ClusterPlan, draw_cluster, draw_slow
-from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, TortureFault
+from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, ClusterPlan, Fault, TortureFault
 from actorproc.testing.torture.orders.cancelling import draw_cancelled
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
 
-__all__ = ["Life", "Plan", "Root", "draw_cluster_plan", "draw_plan", "work_of"]
+__all__ = ["Life", "Plan", "Root", "draw_plan", "draw_root", "with_padding", "work_of"]
 
 Spec = dict[str, Any]
 
@@ -89,9 +88,9 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     chance = Random(seed)
     is_crowd = chance.random() < 0.2
     many = chance.randint(30, 60) if is_crowd else chance.randint(4, 8)
-    roots = () if module else tuple(_root(chance, number, is_small=is_crowd) for number in range(many))
+    roots = () if module else tuple(draw_root(chance, number, is_small=is_crowd) for number in range(many))
     # Drawn apart, and from this text: so a plan stays what its seed gave before.
-    roots = _with_padding(Random(f"ballast of {seed}"), roots)
+    roots = with_padding(Random(f"ballast of {seed}"), roots)
     if not module:
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
         roots += _restarted(Random(f"restarted roots of {seed}"))
@@ -118,28 +117,7 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     )
 
 
-def draw_cluster_plan(seed: int, *, bug: str = "", patience: float = 90.0) -> Plan:
-    """The plan of a seed for several processes on a database, always the same."""
-    chance = Random(f"cluster of {seed}")
-    seconds = round(chance.uniform(2.0, 8.0), 3)
-    roots = [_root(chance, number, is_small=False) for number in range(chance.randint(3, 6))]
-    roots += [Root(f"slow-{number}", draw_slow(chance), ("SUCCESS",)) for number in range(chance.randint(2, 4))]
-    roots = [
-        msgspec.structs.replace(root, after=round(chance.uniform(0.0, 0.8 * seconds), 3), insists=True)
-        for root in roots
-    ]
-    return Plan(
-        seed=seed,
-        roots=_with_padding(chance, tuple(roots)),
-        lives=(),
-        workers=chance.randint(1, 2),
-        bug=bug,
-        patience=patience,
-        cluster=draw_cluster(chance, seconds),
-    )
-
-
-def _with_padding(chance: Random, roots: tuple[Root, ...]) -> tuple[Root, ...]:
+def with_padding(chance: Random, roots: tuple[Root, ...]) -> tuple[Root, ...]:
     """Some of the roots with states of hundreds of kilobytes."""
     sizes = [draw_padding(chance) for _ in roots]
     return tuple(
@@ -295,7 +273,7 @@ class _Draw:
             order["undo_errors"] = 2
 
 
-def _root(chance: Random, number: int, *, is_small: bool) -> Root:
+def draw_root(chance: Random, number: int, *, is_small: bool) -> Root:
     draw = _Draw(chance, f"root-{number}", is_small=is_small)
     places = chance.sample(("town/a", "town/b", "town/c"), chance.choice((0, 1, 1, 2)))
     keys = [[chance.choice("rww"), place] for place in places]

@@ -36,7 +36,7 @@ class ClusterCaller:
     Args:
         client: The client that all callers share.
         journal: The journal of the episode.
-        root: What it submits and wants of it.
+        root: The procedure that it submits, with its signals and its abort.
         procedure: The procedure of that root.
         over: Set when the episode is to end.
     """

@@ -1,14 +1,16 @@
-"""Plan of an episode of several processes: candidates, hosts, and what happens to them and between them."""
+"""Plan of an episode of several processes, drawn from its seed: work, candidates, hosts, and the faults that strike."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from random import Random
 from typing import Any
 
 import msgspec
 
-__all__ = ["HOST_PATIENCE", "LEASE", "TESTIMONY", "ClusterFault", "ClusterPlan", "Strike", "draw_cluster", "draw_slow"]
+from actorproc.testing.torture.faults import ClusterFault, ClusterPlan, Strike
+from actorproc.testing.torture.plan import Plan, Root, draw_root, with_padding
+
+__all__ = ["HOST_PATIENCE", "LEASE", "TESTIMONY", "draw_cluster_plan"]
 
 LEASE = 1.5
 """`Config.lease` of the candidates, in seconds."""
@@ -17,53 +19,6 @@ HOST_PATIENCE = 4.0
 
 TESTIMONY = "testimony"
 """File of an episode with what the witness in the database wrote."""
-
-
-class ClusterFault(StrEnum):
-    """One way an episode is disturbed. The values are the rows of the table."""
-
-    LEADER_KILL = "leader killed"
-    LEADER_STOP = "leader stopped, continued"
-    LEADER_IN_COMMIT = "leader stopped inside a commit"
-    FOLLOWER_KILL = "follower killed"
-    FOLLOWER_STOP = "follower stopped, continued"
-    AGENT_KILL = "agent killed"
-    AGENT_STOP = "agent stopped, continued"
-    MACHINE_STOP = "agent and workers stopped"
-    WORKER_KILL = "worker killed"
-    WORKER_STOP = "worker stopped, continued"
-    LINK_CUT = "links cut"
-    LINK_SLOW = "links slow"
-    LINK_BLOCKED = "links blocked, both ways"
-    LINK_HALF = "links blocked, one way"
-    BASE_CRASH = "database crashed, restarted"
-    BASE_AWAY = "database away for a while"
-    BASE_SESSIONS = "sessions of the database ended"
-    BASE_BLOCKED = "leader cut off from the database"
-    BASE_SLOW = "database slow for the leader"
-    HOST_DRAIN = "host drained, another joins"
-    STEP_DOWN = "leader steps down"
-    RELOAD = "workers replaced one by one"
-
-
-class Strike(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One planned fault."""
-
-    kind: ClusterFault
-    after: float
-    """Seconds after the cluster is up."""
-    seconds: float = 0.0
-    """Seconds that it lasts; of what is killed: until it is started again."""
-    draw: float = 0.0
-    """Chooses the victim among those there are: from 0 to 1."""
-
-
-class ClusterPlan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Processes of an episode, and the faults that strike them."""
-
-    candidates: int
-    agents: int
-    strikes: tuple[Strike, ...] = ()
 
 
 _FREEZES = {
@@ -104,7 +59,28 @@ _RATES = {
 """Weight of each in the draw."""
 
 
-def draw_cluster(chance: Random, seconds: float) -> ClusterPlan:
+def draw_cluster_plan(seed: int, *, bug: str = "", patience: float = 90.0) -> Plan:
+    """The plan of a seed for several processes on a database, always the same."""
+    chance = Random(f"cluster of {seed}")
+    seconds = round(chance.uniform(2.0, 8.0), 3)
+    roots = [draw_root(chance, number, is_small=False) for number in range(chance.randint(3, 6))]
+    roots += [Root(f"slow-{number}", _slow(chance), ("SUCCESS",)) for number in range(chance.randint(2, 4))]
+    roots = [
+        msgspec.structs.replace(root, after=round(chance.uniform(0.0, 0.8 * seconds), 3), insists=True)
+        for root in roots
+    ]
+    return Plan(
+        seed=seed,
+        roots=with_padding(chance, tuple(roots)),
+        lives=(),
+        workers=chance.randint(1, 2),
+        bug=bug,
+        patience=patience,
+        cluster=_cluster(chance, seconds),
+    )
+
+
+def _cluster(chance: Random, seconds: float) -> ClusterPlan:
     """Processes and faults of one episode, in which faults strike for so many seconds."""
     strikes = [_strike(chance, seconds) for _ in range(chance.randint(3, 8))]
     return ClusterPlan(
@@ -124,7 +100,7 @@ def _strike(chance: Random, seconds: float) -> Strike:
     )
 
 
-def draw_slow(chance: Random) -> dict[str, Any]:
+def _slow(chance: Random) -> dict[str, Any]:
     """A procedure of steps so long that faults meet them."""
     many = chance.randint(2, 4)
     orders = [{"do": "work", "seconds": round(chance.uniform(0.2, 2.5), 3)} for _ in range(many)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import runpy
 import signal
 import sys
 import threading
@@ -20,7 +21,6 @@ from typing import Any
 import msgspec
 
 from actorproc.api.manager import ProcedureManager
-from actorproc.cli.main import main as command_line
 from actorproc.config import Config
 from actorproc.engine.workers.absent_hosts import AbsentHosts
 from actorproc.errors import ActorprocError
@@ -65,7 +65,8 @@ def main(arguments: list[str]) -> int:
     stop = threading.Event()
     threading.Thread(target=_listen, args=(stop,), daemon=True).start()
     if kind == "agent":
-        return command_line(["worker", MODULE, "--path", url, "--workers", str(plan.workers)])
+        sys.argv[1:] = ["worker", MODULE, "--path", url, "--workers", str(plan.workers)]
+        runpy.run_module("actorproc", run_name="__main__")
     return _candidate(plan, url, *arguments[3:], journal=journal, stop=stop)
 
 

@@ -19,10 +19,11 @@ from actorproc.testing.database_server import DatabaseServer
 from actorproc.testing.journal import Journal
 from actorproc.testing.torture.cluster.callers import ClusterCaller
 from actorproc.testing.torture.cluster.members import Agent, Candidate, Member
-from actorproc.testing.torture.cluster.plan import TESTIMONY, Strike
+from actorproc.testing.torture.cluster.plan import TESTIMONY
 from actorproc.testing.torture.cluster.proxy import Proxy
 from actorproc.testing.torture.cluster.strikes import Strikes
 from actorproc.testing.torture.cluster.witness import SETTINGS, prepare, testimony
+from actorproc.testing.torture.faults import Strike
 from actorproc.testing.torture.plan import Plan
 from actorproc.testing.torture.procedures import CLASSES, made_of
 from actorproc.testing.torture.record import EpisodeJournal

@@ -14,19 +14,18 @@ __all__ = ["CLUSTER_BUGS"]
 def _leaders_do_not_wait() -> None:
     from actorproc.engine.workers.absent_hosts import AbsentHosts
 
-    honest = AbsentHosts.__init__
+    honest: Callable[..., None] = AbsentHosts.__init__
 
-    def init(self: AbsentHosts, in_flight: Any, clock: Any, patience: float) -> None:
-        del patience
-        honest(self, in_flight, clock, 0.0)
+    def init(self: AbsentHosts, *arguments: Any) -> None:
+        honest(self, *arguments[:-1], 0.0)  # the last one is the patience
 
-    AbsentHosts.__init__ = init  # type: ignore[method-assign]
+    AbsentHosts.__init__ = init  # type: ignore[assignment,method-assign]
 
 
 def _agents_go_on_unheard() -> None:
     from actorproc.workers.hosts.host_workers import HostWorkers
 
-    HostWorkers.kill_busy = lambda _self, _reason: 0  # type: ignore[method-assign]
+    HostWorkers.kill_busy = lambda *_: 0  # type: ignore[method-assign]
 
 
 def _unknown_steps_go_on() -> None:

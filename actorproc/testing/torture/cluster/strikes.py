@@ -15,10 +15,9 @@ from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.testing.database_server import DatabaseServer
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.cluster.members import Agent, Candidate, Member
-from actorproc.testing.torture.cluster.plan import ClusterFault, Strike
 from actorproc.testing.torture.cluster.proxy import Proxy
 from actorproc.testing.torture.cluster.witness import end_sessions
-from actorproc.testing.torture.faults import FaultPhase
+from actorproc.testing.torture.faults import ClusterFault, FaultPhase, Strike
 from actorproc.testing.torture.record import EpisodeJournal, Tail
 
 __all__ = ["Strikes"]
@@ -75,7 +74,7 @@ class Strikes:
         self._actions[strike.kind](self, strike)
 
     def heal(self) -> None:
-        """See that everybody is there again."""
+        """Release all links, and start what is not there."""
         for candidate in self._candidates:
             candidate.door.release()
             candidate.base.release()

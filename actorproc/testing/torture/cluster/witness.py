@@ -1,6 +1,6 @@
 """Witness in the database: triggers that write down each head and each commit, in the transaction that stores it.
 
-What they wrote is read when the episode is over, in the order of the commits by the server's own word. No process under
+Their rows are read when the episode is over, in the order of the commits by the server's own word. No process under
 torture takes part in that, so one that is frozen cannot tell of a commit too late.
 """
 
