@@ -9,8 +9,8 @@ Beside the numbers of `actorproc.testing.torture.oracle`:
 28 epochs never fall, in the order of the commits, and a takeover raises them ·
 29 no commit of an older epoch comes after one of a newer · 30 a parent is woken once for each suspend.
 
-Answers that were given are not lost with a leader (6): the host keeps them. Whether a step is told at once that its
-undo is decided (22) is not judged: that waits for the next leader.
+Answers that were given are not lost with a leader (6): the host keeps them. Promise 22 is not judged: to be told of
+its undo a step waits for the next leader.
 """
 
 from __future__ import annotations
