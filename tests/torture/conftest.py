@@ -60,7 +60,7 @@ def troubled() -> Plan:
     work = {"type": "errand", "keys": [], "orders": [{"do": "work", "seconds": 0.1}] * 3}
     roots = tuple(Root(f"root-{number}", work, ("SUCCESS",)) for number in range(2))
     faults = (
-        Fault(TortureFault.DISK_FULL, nth=2, seconds=0.5),
+        Fault(TortureFault.DISK_FULL, nth=2, seconds=1.5),
         Fault(TortureFault.WORKER_KILL, point=IN_TROUBLE, draw=0.1),
     )
     return Plan(seed=9, roots=roots, lives=(Life("quiet", 0.0, faults),))
