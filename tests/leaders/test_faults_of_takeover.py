@@ -193,3 +193,30 @@ def test_a_database_that_restarts_at_any_statement_of_a_takeover_loses_nothing(m
         finally:
             fault.lift()
             pair.close()
+
+
+def test_an_engine_whose_takeover_fails_after_it_has_begun_is_stopped(url):
+    """Its workers and its hosts would be of a leader that there is not."""
+    trees = []
+    with ProcedureManager(url, workers=1, config=config()) as leader:
+        follower = ProcedureManager(url, workers=1, config=config()).start()
+        try:
+            shared = follower._tree
+            begin, definitions = shared._lead_with, shared._definitions
+
+            def lead(*arguments):
+                trees.append(begin(*arguments))
+                return trees[-1]
+
+            def away_at_first():
+                if len(trees) == 1:
+                    raise StorageUnavailable("planned: the database is away")
+                return definitions()
+
+            shared._lead_with, shared._definitions = lead, away_at_first
+            leader.stop()
+            wait_until(lambda: shared.leads)
+            assert [tree.closed for tree in trees] == [True, False]
+            assert len(follower.workers()) == 1
+        finally:
+            follower.stop()

@@ -177,6 +177,7 @@ class SharedEngine(SharedRequests):
     def _begin(self, store: SharedStore, credentials: Any) -> None:
         """Become the leader with a store. Raises what stands in the way; the store is closed then."""
         entrance: LinkEntrance | None = None
+        tree: EngineTree | None = None
         self._end_host()  # its workers are the engine's own from here on
         try:
             store.see_epoch(max(self._highest, seen_epoch(self._home)))
@@ -188,6 +189,8 @@ class SharedEngine(SharedRequests):
                 tree.request(lambda reply: PauseRequested(None, reply, held or None))
                 self.held = None
         except BaseException:
+            if tree is not None:  # it runs steps, and hosts have joined it
+                tree.stop(drain=False, timeout=self._config.stop_timeout)
             if entrance is not None:
                 entrance.close()
             store.close()

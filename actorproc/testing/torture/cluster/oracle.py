@@ -5,7 +5,8 @@ and their effects on the world are for fences to keep off. All other copies of a
 
 Beside the numbers of `actorproc.testing.torture.oracle`:
 
-8 two copies of a step run at a time only if the host of one of them stood still ·
+8 two copies of a step run at a time only if the host of one of them stood still, or if it ran on the own workers of a
+leader that was succeeded, for as long as that may take to learn of it ·
 28 epochs never fall, in the order of the commits, and a takeover raises them ·
 29 no commit of an older epoch comes after one of a newer · 30 a parent is woken once for each suspend.
 
@@ -22,6 +23,7 @@ from actorproc.model.states import TERMINAL
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.histories.real_histories import JournalHistory
 from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.cluster.plan import LEASE
 from actorproc.testing.torture.oracle import EpisodeHistory, judge_root, judge_submits
 from actorproc.testing.torture.orders.reporting import judge_reports
 from actorproc.testing.torture.plan import Plan
@@ -30,6 +32,8 @@ __all__ = ["judge_cluster", "merged"]
 
 _THAWS = 3_000_000_000
 """Nanoseconds from the moment when a host goes on until its workers are killed, on a machine that is overloaded."""
+_STEPS_DOWN = int((LEASE + 3.0) * 1e9)
+"""Nanoseconds from a takeover until the former leader has ended its own workers, unless it stood still."""
 _OF_STEPS = {"enter", "effect", "exit", "raised"}
 _BY_STEPS = {"given", "noted", "fenced", "conflict"}
 _LOST_WITH_HOSTS = "host"
@@ -96,10 +100,12 @@ class _Freeze(NamedTuple):
 
 
 class _Frozen:
-    """Times in which processes stood still."""
+    """Times in which processes stood still, or led without knowing that others did."""
 
-    def __init__(self, lines: Iterable[JournalLine]) -> None:
+    def __init__(self, lines: Sequence[JournalLine]) -> None:
         self.times: list[_Freeze] = []
+        self.takeovers = {line.epoch: line.at for line in lines if line.kind == "takeover"}
+        self.candidates = {line.pid for line in lines if line.kind in {"leads", "follows"}}
         since: dict[int, int] = {}
         for line in lines:
             if line.kind == "frozen":
@@ -113,7 +119,13 @@ class _Frozen:
         return any(one.pid == line.host and one.start <= until and one.end >= line.at for one in self.times)
 
     def has_ghost(self, line: JournalLine) -> bool:
-        """True if the host of a line stands still, or has just begun to go on."""
+        """True if the host of a line stands still, or has just begun to go on, or is a leader that was just succeeded.
+
+        The own workers of a leader are no host: the next one does not wait for them, nor do they wait to be told.
+        """
+        taken = self.takeovers.get(line.epoch + 1)
+        if line.host in self.candidates and taken is not None and taken <= line.at <= taken + _STEPS_DOWN:
+            return True
         return any(one.pid == line.host and one.start <= line.at <= one.end + _THAWS for one in self.times)
 
     def has_any(self, at: int) -> bool:
@@ -164,6 +176,8 @@ class _ClusterHistory(JournalHistory):
         self._lost: dict[int, int] = {}
         """Time at which a leader gave up a host, by its process; 0: one that it had not met."""
         self._candidates: set[int] = set()
+        self._epoch = 0
+        """Epoch of the newest leader."""
         self._now = 0
 
     def read(self, line: JournalLine) -> None:
@@ -173,12 +187,15 @@ class _ClusterHistory(JournalHistory):
             self._lost[line.pid] = line.at
         elif line.kind in {"leads", "follows"}:
             self._candidates.add(line.pid)
+        elif line.kind == "takeover":
+            self._epoch = line.epoch
         super().read(line)
 
     def _is_doomed(self, line: JournalLine) -> bool:
-        """True if its process is killed, or its host, or if that stood still."""
+        """True if its process is killed, or its host, or if that stood still, or has lost the lead."""
         is_killed = line.pid in self.killed or line.host in self.killed
-        return line.host == 1 or is_killed or self._frozen.has(line, self._now)
+        is_former = line.host in self._candidates and line.epoch < self._epoch
+        return line.host == 1 or is_killed or is_former or self._frozen.has(line, self._now)
 
     def _may_be_lost(self, exited: JournalLine, again: JournalLine) -> bool:
         """True if its host is lost with the answer, or if a leader has lost the lead with those of its own workers."""
