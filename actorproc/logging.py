@@ -111,7 +111,7 @@ def _text(value: Any) -> str:
         text = str(value)
     except Exception:  # noqa: BLE001 - user code
         text = _repr(value)
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _repr(value: Any) -> str:

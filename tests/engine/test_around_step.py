@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from actorproc import Limits, Procedure, ProcedureExecutor, ProcedureManager, RetryPolicy, Saga, Status, step
+from actorproc import Config, Limits, Procedure, ProcedureExecutor, ProcedureManager, RetryPolicy, Saga, Status, step
 from actorproc.errors import WorkerBootFailed
 from actorproc.procedure.authoring.context import StopStep
 from actorproc.workers.child.runtime.around_step import AroundStep
@@ -258,6 +258,34 @@ def test_without_a_hook_a_worker_loads_nothing_of_it(open_manager):
 
     words = ("around_step", "opentelemetry", "sentry", "structlog", "prometheus", "actorproc.logging")
     assert [name for name in loaded if any(word in name for word in words)] == []
+
+
+HANGS_AT_EXIT = """
+import atexit, threading
+
+def hang():
+    open({file!r}, "a").write("x")
+    threading.Event().wait()
+
+atexit.register(hang)
+"""
+
+
+@pytest.mark.processes
+def test_an_exit_hook_that_hangs_ends_with_its_worker_and_is_charged_to_nothing(open_manager, tmp_path, monkeypatch):
+    name, file = f"exporter_{tmp_path.name.replace('-', '_')}", tmp_path / "left"
+    (tmp_path / f"{name}.py").write_text(HANGS_AT_EXIT.format(file=str(file)))
+    monkeypatch.syspath_prepend(tmp_path)
+    events = []
+    config = Config(spares=0, recycle_steps=1)
+    manager = open_manager(workers=1, preload=[name], config=config, on_event=events.append)
+
+    assert [manager.run(Chain(), timeout=60) for _ in range(2)] == [3, 3]
+    wait_until(lambda: [event.kind for event in events].count("worker-recycled") == 2)
+    manager.stop()
+
+    assert file.read_text().startswith("xx")  # SDKs flush there, and a collector may be down
+    assert "worker-died" not in {event.kind for event in events}
 
 
 # ---------------------------------------------------------------- in this process

@@ -110,6 +110,15 @@ def test_sentry_is_told_of_errors_by_the_worker_and_of_deaths_by_the_manager(fil
     assert raised["stacktrace"]["frames"][-1]["function"] == "pay"
 
 
+def test_a_session_is_rolled_back_with_its_attempt(files):
+    ended = subprocess.run(
+        [sys.executable, "session_shop.py"], cwd=files, env=environment(), capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+
+    assert ended.stdout.splitlines() == ["1 2"], ended.stderr
+
+
 def test_the_formatter_is_set_up_as_the_page_says(tmp_path):
     (program,) = re.findall(r"^```python\n(import logging.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     said = 'logging.info("a %s", "b", extra={"who": None, "n": 1})\nlogging.getLogger("x").warning("no\\nway")\n'
