@@ -633,7 +633,25 @@ def _a_step_is_alone_beside_another(left: Left) -> Left | None:
     return None
 
 
+def _a_step_runs_where_the_code_is_another(left: Left) -> Left | None:
+    types: dict[str, str] = {}
+    workers: dict[object, str] = {}
+    codes: dict[str, int] = {}
+    for place, (kind, *fields) in enumerate(left.journal):
+        if kind == "worker-on":
+            workers[fields[0]] = fields[1]
+        elif kind == "code":
+            codes[fields[0]] = place
+        elif kind == "commit":
+            types |= {write.record.id: write.record.type_name for write in fields[1] if isinstance(write, PutProcedure)}
+        elif kind == "enter" and fields[0].mode is Mode.EXECUTE and workers.get(fields[0].worker) in codes:
+            host = workers[fields[0].worker]
+            return _without(left, codes[host], ("code", host, (types[fields[0].procedure],)))
+    return None
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
+    "a step runs where the code is another": (27, "has other code", _a_step_runs_where_the_code_is_another),
     "a step is alone beside another": (27, "to have it for itself", _a_step_is_alone_beside_another),
     "a step runs on another host": (27, "and asks for", _a_step_runs_on_another_host),
     "a host has less than steps take": (27, "steps take", _a_host_has_less),

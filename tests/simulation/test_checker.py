@@ -29,7 +29,10 @@ SEEDS = (
     ),
 )
 """Among these histories is one of every kind that is needed."""
-RARE = {"a step is alone beside another": range(hosts.FIRST_LONE + 210, hosts.FIRST_LONE + 1000)}
+RARE = {
+    "a step is alone beside another": range(hosts.FIRST_LONE + 210, hosts.FIRST_LONE + 1000),
+    "a step runs where the code is another": range(hosts.FIRST_LONE, hosts.FIRST_LONE + 100),
+}
 """Histories among which is one for a change that few others allow."""
 PLANTED = 10
 """Histories with each seeded bug."""

@@ -360,6 +360,10 @@ def _a_host_that_was_kept_stays_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostTable, "release", lambda *_: None)
 
 
+def _other_code_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostTable, "divided", frozenset())
+
+
 HOST_BUGS: dict[str, SeededBug] = {
     "hosts are not looked at": _hosts_are_not_looked_at,
     "resources are not counted": _resources_are_not_counted,
@@ -371,6 +375,7 @@ LONE_BUGS: dict[str, SeededBug] = {
     "a step is alone on its host beside others": _a_step_is_alone_beside_others,
     "others go to a host that is kept for one": _others_go_to_a_host_that_is_kept,
     "a host that was kept for one stays kept": _a_host_that_was_kept_stays_kept,
+    "other code is not looked at": _other_code_is_not_looked_at,
 }
 """Found only where a procedure loses host after host: in histories from `hosts.FIRST_LONE` on."""
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["FakeHosts"]
 
 
+_DIFFERS = 0.4
+"""Chance that a host that joins has other code of a type."""
+
+
 class FakeHosts:
     """Hosts of one life of the manager. Without hosts in the scenario all workers are on the one without a name."""
 
@@ -23,6 +27,8 @@ class FakeHosts:
         self._offers = {offer.name: offer for offer in world.scenario.hosts}
         self.present: dict[str, bool] = {}
         """By name: it drains."""
+        self.outdated: dict[str, tuple[str, ...]] = {}
+        """Hosts that are there and have other code of some types."""
         self._asked: dict[WorkerId, str] = {}
         """Hosts that the core chose for workers."""
         self._departures = world.scenario.departures
@@ -60,7 +66,26 @@ class FakeHosts:
         offer = self._offers[names[self._world.pick(len(names))]]
         self.present[offer.name] = False
         self._world.journal.append(("host", offer.name, offer.labels, offer.resources))
-        self._world.inbox.append(HostAdded(offer.name, offer.labels, offer.resources))
+        self._world.inbox.append(HostAdded(offer.name, offer.labels, offer.resources, self._other_code(offer.name)))
+
+    def _other_code(self, name: str) -> tuple[str, ...]:
+        """Types of which a host that joins has other code."""
+        divided = self._world.scenario.divided
+        if not divided:
+            return ()
+        types = tuple(each for each in divided if self._world.random() < _DIFFERS)
+        self._world.journal.append(("code", name, types))
+        if types:
+            self.outdated[name] = types
+        return types
+
+    def upgrade(self) -> None:
+        """A host gets the manager's code in its place."""
+        name = next(iter(self.outdated))
+        del self.outdated[name]
+        offer = self._offers[name]
+        self._world.journal.append(("code", name, ()))
+        self._world.inbox.append(HostAdded(name, offer.labels, offer.resources))
 
     @property
     def can_depart(self) -> bool:
@@ -110,5 +135,6 @@ class FakeHosts:
 
     def _leave(self, name: str) -> None:
         del self.present[name]
+        self.outdated.pop(name, None)
         self._workers.forget_hired(name)
         self._world.inbox.append(HostRemoved(name))

@@ -38,6 +38,8 @@ _DEPARTS = 0.05
 """Chance that a host may leave or drain next."""
 _HUNTS = 0.4
 """The same where hosts are lost with one procedure."""
+_UPGRADES = 0.02
+"""Chance that a host with other code may get the manager's next."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -115,6 +117,8 @@ class Simulation(Player):
             moves.append(hosts.join)
         if hosts.drained() is not None:
             moves.append(hosts.end_drain)
+        if hosts.outdated and self.world.random() < _UPGRADES:
+            moves.append(hosts.upgrade)
         if hosts.can_depart and self.world.random() < (_HUNTS if self.world.scenario.hunted else _DEPARTS):
             moves.append(hosts.depart)
         return moves
@@ -124,6 +128,9 @@ class Simulation(Player):
         if self._pass_time():
             return True
         shell = self.shell
+        if shell.workers.hosts.outdated:
+            shell.workers.hosts.upgrade()
+            return True
         if shell.unregistered:
             shell.register(shell.unregistered.pop())
             return True

@@ -19,6 +19,8 @@ FIRST_SEED = 80_000_000_000
 FIRST_LONE = 85_000_000_000
 """The first seed of a history in which a procedure loses host after host, so that it runs alone on one."""
 _LOSSES = 24
+_DIVIDED = 0.4
+"""Chance that hosts in such a history have other code of some types now and then."""
 _OFFERS = (
     HostOffer("cpus"),
     HostOffer("gpus", ("gpu",), {"gpu": 2.0, "disk": 1.0}),
@@ -65,4 +67,5 @@ def add_hosts(scenario: Scenario, random: Random, *, hunted: bool = False) -> Sc
         hosts=_OFFERS,
         departures=_LOSSES if hunted else int(random.random() * 4),
         hunted=hunted,
+        divided=tuple(sorted(programs.keys() - others)) if hunted and random.random() < _DIVIDED else (),
     )

@@ -147,6 +147,8 @@ class Scenario(msgspec.Struct, frozen=True, gc=False):
     hosts: tuple[HostOffer, ...] = ()
     """Hosts, over which the workers are spread; none: there is the manager's own machine alone."""
     departures: int = 0
+    divided: tuple[str, ...] = ()
+    """Types of which a host that joins may have other code."""
     hunted: bool = False
     """Hosts are lost with the steps of one procedure, one after the other."""
     """Number of times that a host leaves or drains."""

@@ -17,8 +17,8 @@ gives the same trace · 20 honest errors · 21 what an operator stopped stands s
 undo and takes nothing from the next (23 is of the actor simulation) · 25 each failure that is charged has the record
 of its attempt, written with it, and the store keeps the newest of each step · 26 what a step reported before its end is
 stored with that or before, and the newest value of each key is kept · 27 no step runs on a host without its labels,
-steps never take more of a host's resources than it offers, and one that was lost with three hosts in a row runs with no
-other on its host. Number 0 is "memory equals store".
+nor on one with other code of its type, steps never take more of a host's resources than it offers, and one that was
+lost with three hosts in a row runs with no other on its host. Number 0 is "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.

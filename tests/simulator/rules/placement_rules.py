@@ -1,6 +1,7 @@
 """Promises about hosts: no step runs on one without its labels, and none gives more than it has (27).
 
-One that was lost with three hosts in a row runs with no other on its host (27 as well).
+One that was lost with three hosts in a row runs with no other on its host, and none runs on a host that has other code
+of its type (27 as well).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class PlacementRules(Judge):
         self.demands: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {}
         """Labels and resources by class."""
         self.hosts: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {}
+        self.other_code: dict[str, tuple[str, ...]] = {}
+        """Types of which a host has other code."""
         self.place: dict[WorkerId, str] = {}
         self.running: dict[str, tuple[StepToken, str, dict[str, float]]] = {}
         """Steps that run, by procedure, with their hosts and what they take there."""
@@ -34,6 +37,9 @@ class PlacementRules(Judge):
 
     def on_host(self, name: str, labels: tuple[str, ...], resources: dict[str, float]) -> None:
         self.hosts[name] = labels, resources
+
+    def on_code(self, name: str, types: tuple[str, ...]) -> None:
+        self.other_code[name] = types
 
     def on_worker_on(self, worker: WorkerId, host: str) -> None:
         self.place[worker] = host
@@ -48,6 +54,8 @@ class PlacementRules(Judge):
         beside = [name for name, other in self.running.items() if other[1] == host and name != token.procedure]
         if beside and self.alone.intersection((token.procedure, *beside)):
             self.say(27, f"{token} and {beside} run on {host!r}, and one of them is to have it for itself")
+        if head.type_name in self.other_code.get(host, ()):
+            self.say(27, f"{token} runs on {host!r}, which has other code of {head.type_name}")
         on, needs = self.demands.get(head.type_name, ((), {}))
         labels, offered = self.hosts.get(host, ((), {}))
         if not set(on) <= set(labels):
