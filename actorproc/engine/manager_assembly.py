@@ -70,6 +70,7 @@ from actorproc.model.messages.events import (
 )
 from actorproc.model.policies import Quotas
 from actorproc.model.slots import host_of
+from actorproc.model.trace_context import NOT_RECORDED
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import (
     HostDrains,
@@ -141,6 +142,7 @@ class AssembledManager:
             definition_for=host_code.sent_to,
             replies=parts.replies,
             keep_promise=self._keep_promise,
+            untraced=b"" if parts.recorder is None else NOT_RECORDED,
             watch_later=self._watch_later,
             newest=parts.newest,
             clock=parts.clock,

@@ -16,6 +16,7 @@ from actorproc.model.rows.records import ProcedureRecord
 __all__ = [
     "CONTEXT",
     "MOST_CONTEXT",
+    "NOT_RECORDED",
     "attempt_span",
     "begun_anew",
     "child_trace",
@@ -31,6 +32,8 @@ CONTEXT = 25
 """Bytes of a context without its ``tracestate``."""
 MOST_CONTEXT = CONTEXT + 512
 """Bytes of a context with the longest ``tracestate`` that is kept: all that have to be passed on by the standard."""
+NOT_RECORDED = b"\0"
+"""In place of a context: spans of the step are not to be recorded, as its procedure has no trace that is."""
 _LINKS = 8
 """Links that a procedure keeps."""
 _TRACE = 16

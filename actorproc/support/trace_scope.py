@@ -7,19 +7,21 @@ it. The bytes are those of `actorproc.model.trace_context`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextvars import Token
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
 
 from actorproc.support.engine_log import engine_logger
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-__all__ = ["current", "entered", "packed", "unpacked"]
+__all__ = ["current", "enter", "leave", "packed", "unpacked"]
 
 logger = engine_logger("actorproc")
 
+_CONTEXT = 25
 _MOST_STATE = 512
 _warned = False
 
@@ -49,31 +51,63 @@ def unpacked(context: bytes) -> SpanContext:
     """The context of these bytes, as one that comes from another process."""
     from opentelemetry.trace import SpanContext, TraceFlags, TraceState  # noqa: PLC0415 - only who is traced pays
 
-    state = TraceState.from_header([context[25:].decode()]) if len(context) > 25 else None
+    state = TraceState.from_header([context[_CONTEXT:].decode()]) if len(context) > _CONTEXT else None
     return SpanContext(
         int.from_bytes(context[:16]), int.from_bytes(context[16:24]), True, TraceFlags(context[24]), state
     )
 
 
-@contextmanager
-def entered(context: bytes) -> Iterator[None]:
-    """Inside, spans that the calling thread begins are below the span of this context; afterwards all is as before.
+def enter(context: bytes, root: str) -> Token[Any] | None:
+    """Have spans that the calling thread begins from here on below the span of this context, until `leave`.
 
-    Without OpenTelemetry in this process it does nothing, and says so once.
+    Where the trace is not recorded they are below a span of which nothing is known but that it is not recorded. That is
+    left out where no code has loaded OpenTelemetry, as it would cost each worker the import. Without OpenTelemetry in
+    this process nothing is done, which is said once.
+
+    Args:
+        context: The context, or `NOT_RECORDED`.
+        root: Id of the root of the step's tree.
+
+    Returns:
+        The argument of `leave`.
     """
+    contexts = sys.modules.get("opentelemetry.context")
+    is_recorded = len(context) >= _CONTEXT
+    if contexts is None and not is_recorded:
+        return None
     try:
-        from opentelemetry import context as contexts, trace  # noqa: PLC0415 - only who is traced pays
+        if contexts is None or "opentelemetry.trace" not in sys.modules:
+            import opentelemetry.context  # noqa: PLC0415 - only who is traced pays
+            import opentelemetry.trace  # noqa: PLC0415
 
-        above = trace.NonRecordingSpan(unpacked(context))
-        token = contexts.attach(trace.set_span_in_context(above, contexts.Context()))
+            contexts = opentelemetry.context
+        token: Token[Any] = contexts.attach(_inside(context) if is_recorded else _not_recorded(root))
     except Exception as error:  # noqa: BLE001 - absent, or too old: the step runs without a trace
         _warn(error)
-        yield
-        return
-    try:
-        yield
-    finally:
-        contexts.detach(token)
+        return None
+    return token
+
+
+@lru_cache(maxsize=1024)
+def _not_recorded(root: str) -> Any:
+    """The context of the steps of a tree that is not recorded: a worker has many in turn, and each tree has its own."""
+    return _inside(blake2b(root.encode(), digest_size=24).digest() + b"\0")
+
+
+def _inside(context: bytes) -> Any:
+    trace = sys.modules["opentelemetry.trace"]
+    nothing = sys.modules["opentelemetry.context"].Context()
+    return trace.set_span_in_context(trace.NonRecordingSpan(unpacked(context)), nothing)
+
+
+def leave(token: Token[Any] | None) -> None:
+    """Go back to the context before `enter`, whatever was attached since then.
+
+    Args:
+        token: The result of `enter`.
+    """
+    if token is not None:
+        sys.modules["opentelemetry.context"].detach(token)
 
 
 def _warn(error: Exception) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from actorproc.errors import UsageError
 from actorproc.model.messages.events import Event, Published, Signalled, Submitted
 from actorproc.model.rows.records import NewProcedure, Trace
-from actorproc.model.trace_context import CONTEXT
+from actorproc.model.trace_context import CONTEXT, is_sampled
 from actorproc.support import trace_scope
 from actorproc.support.engine_log import engine_logger
 
@@ -96,7 +96,8 @@ class Tracing:
             links,
             {"actorproc.procedure.type": new.type_name, "actorproc.procedure.id": new.id},
         )
-        return replace(new, trace=Trace(context, links=b"".join(links)) if context else None)
+        # Nothing is stored of a trace that is not recorded: with 1 % sampled, that would cost the other 99 % the most.
+        return replace(new, trace=Trace(context, links=b"".join(links)) if is_sampled(context) else None)
 
     def _fail(self, error: Exception) -> None:
         if not self._has_failed:

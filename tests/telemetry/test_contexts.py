@@ -6,9 +6,12 @@ import time
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
 
 from actorproc import ProcedureClient, ProcedureExecutor, Saga, Status, step
+from actorproc.telemetry import Tracing
 from tests.kit.on_hosts import on_a_host
 from tests.kit.waiting import wait_until
 from tests.telemetry.test_spans_of_steps import Deadly, Instrumented, Order
@@ -132,3 +135,23 @@ def test_workers_on_a_host_have_the_context_and_deaths_there_have_spans(start, r
     assert "killed by signal 9 (SIGKILL)" in killed.status.description
     assert again.status.status_code is StatusCode.UNSET
     recording.check()
+
+
+def test_steps_of_what_is_not_sampled_run_below_a_span_that_is_not_recorded(start):
+    manager = start(tracing=Tracing(TracerProvider(ALWAYS_OFF, shutdown_on_exit=False)))
+
+    first = manager.run(Flags())
+    second = manager.run(Flags())
+
+    assert (first[1], second[1]) == (0, 0)
+    assert len({first[0], second[0], 0}) == 3
+    assert manager._running().store.procedure(manager.list()[0].id).past is None
+
+
+class Flags(Saga):
+    """Gives the current trace and its flags."""
+
+    @step
+    def only(self, ctx):
+        context = trace.get_current_span().get_span_context()
+        return context.trace_id % 1_000_000_007, int(context.trace_flags)

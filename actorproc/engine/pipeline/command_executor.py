@@ -81,7 +81,10 @@ class CommandExecutor:
         watch_later: Callable[[str], None],
         hire: Callable[[str, str], None],
         worker_table: Callable[[AddSlot | RetireSlot], None],
+        untraced: bytes = b"",
     ) -> None:
+        self._untraced = untraced
+        """Context of steps that are in no trace."""
         self._worker_table = worker_table
         self._hire = hire
         self._pool = pool
@@ -340,7 +343,7 @@ class CommandExecutor:
                 command.step_name,
                 fence,
                 command.heartbeat is not None,
-                command.trace,
+                command.trace or self._untraced,
             ),
         )
 

@@ -170,7 +170,7 @@ class Run(_Frame, frozen=True, array_like=True, tag="run", gc=False):
     tells_begin: bool = False
     """True if the time between its heartbeats is limited: it says `Began` when its code begins."""
     trace: bytes = b""
-    """Context of the trace in which it runs; "": in none."""
+    """Context of the trace in which it runs, or `NOT_RECORDED`; "": nothing is traced."""
 
 
 class TakeBackSteps(_Frame, frozen=True, array_like=True, tag="takeback", gc=False):

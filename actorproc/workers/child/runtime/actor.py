@@ -223,10 +223,13 @@ class ProcedureActor(DispatchedActor):
         guard = self._worker_runtime.guard
         guard.allow_interrupt()
         try:
-            if run.trace:
-                with trace_scope.entered(run.trace):
-                    return runtime.run(live, context, run.token.mode, run.unit, event)
-            return runtime.run(live, context, run.token.mode, run.unit, event)
+            if not run.trace:
+                return runtime.run(live, context, run.token.mode, run.unit, event)
+            before = trace_scope.enter(run.trace, run.root)
+            try:
+                return runtime.run(live, context, run.token.mode, run.unit, event)
+            finally:
+                trace_scope.leave(before)
         finally:
             guard.forbid_interrupt()
 
