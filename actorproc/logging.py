@@ -84,7 +84,8 @@ class JsonFormatter(logging.Formatter):
         raised = record.exc_info
         if isinstance(raised, tuple) and len(raised) == 3 and isinstance(raised[1], BaseException):
             kind = type(raised[1])
-            name = getattr(raised[1], "type_name", None)  # of an exception that came from a worker
+            # An exception that came from a worker stands for one of another class.
+            name = vars(raised[1]).get("type_name") if kind.__module__ == "actorproc.errors" else None
             trace = record.exc_text or ""
             with contextlib.suppress(Exception):
                 trace = trace or self.formatException(raised)

@@ -21,6 +21,7 @@ import pytest
 
 from actorproc import Procedure, Secret, Status
 from actorproc.cli.main import main
+from actorproc.errors import RemoteError
 from actorproc.logging import JsonFormatter
 from actorproc.procedure.authoring import step_logger
 from actorproc.procedure.authoring.step_logger import StepLogger
@@ -156,6 +157,24 @@ def test_an_exception_has_its_class_message_and_trace():
     assert line["exception"]["trace"].startswith("Traceback")
     assert line["error"] == "own"
     assert (line["file"], line["line"], line["function"]) == (__file__, 1, "f")
+
+
+class HasATypeName(Exception):
+    type_name = "of the user"
+
+
+def test_an_exception_of_a_worker_is_shown_as_what_it_was_and_others_as_they_are():
+    def shown(error, text=None):
+        record = logging.makeLogRecord({"msg": "m", "exc_info": (type(error), error, None), "exc_text": text})
+        return line_of(record)[0]["exception"]
+
+    assert shown(RemoteError("no", "Traceback…", "shop.Refused"), "Traceback…") == {
+        "type": "shop.Refused",
+        "message": "no",
+        "trace": "Traceback…",
+    }
+    assert shown(HasATypeName("own"))["type"] == f"{__name__}.HasATypeName"
+    assert shown(RemoteError("no", "", ""))["type"] == "actorproc.errors.RemoteError"
 
 
 def test_attributes_with_names_of_keys_get_others():
