@@ -12,6 +12,7 @@ from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkGuest, LinkListener, dial
 from actorproc.link.stream import LinkStream
 from actorproc.store.home import Home
+from actorproc.store.leader import Leader
 
 __all__ = ["LinkEntrance", "LinkWay"]
 
@@ -96,7 +97,7 @@ class GuestByLink:
             if peer is not None:
                 entrance.newer(peer.epoch)
             return stream
-        if entrance.take_host is None or not entrance.is_fit():
+        if entrance.take_host is None:
             raise ConnectionRefusedError("this manager takes no hosts")
         self.hang_up = self.close = _not_ours
         entrance.take_host(stream, self._guest.address)
@@ -131,15 +132,20 @@ class LinkWay:
         self._name = socket.gethostname()
         self.highest = 0
         """Highest epoch seen."""
+        self._last: Leader | None = None
+        """The leader that was connected last. To this one a host comes back while there is no other."""
 
     def connect(self, patience: float) -> LinkStream:
         """Connect to the leader of this moment."""
         try:
             leader = self._home.leader()
         except EngineError as error:  # the database is away: it may come back
-            raise ConnectionError(str(error)) from error
-        if leader is None or not leader.leads:
-            raise ConnectionRefusedError("no manager leads at the moment")
+            leader = self._last if self._role is LinkRole.HOST else None
+            if leader is None:
+                raise ConnectionError(str(error)) from error
+        else:
+            if leader is None or not (leader.leads or self._may_come_back(leader)):
+                raise ConnectionRefusedError("no manager leads at the moment")
         if not leader.address:
             msg = f"the manager that leads ({leader.owner}) lets no process in; see Config.control"
             raise EngineError(msg)
@@ -152,7 +158,7 @@ class LinkWay:
         host, port = dialled_address(leader.address)
         self.highest = max(self.highest, leader.epoch)
         try:
-            return dial(
+            stream = dial(
                 host,
                 port,
                 secret=leader.secret,
@@ -165,6 +171,14 @@ class LinkWay:
         except OSError as error:
             msg = f"{leader.owner}, which leads, does not answer at {leader.address.partition('@')[0]}: {error}"
             raise ConnectionError(msg) from error
+        self._last = leader
+        return stream
+
+    def _may_come_back(self, leader: Leader) -> bool:
+        """True for a host of a leader that could not renew its lease, and that has no successor yet."""
+        last = self._last
+        is_known = last is not None and last.epoch == leader.epoch and bool(leader.address)
+        return is_known and self._role is LinkRole.HOST
 
     def greeted(self, stream: object, epoch: int) -> None:  # noqa: ARG002 - the handshake said its limit
         """Note the epoch."""

@@ -28,6 +28,8 @@ class ControlServer:
         self.engine = engine
         self.entrance = entrance
         entrance.take_host = getattr(engine.pool, "come", None)
+        if hasattr(engine.pool, "is_fit"):
+            engine.pool.is_fit = entrance.is_fit
         self.config = config
         self.hello = ClientHello(
             PROTOCOL,

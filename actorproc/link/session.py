@@ -214,6 +214,12 @@ class LinkSession:
         with self._hearing:  # what was received is heard by now
             return received
 
+    def hang_up(self) -> None:
+        """Break the present connection, as a network does; the session may go on over the next. Waits for nothing."""
+        connection = self._connection
+        if connection is not None:
+            connection.stream.hang_up()
+
     def close(self) -> None:
         """End the session; a message may be heard that was received before. Waits for nothing. Idempotent."""
         with self._lock:

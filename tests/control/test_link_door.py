@@ -15,9 +15,11 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 import actorproc.api.client as client_module
 import actorproc.api.manager as manager_module
 from actorproc import Config, EngineError, ManagerStopped, ProcedureClient, ProcedureManager, UnknownProcedure
+from actorproc.control import link_door
 from actorproc.control.link_door import LinkEntrance
 from actorproc.link.addresses import published_address
 from actorproc.link.certificates import LinkCertificate, made_credentials
+from actorproc.link.handshake import LinkRole
 from actorproc.link.listener import LinkListener
 from actorproc.store.home import DirectoryHome
 from actorproc.store.leader import Leader
@@ -227,3 +229,33 @@ def test_a_stopped_manager_closes_its_links_and_a_client_waits_for_the_next_one(
             handle = client.submit(Add(3, 4), id="x", delay=0.5)
         with ProcedureManager(tmp_path / "state", workers=1, config=config, procedures=[Add]):
             assert handle.result(BOUND) == 7
+
+
+@pytest.mark.parametrize("role", [LinkRole.HOST, LinkRole.CLIENT])
+def test_a_host_alone_comes_back_to_a_leader_that_has_no_successor(role, monkeypatch):
+    row, dialled = Row(), []
+    home = LinkedHome("nowhere")
+    home.row = row
+    row.leader = Leader(1, "process 1 on here", "127.0.0.1:1", b"pin", b"secret", 0.0, 5.0, True)
+    monkeypatch.setattr(link_door, "dial", lambda host, port, **_: dialled.append(port))
+    way = link_door.LinkWay(home, role)
+
+    def is_reached() -> bool:
+        before = len(dialled)
+        with contextlib.suppress(ConnectionError):
+            way.connect(1.0)
+        return len(dialled) > before
+
+    assert is_reached()
+    comes_back = role is LinkRole.HOST
+    row.publish(leads=False)
+    assert is_reached() is comes_back, "it could not renew its lease"
+    row.error = EngineError("the database is away")
+    assert is_reached() is comes_back
+    row.error = None
+    row.publish(leads=True, epoch=2, address="127.0.0.1:2")
+    assert is_reached()
+    assert dialled[-1] == 2, "the next leader"
+    row.publish(leads=False, address="")
+    assert not is_reached(), "it has given the lead back"
+    assert not link_door.LinkWay(home, role)._last

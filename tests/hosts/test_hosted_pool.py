@@ -450,3 +450,28 @@ def test_a_host_that_speaks_of_the_workers_of_another_is_lost(opened):
     assert left.host == 1
     assert "another worker has" in left.reason
     assert [event for event in listener.heard if isinstance(event, WorkerBooted)] == []
+
+
+def test_hosts_of_a_leader_that_may_not_lead_any_more_look_who_does_and_no_step_is_lost(opened):
+    """The database may be away for all. Then they come back, as their leader may be the next one too."""
+    leader, listener, (host,) = opened(patience=1.0)
+    worker = listener.boot(first_slot(1))
+    run = listener.start(worker, Hold())
+    ask = listener.next_message(Ask, worker)
+    session = leader.pool.hosts[0].session
+
+    leader.pool.is_fit = lambda: False
+    wait_until(lambda: session.resumes >= 3)
+    leader.pool.send(worker, [StepAnswer(ask.request, value=ask.value)])
+    assert listener.next_message(Ended, worker).token == run.token
+    assert not any(isinstance(event, WorkerDied) for event in listener.heard)
+
+    other = Host(leader, FakePool)
+    try:
+        wait_until(lambda: "has not renewed its lease" in other.agent._refusal)
+        assert len(leader.pool.hosts) == 1
+        leader.pool.is_fit = lambda: True
+        wait_until(lambda: len(leader.pool.hosts) == 2)
+    finally:
+        other.close()
+    assert host.agent.is_joined

@@ -28,7 +28,7 @@ def main() -> int:
     except EngineError as error:
         sys.stdout.write(f"skipped: {error}\n")
         return SKIPPED
-    bugs = [sys.executable, "-m", "pytest", "-q", "tests/torture/test_cluster.py", "-k", "bug"]
+    bugs = [sys.executable, "-m", "pytest", "-q", "tests/torture/test_cluster.py"]
     episodes = [
         sys.executable,
         "-m",

@@ -239,6 +239,13 @@ def test_a_planted_bug_is_found(bug, tmp_path):
 
 
 @pytest.mark.skipif(not PLANTED, reason="at night, with ACTORPROC_PLANTED=1")
+def test_a_leader_that_is_cut_off_from_its_database_for_long_leaves_its_hosts_to_the_next_one(tmp_path):
+    plan = plan_of(Strike(ClusterFault.BASE_BLOCKED, 1.0, 14.0), work=LONGER)
+
+    assert play(plan, tmp_path / "episode").violations == []
+
+
+@pytest.mark.skipif(not PLANTED, reason="at night, with ACTORPROC_PLANTED=1")
 @pytest.mark.parametrize("bug", BUGS)
 def test_without_the_bug_the_same_episode_breaks_no_promise(bug, tmp_path):
     plan, _ = BUGS[bug]

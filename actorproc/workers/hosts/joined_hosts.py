@@ -68,6 +68,8 @@ _HELLO = 5.0
 """Seconds for the first message of a host."""
 _LOOK = 0.1
 """Seconds between two looks at the silence of hosts."""
+_LOOK_AGAIN = 0.2
+"""Part of the patience after which a host of a manager that may not lead looks again who does."""
 _FAREWELL = 0.5
 """Seconds for the last message to the hosts."""
 
@@ -99,6 +101,10 @@ class JoinedHosts:
         """Asked on the thread that lets a host in, which may wait."""
         self.newer: Callable[[int], object] = lambda _: None
         """Called with the epoch that a host has seen."""
+        self.is_fit: Callable[[], bool] = lambda: True
+        """Says whether this manager may still lead. While it may not, its hosts are made to look who does."""
+        self._hung_up = 0.0
+        """Monotonic seconds at which their connections were broken for that."""
         self._hosts: dict[int, RemoteHost] = {}
         self.own_number = own_number
         self._numbers = {own_number}
@@ -205,6 +211,9 @@ class JoinedHosts:
 
     def _begin(self, stream: LinkStream, hello: HostHello, address: str, former: RemoteHost | None) -> bool:
         """Begin a session with a host, once the manager has said what counts of that which it has in hand."""
+        if not self.is_fit():
+            say_first(stream, encode_message(HostRefused("the manager has not renewed its lease", "busy")))
+            return False
         host = self._arrive(hello, address, former)
         held = tuple((one.worker, one.pid, one.running, one.answered) for one in hello.held if one.booted)
         try:
@@ -400,6 +409,10 @@ class JoinedHosts:
         """Lose the hosts of which nothing is heard, or that take nothing of what is sent to them."""
         while not self._closed.wait(_LOOK):
             now = time.monotonic()
+            if now - self._hung_up > _LOOK_AGAIN * self._patience and not self.is_fit():
+                self._hung_up = now
+                for host in self.hosts:
+                    host.session.hang_up()
             for host in self.hosts:
                 if min(host.session.silent_for, now - host.arrived_at) > self._patience:
                     self._lose(host, f"host {host.name} ({host.hello.name}) was silent for {self._patience:g} s")

@@ -109,8 +109,8 @@ class _Frozen:
         since: dict[int, int] = {}
         for line in lines:
             if line.kind == "frozen":
-                since[line.pid] = line.at
-            elif line.kind == "thawed":
+                since.setdefault(line.pid, line.at)
+            elif line.kind == "thawed" and line.pid in since:
                 self.times.append(_Freeze(line.pid, since.pop(line.pid), line.at))
         self.times += [_Freeze(pid, at, 1 << 62) for pid, at in since.items()]
 

@@ -242,8 +242,11 @@ class Strikes:
             if leader is not None:
                 self._struck(strike, leader.pid)
                 is_blocked = strike.kind is ClusterFault.BASE_BLOCKED
+                pid = leader.pid
+                self._journal.note("frozen", pid=pid)  # to its own workers it is as if it stood still
                 with _impeded(leader.base, ("up", "down") if is_blocked else ()):
                     time.sleep(strike.seconds)
+                self._journal.note("thawed", pid=pid)
             return
         with self._base:
             self._struck(strike)
