@@ -18,13 +18,15 @@ from actorproc.errors import (
     NotAllowed,
     OutcomeUnknown,
     StorageUnavailable,
+    StoreDamaged,
+    StoreFormat,
     StoreInUse,
     UnknownProcedure,
     UnknownStep,
     UsageError,
 )
 from actorproc.report.schema.shape import VERSION, shaped
-from actorproc.ui.command_words import in_command_words
+from actorproc.ui.command_words import command_line, in_command_words
 from actorproc.ui.text import plain_line
 
 __all__ = ["ApiError", "encoded", "error_of", "listed", "object_of", "shaped_all", "tag_of"]
@@ -57,6 +59,8 @@ _REFUSALS: tuple[tuple[type[BaseException], int, str], ...] = (
     (ManagerStopped, 503, "no-manager"),
     (OutcomeUnknown, 503, "no-manager"),
     (StorageUnavailable, 503, "no-store"),
+    (StoreDamaged, 503, "damaged"),
+    (StoreFormat, 503, "other-format"),
     (UsageError, 422, "invalid"),
     (msgspec.ValidationError, 422, "invalid"),
     (EngineError, 503, "no-store"),
@@ -99,7 +103,8 @@ def error_of(error: BaseException, path: str | None) -> ApiError:
         return ApiError(503, "the answer took too long", "ask again; actorproc doctor", code="too-late")
     for kind, status, code in _REFUSALS:
         if isinstance(error, kind):
-            return ApiError(status, in_command_words(str(error), path), code=code)
+            do = command_line(path, "doctor") if code == "damaged" else ""
+            return ApiError(status, in_command_words(str(error), path), do, code=code)
     return ApiError(500, "an error inside the page; its log has the traceback")
 
 

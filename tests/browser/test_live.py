@@ -6,9 +6,15 @@ import re
 import signal
 import time
 
+import lmdb
 import pytest
 
-from tests.browser.conftest import Store, until
+from actorproc import ProcedureManager
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.rows.keys import head_key
+from actorproc.store.rows.tables import Table
+from tests.browser.conftest import Pages, Store, until
+from tests.browser.depot import Part
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +162,6 @@ def test_a_removed_procedure_says_so(window, moving):
 
 
 def test_an_empty_store_shows_a_first_program(window, tmp_path):
-    from actorproc import ProcedureManager
-    from tests.browser.conftest import Pages
-
     with ProcedureManager(tmp_path / "empty", workers=1):
         pass
     pages = Pages(tmp_path / "empty", tmp_path)
@@ -189,3 +192,44 @@ def test_a_stop_of_the_server_does_not_wait_for_open_windows(window, moving, tmp
     assert time.monotonic() - began < 10
     page.wait_for_selector("button.live.lost")
     until(lambda: page.locator(".banner").count() > 0)
+
+
+def test_a_store_of_a_later_format_says_so_and_what_to_do(window, tmp_path, monkeypatch):
+    monkeypatch.setattr("actorproc.store.lmdb.store.FORMAT", 99)
+    store = LmdbStore(tmp_path / "later", map_size=1 << 24)
+    store.own()
+    store.close()
+    monkeypatch.undo()
+    pages = Pages(tmp_path / "later", tmp_path)
+    try:
+        page = window(pages, "procedures")
+        page.wait_for_selector("h1:has-text('A store of another version')")
+        assert "99" in page.inner_text("main")
+    finally:
+        assert pages.end() == 0
+
+
+def test_a_damaged_record_is_told_in_words_and_the_others_are_shown(window, tmp_path):
+    with ProcedureManager(tmp_path / "spoilt", workers=1, procedures=[Part]) as manager:
+        for name in ("whole", "broken"):
+            manager.submit(Part(waits=True), name)
+        until(lambda: manager.info("broken").phase == manager.info("whole").phase == "waiting")
+    with (
+        lmdb.open(str(tmp_path / "spoilt"), max_dbs=32, map_size=1 << 30, lib_version=0) as env,
+        env.begin(write=True) as txn,
+    ):
+        rows = env.open_db(Table.PROCEDURES.label.encode(), txn=txn)
+        row = txn.get(head_key("broken"), db=rows)
+        txn.put(head_key("broken"), row[:-1] + bytes([row[-1] ^ 1]), db=rows)
+    pages = Pages(tmp_path / "spoilt", tmp_path)
+    try:
+        page = window(pages, "procedures/broken")
+        page.wait_for_selector("h1:has-text('Damaged')")
+        assert "broken" in page.inner_text("main")
+        assert "doctor" in page.inner_text("main code")
+        page.goto(pages.address + "procedures/whole")
+        page.wait_for_selector(".why-box")
+        page.goto(pages.address)
+        page.wait_for_selector("dl.tiles")
+    finally:
+        assert pages.end() == 0

@@ -21,7 +21,7 @@ export function wrong(app) {
       ${(error.body.audit || []).map((/** @type {any} */ row) => html`<p>${clock(row.at)} ${row.verb} ${row.detail} ${row.by ? "by " + row.by : ""} ${row.reason || ""}</p>`)}
       <p><a href="procedures">All procedures</a></p>`;
   }
-  const heads = { "unknown-procedure": "No such procedure", "no-page": "No such page", "no-store": "No store", "no-manager": "No manager", "manager-hung": "The manager hangs", forbidden: "Not allowed" };
+  const heads = { "unknown-procedure": "No such procedure", "no-page": "No such page", "no-store": "No store", damaged: "Damaged", "other-format": "A store of another version", "no-manager": "No manager", "manager-hung": "The manager hangs", forbidden: "Not allowed" };
   return html`<h1 tabindex="-1">${heads[/** @type {keyof typeof heads} */ (code)] || (error.status === 404 ? "Not found" : "This cannot be shown")}</h1>
     <p>${error.message}</p>
     ${command(error.do)}
