@@ -26,7 +26,7 @@ SMALL = {
     "looking": ("--quick",),
     "long_lived": ("--quick", "--rounds=40"),
     "large_calls": ("--quick",),
-    "cluster": ("--hosts=1",),
+    "cluster": ("--quick", "--only=core,link", "--hosts=1"),
     "recorded": ("--quick", "--in-flight=4", "--total=40", "--tasks=8", "--calls=8"),
 }
 
