@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from contextvars import Token
 from functools import lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from actorproc.support.engine_log import engine_logger
@@ -91,6 +90,8 @@ def enter(context: bytes, root: str) -> Token[Any] | None:
 @lru_cache(maxsize=1024)
 def _not_recorded(root: str) -> Any:
     """The context of the steps of a tree that is not recorded: a worker has many in turn, and each tree has its own."""
+    from hashlib import blake2b  # noqa: PLC0415 - it loads OpenSSL, which a worker of steps without a trace does without
+
     return _inside(blake2b(root.encode(), digest_size=24).digest() + b"\0")
 
 

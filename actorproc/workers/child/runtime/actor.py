@@ -63,7 +63,7 @@ class ProcedureActor(DispatchedActor):
     def on_receive(self, run: Run) -> None:
         """Run one step and answer it before anything else runs."""
         worker_runtime, began = self._worker_runtime, _now()
-        self._began = time.time() if is_sampled(run.trace) else 0.0
+        self._began = time.time() if run.trace and is_sampled(run.trace) else 0.0
         try:
             runtime = worker_runtime.types.runtime(run.type_name)
             # To load a large state is work as well: who hands out steps must know how much there is in a queue.
