@@ -21,8 +21,8 @@ from actorproc.model.messages.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.messages.outcomes import Advanced, Finished
-from actorproc.model.policies import StepLimits, TypeMeta
+from actorproc.model.messages.outcomes import Advanced, Finished, Refused
+from actorproc.model.policies import Scheduling, StepLimits, TypeMeta
 from actorproc.model.states import Phase, ProcedureState
 
 from .harness import CoreHarness, boom, difference, heads_of, image_of, later
@@ -201,32 +201,19 @@ def test_what_waits_behind_a_running_step_is_asked_back_from_the_host_that_is_ke
     assert difference(cluster) is None
 
 
-def test_the_machine_of_the_manager_is_taken_when_no_other_host_is_there():
-    cluster = Cluster(2, own=2)
-    cluster.begin("p", "q", "bad")
-    host = cluster.host_of("bad")
-    assert host
-    cluster.lose_host_of("bad")
-    for _ in range(LOSSES_OF_HOSTS - 1):
-        for name in ("p", "q"):  # the manager's workers stay taken
-            assert cluster.host_of(name) == ""
-        cluster.lose_host_of("bad")
-    assert cluster.host_of("bad") in {"h1", "h2"}
-    cluster.answer("p", Finished(state=b""))
-    cluster.answer("q", Finished(state=b""))
-    for name in ("h1", "h2"):
-        if cluster.host_of("bad") != name:
-            cluster.lose(name, comes_back=False)
-    # It is given back unbegun, as its host drains; then only the manager's own machine is left.
-    only = cluster.host_of("bad")
-    assert only is not None
-    cluster.handle(HostDraining(only))
-    cluster.handle(StepReturned(cluster.inbox.pop("bad").token))
-    assert cluster.host_of("bad") == ""
-    cluster.begin("r")
-    assert cluster.host_of("r") is None, "the machine of the manager is kept as well"
-    cluster.answer("bad", Finished(state=b""))
-    assert cluster.host_of("r") == ""
+def test_the_machine_of_the_manager_is_never_taken():
+    cluster = Cluster(1, own=1)
+    cluster.begin("own", "bad")
+    assert (cluster.host_of("own"), cluster.host_of("bad")) == ("", "h1")
+    cluster.lose_host_of("bad", times=LOSSES_OF_HOSTS - 1)
+    cluster.lose("h1", comes_back=False)
+    cluster.answer("own", Finished(state=b""))
+    assert cluster.host_of("bad") is None
+    assert "none has joined that is free for that, and the manager's machine is not taken" in str(cluster.why("bad")[1])
+    cluster.begin("other")
+    assert cluster.host_of("other") == "", "others run there"
+    cluster.come("h1")
+    assert cluster.host_of("bad") == "h1"
 
 
 def test_an_abort_while_it_waits_gives_the_host_back():
@@ -261,7 +248,7 @@ def test_two_lone_steps_run_on_a_host_each_and_where_there_is_one_host_one_after
     running = next(name for name in ("x", "y") if cluster.host_of(name))
     waiting = "y" if running == "x" else "x"
     assert cluster.why(waiting)[1] is not None
-    assert "none is free for that" in str(cluster.why(waiting)[1])
+    assert "none has joined that is free for that" in str(cluster.why(waiting)[1])
     cluster.answer(running, Finished(state=b""))
     assert cluster.host_of(waiting) == "h1"
 
@@ -397,3 +384,30 @@ def test_a_host_takes_back_what_its_steps_had_of_it_when_it_joins_the_next_leade
 
     assert after.host_of("p") == "h1"
     assert after.host_of("q") is None
+
+
+def test_no_host_stays_idle_for_a_step_that_waits_for_a_slot():
+    cluster = Cluster(2, workers=1)
+    cluster.core, _ = Coordinator.restore(
+        image_of(cluster).snapshot(),
+        0.0,
+        scheduling=Scheduling(concurrency={"k": 1}),
+        types=(TypeMeta(type_name="T", rollback_supported=True),),
+    )
+    cluster.handle(HostAdded(""))
+    for name in cluster.sizes:
+        cluster.come(name)
+    cluster.begin("bad", limit_keys=("k",))
+    cluster.lose_host_of("bad", times=LOSSES_OF_HOSTS)
+    cluster.answer("bad", Refused(reason="its class is not to be had"))
+    cluster.begin("other", limit_keys=("k",))
+    there = cluster.host_of("other")
+    assert there is not None
+    cluster.register("T", rollback_supported=True)  # what was parked goes on
+
+    assert cluster.host_of("bad") is None
+    assert not cluster.core._state.workers.table.hosts.kept, "it waits for the slot of the other one"
+    cluster.begin("free")
+    assert cluster.host_of("free") not in {None, there}
+    cluster.answer("other", Finished(state=b""))
+    assert cluster.host_of("bad") == there

@@ -2,7 +2,7 @@
 
 Such a step may be what takes its hosts along, by the memory that it uses. So a host is kept for it. Steps that run
 there end first, those that have not begun are given back, and no others are handed out there until it has ended. The
-machine of the manager is taken only when no other host is there: its loss is the manager's, and is charged to no step.
+machine of the manager is never taken: its loss would be the manager's.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ def seat_lone_steps(state: EngineState) -> None:
     for key, demand in list(hosts.lone.items()):
         if not _is_wanted(state, demand.alone):
             del hosts.lone[key]
+            hosts.release(demand.alone)
+            continue
+        if demand.alone in state.queues.key_limits and not _has_slots(state, key):
             hosts.release(demand.alone)
             continue
         name = hosts.kept.get(demand.alone)
@@ -47,14 +50,21 @@ def _is_wanted(state: EngineState, procedure: str) -> bool:
     )
 
 
+def _has_slots(state: EngineState, key: str) -> bool:
+    """True if the slots are free that the one with this demand waits for: no host stays idle for it before."""
+    limits = state.queues.key_limits
+    lanes = [lane for lane in limits.classes() if lane.endswith(f"\0{key}")]
+    return any(limits.peek(lane, state.decision.now) is not None for lane in lanes)
+
+
 def _best_host(workers: WorkerState, demand: Demand) -> str | None:
     """The host that gets free first, as far as can be told: the one where the fewest steps run."""
     found = []
     for host in workers.table.hosts.hosts.values():
         there = [worker for worker in workers.table.by_host.get(host.name, {}).values() if not worker.leaving]
-        if there and not (host.draining or host.kept_for) and host.offers(demand):
-            found.append((host.name == "", sum(bool(worker.queue) for worker in there), host.name))
-    return min(found)[2] if found else None
+        if there and host.name and not (host.draining or host.kept_for) and host.offers(demand):
+            found.append((sum(bool(worker.queue) for worker in there), host.name))
+    return min(found)[1] if found else None
 
 
 def _give_back_behind(state: EngineState, host: str) -> None:
@@ -98,7 +108,6 @@ def why_alone(workers: WorkerState, demand: Demand) -> str:
     says = f"for a host {'with ' if demand.words else ''}{wish}: its host was lost three times, so it runs alone"
     name = hosts.kept.get(demand.alone)
     if name is None:
-        return f"{says}; none is free for that"
+        return f"{says}; none has joined that is free for that, and the manager's machine is not taken"
     count = _steps_of_others(workers, name, demand.alone)
-    where = f"host {name}" if name else "the machine of the manager"
-    return f"{says}; {count} step{'' if count == 1 else 's'} still run{'s' if count == 1 else ''} on {where}"
+    return f"{says}; {count} step{'' if count == 1 else 's'} still run{'s' if count == 1 else ''} on host {name}"
