@@ -74,7 +74,8 @@ def own_worker(state: EngineState, record: ProcedureRecord, demand: Demand | Non
     if demand is None or state.workers.table.hosts.has_room(worker.host, demand):
         return worker
     hosts = state.workers.table.hosts
-    if not hosts.offers(worker.host, demand) or demand.alone:
+    is_elsewhere = bool(demand.alone) and hosts.kept.get(demand.alone, worker.host) != worker.host
+    if is_elsewhere or not hosts.offers(worker.host, demand):
         _dismiss(state.decision, worker)  # its host offered that once; another one is asked when it is gone
     return None
 

@@ -25,7 +25,7 @@ def seat_lone_steps(state: EngineState) -> None:
             del hosts.lone[key]
             hosts.release(demand.alone)
             continue
-        if demand.alone in state.queues.key_limits and not _has_slots(state, key):
+        if demand.alone in state.queues.key_limits and not _has_slots(state, demand.alone):
             hosts.release(demand.alone)
             continue
         name = hosts.kept.get(demand.alone)
@@ -50,11 +50,11 @@ def _is_wanted(state: EngineState, procedure: str) -> bool:
     )
 
 
-def _has_slots(state: EngineState, key: str) -> bool:
-    """True if the slots are free that the one with this demand waits for: no host stays idle for it before."""
+def _has_slots(state: EngineState, procedure: str) -> bool:
+    """True if the slots are free that this one waits for, and it is its turn: no host stays idle for it before."""
     limits = state.queues.key_limits
-    lanes = [lane for lane in limits.classes() if lane.endswith(f"\0{key}")]
-    return any(limits.peek(lane, state.decision.now) is not None for lane in lanes)
+    turns = (limits.peek(lane, state.decision.now) for lane in limits.classes())
+    return any(first is not None and first[1] == procedure for first in turns)
 
 
 def _best_host(workers: WorkerState, demand: Demand) -> str | None:
