@@ -47,13 +47,19 @@ class DemoRun:
         )
 
     def processes(self) -> list[psutil.Process]:
-        """The processes that have the environment of the demo, and live."""
-        found = []
+        """The processes that have the environment of the demo, and those below, which may have overwritten theirs."""
+        found: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get(MARK) == str(self.place) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+                if process.environ().get(MARK) == str(self.place):
+                    found |= {one.pid: one for one in (process, *process.children(recursive=True))}
+        return [process for process in found.values() if process.is_running() and not _is_zombie(process)]
+
+    def end(self) -> None:
+        """Kill what a failed test has left."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
     def check_consistent(self, told: str) -> None:
         """It ended well, and all kinds of kills happened."""
@@ -75,12 +81,18 @@ class DemoRun:
         assert not {name for name in _shared_memory() - self._shared if "plasma" in name}
 
 
+def _is_zombie(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True
+
+
 def _shared_memory() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir()}
 
 
 @contextlib.contextmanager
-def demo_run(tmp_path: Path) -> Iterator[DemoRun]:
+def demo_run(tmp_path: Path, modules: int = 144) -> Iterator[DemoRun]:
     """A place that other users can reach, as the server may run as one, with sources that take time enough."""
     try:
         find_server()
@@ -89,11 +101,13 @@ def demo_run(tmp_path: Path) -> Iterator[DemoRun]:
     sources = tmp_path / "sources"
     sources.mkdir()
     text = "\n".join(f"def function_{number}(): return [{number}, {{}}, '']" for number in range(800))
-    for number in range(144):
+    for number in range(modules):
         (sources / f"module_{number}.py").write_text(text)
     place = Path(tempfile.mkdtemp(prefix="d-", dir="/tmp"))  # short, as Ray makes sockets in it
     place.chmod(0o711)
+    run = DemoRun(place, sources)
     try:
-        yield DemoRun(place, sources)
+        yield run
     finally:
+        run.end()
         shutil.rmtree(place, ignore_errors=True)

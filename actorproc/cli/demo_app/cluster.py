@@ -227,12 +227,13 @@ class DemoCluster:
             time.sleep(_LOOK)
 
     def _marked(self) -> list[psutil.Process]:
+        """Processes with the mark, and those below them, as those of Ray have overwritten theirs."""
         database = self._server.pid if self._server is not None else 0
-        found = []
+        found: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 is_ours = process.environ().get(_MARK) == str(self._directory) and process.pid != os.getpid()
                 is_database = database > 0 and database in (process.pid, process.ppid())
                 if is_ours and not is_database and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+                    found |= {one.pid: one for one in (process, *process.children(recursive=True))}
+        return list(found.values())

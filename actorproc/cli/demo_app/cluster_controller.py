@@ -100,15 +100,22 @@ class ClusterController(Controller):
         return self._outcome(code)
 
     def _worked(self, managers: list[subprocess.Popen[bytes]]) -> int:
-        """Work and kill until the first manager ends; its exit code."""
-        while not (ended := [manager for manager in managers if manager.poll() is not None]):
+        """Work and kill until the first manager ends by itself; its exit code."""
+        while True:
+            for place, manager in enumerate(managers):
+                code = manager.poll()
+                if code is not None and code >= 0:
+                    return code
+                if code is not None:
+                    self._say(f"process {manager.pid}, a manager, was killed by signal {-code}; it is started again")
+                    close_input(manager)
+                    managers[place] = self._start(*self._arguments, **self._cluster.popen_options)
             self._follow()
             self._look_for_leader()
             self._cluster.replace_agents()
             if self._is_due() and (done := next((one for one in self._due() if self._strike(one.kind)), None)):
                 self._planned.remove(done)
             time.sleep(POLL_SECONDS)
-        return int(ended[0].returncode)
 
     def _due(self) -> list[PlannedKill]:
         """Kills whose time has come. One that is not possible now, as a host is about to join, lets others go first."""
