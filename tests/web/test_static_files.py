@@ -81,6 +81,21 @@ def test_scripts_are_served_without_comments_and_the_pages_keep_to_their_budget(
         # Each such comment is one of types or of words; a text with this sign would be cut.
         assert not re.search(r"/\*\*(?! )|/\*(?!\*)", path.read_text(encoding="utf-8")), path
     assert sum(size for path, size in sent.items() if path.name not in ("LICENSE", "vendor.lock")) <= 80_000
+    first = imported({STATIC / "app/main.js", STATIC / "app/pages/overview.js"}, served)
+    assert sum(sent[path] for path in {*first, *STATIC.glob("*.*"), STATIC / "app/style.css"}) <= 25_000
+
+
+def imported(scripts, served):
+    """Scripts with those that they need at once."""
+    todo, found = list(scripts), set(scripts)
+    while todo:
+        path = todo.pop()
+        for name in re.findall(r"""from ?["'](\.[^"']+)["']""", served[path].body.decode()):
+            needed = (path.parent / name).resolve()
+            if needed not in found:
+                found.add(needed)
+                todo.append(needed)
+    return found
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node checks the syntax of scripts")

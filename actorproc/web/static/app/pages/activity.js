@@ -2,6 +2,7 @@
 import { get, query } from "../api.js";
 import { clock, ago, duration, plural, procedureLink } from "../format.js";
 import { html, keyed, nothing, text } from "../html.js";
+import { activityRows } from "../requests.js";
 import { empty } from "../trouble.js";
 
 export const title = () => "Activity";
@@ -26,12 +27,6 @@ const deathRows = (/** @type {any[]} */ deaths) => html`<div class="scroll" tabi
   <tbody>${keyed(deaths, (one) => `${one.procedure} ${one.step} ${one.attempt} ${one.ended_at}`, (one) => html`<tr data-row data-id=${one.procedure}><td title=${clock(one.ended_at)}>${ago(one.ended_at, " ago")}</td><td><span class="badge ${one.error.kind === "killed" ? "warn" : "bad"}">${one.error.crash?.signal || one.error.kind}</span></td>
     <td>${procedureLink(one.procedure)}</td><td>${one.mode === "rollback" ? "undo " : ""}${one.step} ${one.step_name || ""}</td><td class="number">${one.attempt}</td><td class="number">${duration((Date.parse(one.ended_at) - Date.parse(one.started_at)) / 1000)}</td>
     <td>${one.slot >= 0 ? one.slot : ""}${one.pid ? ` (${one.pid})` : ""}</td><td><div class="clip" title=${one.error.message}>${one.error.message}</div></td></tr>`)}</tbody></table></div>`;
-
-/** @param {any[]} rows */
-export const activityRows = (rows) => html`<div class="scroll" tabindex="0" role="region" aria-label="Requests, as a table"><table>
-  <thead><tr><th>When</th><th>Verb</th><th>Procedure</th><th>By</th><th>Reason</th><th>What came of it</th></tr></thead>
-  <tbody>${keyed(rows, (row) => `${row.at} ${row.verb} ${row.id}`, (row) => html`<tr data-row data-id=${row.id || nothing}><td title=${clock(row.at)}>${ago(row.at, " ago")}</td><td><b>${row.verb}</b></td>
-    <td>${row.id ? procedureLink(row.id) : html`<span class="muted">the store</span>`}</td><td>${row.by ?? ""}</td><td>${row.reason ?? ""}</td><td>${row.detail}</td></tr>`)}</tbody></table></div>`;
 
 /** @param {any} app */
 export function view(app) {

@@ -3,10 +3,10 @@ import { get } from "../api.js";
 import { rates } from "../chart.js";
 import { ago, badge, bytes, count, duration, keyLink, plural, procedureLink, shortType, standing, stepOf, typeLink, whyOf } from "../format.js";
 import { html, keyed, nothing } from "../html.js";
+import { activityRows } from "../requests.js";
 import { healthOf } from "../shell.js";
 import { empty } from "../trouble.js";
 import { askClear, may } from "../verbs.js";
-import { activityRows } from "./activity.js";
 
 export const title = () => "Overview";
 export const topics = () => ["procedures", "activity"];
