@@ -212,9 +212,12 @@ def keep_nothing(state: EngineState, record: ProcedureRecord) -> None:
 
 
 def _waits_aside(state: EngineState, root: str) -> bool:
-    """True if a member of the tree asks for slots once it has a worker of its own."""
+    """True if a member of the tree asks for slots once it has a worker of its own, or a host has room for it."""
     found = (state.residents.procs[name] for name in state.queues.awaiting_worker.names())
-    return any(record.root == root and record.limit_keys for record in found)
+    if any(record.root == root and record.limit_keys for record in found):
+        return True
+    members, waiting = state.residents.trees[root].members.values(), state.queues.run_queue.live
+    return any(one.limit_keys and one.id in waiting and state.queues.key_limits.concerns(one) for one in members)
 
 
 def leave_limits(state: EngineState, record: ProcedureRecord) -> None:
