@@ -22,6 +22,6 @@ export function rates(speed) {
   return html`<div class="chart" aria-hidden="true"><svg viewBox="0 0 ${WIDE} ${TALL}" preserveAspectRatio="none">${[0, 0.5, 1].map((share) => svg`<line x1="0" x2=${WIDE} y1=${share * (TALL - 2) + 1} y2=${share * (TALL - 2) + 1}></line>`)}
       ${line(series.steps, length, top, "steps")}${line(series.ended, length, top, "ended")}</svg>
       <p class="muted"><span>${top.toFixed(top < 10 ? 1 : 0)} a second at the top line</span><span>${length} s up to now</span></p></div>
-    <table><thead><tr><th>A second</th><th class="number">now</th>${spans.map((span) => html`<th class="number">${span.name}${span.covers + 1 < span.seconds ? html`<span class="muted"> (${duration(span.covers)})</span>` : nothing}</th>`)}</tr></thead>
-    <tbody>${["steps", "ended"].map((name) => html`<tr><th><span class="mark ${name}"></span> ${name}</th>${cell(speed[name] ?? 0)}${spans.map((span) => cell(span[name]))}</tr>`)}</tbody></table>`;
+    <div class="scroll" tabindex="0" role="region" aria-label="Rates, as a table"><table><thead><tr><th>A second</th><th class="number">now</th>${spans.map((span) => html`<th class="number">${span.name}${span.covers + 1 < span.seconds ? html`<span class="muted"> (${duration(span.covers)})</span>` : nothing}</th>`)}</tr></thead>
+    <tbody>${["steps", "ended"].map((name) => html`<tr><th><span class="mark ${name}"></span> ${name}</th>${cell(speed[name] ?? 0)}${spans.map((span) => cell(span[name]))}</tr>`)}</tbody></table></div>`;
 }
