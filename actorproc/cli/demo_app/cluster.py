@@ -166,6 +166,10 @@ class DemoCluster:
             return (self._directory / log).read_text(encoding="utf-8", errors="replace").strip()[-3000:]
         return ""
 
+    def expected_hosts(self) -> int:
+        """Number of hosts that will join: none, when what runs them has ended."""
+        return 0 if self._ray is not None and self._ray.poll() is not None else self.hosts
+
     def agents(self) -> list[int]:
         """Processes that are agents of hosts."""
         if self._ray is None:

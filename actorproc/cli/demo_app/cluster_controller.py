@@ -43,6 +43,10 @@ class Machines(Protocol):
         """Wait until Ray runs all hosts, which needs a leader. Raises `DemoError` when it does not."""
         ...
 
+    def expected_hosts(self) -> int:
+        """Number of hosts that will join: none, when what runs them has ended."""
+        ...
+
     def agents(self) -> list[int]:
         """Processes that are agents of hosts."""
         ...
@@ -79,7 +83,7 @@ class ClusterController(Controller):
         cluster = self._cluster
         parallel = cluster.hosts * cluster.workers + _MANAGERS
         self._arguments = ["--store", cluster.url, "--parallel", str(parallel)]
-        waiting = [*self._arguments, "--wait-for-hosts", str(cluster.hosts + 1)]
+        waiting = [*self._arguments, "--wait-for-hosts", str(cluster.expected_hosts() + 1)]
         managers = cluster.candidates
         for _ in range(_MANAGERS):
             managers.append(self._start(*waiting, **cluster.popen_options))

@@ -58,12 +58,12 @@ class CreateRegion(Procedure):
         began = time.time()
         mine = _partition(self.source, self.regions, self.region)
         ahead = [path for path in mine if path > self.last]
-        if not ahead:
-            with self._journaled(ctx, "seal", began=began, region_done=True):
-                return Status.done(summarise_region(self._file, self.region))
         if self.fails_half_way and len(ahead) <= len(mine) // 2:
             with self._journaled(ctx, "fail on purpose", began=began):
                 raise PlannedFailure(f"region {self.region} gives up half-way, as it was asked to")
+        if not ahead:
+            with self._journaled(ctx, "seal", began=began, region_done=True):
+                return Status.done(summarise_region(self._file, self.region))
         batch = ahead[:BATCH_FILES]
         with self._journaled(ctx, f"{len(batch)} files from {batch[0]}", began=began, files=len(batch)):
             root = Path(self.source)
