@@ -8,6 +8,8 @@ came. None of this is stored: after a restart the workers are asked for again.
 
 from __future__ import annotations
 
+import msgspec
+
 from actorproc.core.queues.host_table import ANY_HOST, Demand
 from actorproc.core.queues.worker_table import Worker
 from actorproc.core.scheduler.lone_steps import is_host_free_for
@@ -121,7 +123,10 @@ def _demand_of(state: EngineState, procedure: str) -> Demand | None:
     record = state.residents.procs.get(procedure)
     if record is None or (record.limits is None and record.type_name not in state.types.metas):
         return None
-    return known_limits_of(state.types, record).demand
+    demand = known_limits_of(state.types, record).demand
+    if demand is not None and demand.alone and procedure in state.follow_ups.asking:
+        return msgspec.structs.replace(demand, alone="")  # a question about its abort needs no host for itself
+    return demand
 
 
 def let_finished_go(state: EngineState) -> None:
