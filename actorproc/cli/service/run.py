@@ -53,6 +53,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_machine(parser, least=0)
     add_log_format(parser)
     parser.add_argument(
+        "--otel",
+        action="store_true",
+        help="record spans of OpenTelemetry (extra otel), by the provider that the module sets, or else as the OTEL_… "
+        "variables of the environment say",
+    )
+    parser.add_argument(
         "--wait",
         type=seconds,
         default=0.0,
@@ -93,6 +99,7 @@ def _run(options: argparse.Namespace) -> int:
             labels=tuple(options.label),
             resources=dict(options.resource),
             around_step=options.around_step,
+            otel=options.otel,
         )
     except CannotRun as error:
         print(error, file=sys.stderr)
@@ -129,6 +136,7 @@ def find_manager(
     labels: tuple[str, ...] = (),
     resources: dict[str, float] | None = None,
     around_step: str | None = None,
+    otel: bool = False,
 ) -> ProcedureManager:
     """The manager of ``module:attribute``, not started unless the module did. Raises `CannotRun`.
 
@@ -144,10 +152,10 @@ def find_manager(
     if callable(found) and not isinstance(found, type) and not procedure_classes([found]):
         found = found()
     if isinstance(found, ProcedureManager):
-        if path is not None or workers is not None or labels or resources or around_step is not None:
+        if path is not None or workers is not None or labels or resources or around_step is not None or otel:
             msg = (
-                f"{name} is a manager with a directory and workers of its own; leave --path, --workers, --label, "
-                "--resource and --around-step out"
+                f"{name} is a manager with a directory and workers of its own; leave --path, --workers, --otel, "
+                "--label, --resource and --around-step out"
             )
             raise CannotRun(msg)
         return found
@@ -156,6 +164,11 @@ def find_manager(
     try:
         refuse_password(path)
         home_of(directory)
+        tracing = None
+        if otel:
+            from actorproc.telemetry.environment import tracing_of_environment
+
+            tracing = tracing_of_environment()
         return ProcedureManager(
             directory,
             procedures=classes,
@@ -163,6 +176,7 @@ def find_manager(
             labels=labels,
             resources=resources,
             around_step=around_step,
+            tracing=tracing,
         )
     except (UsageError, ValueError) as error:
         raise CannotRun(str(error)) from None
