@@ -6,14 +6,17 @@ import importlib
 import os
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actorproc.api.manager import ProcedureManager
-from actorproc.errors import ActorprocError
+from actorproc.errors import ActorprocError, UsageError
 from actorproc.procedure.authoring.function import class_behind
 from actorproc.procedure.authoring.procedure import Procedure
 
-__all__ = ["CannotRun", "found_in", "only_procedures", "procedure_classes", "procedures_in"]
+if TYPE_CHECKING:
+    from actorproc.telemetry.tracing import Tracing
+
+__all__ = ["CannotRun", "found_in", "only_procedures", "procedure_classes", "procedures_in", "tracing_of_service"]
 
 
 class CannotRun(ActorprocError):
@@ -30,6 +33,16 @@ def procedures_in(target: str) -> list[type]:
         msg = f"{name} is a manager; name the procedures of the module as MODULE:NAME, such as a list of them"
         raise CannotRun(msg)
     return only_procedures(found, name)
+
+
+def tracing_of_service() -> Tracing:
+    """Tracing by the provider that the module has set, or as the environment says. Raises `CannotRun`."""
+    from actorproc.telemetry.environment import tracing_of_environment  # noqa: PLC0415 - the extra may be absent
+
+    try:
+        return tracing_of_environment()
+    except UsageError as error:
+        raise CannotRun(str(error)) from None
 
 
 def only_procedures(found: Any, name: str) -> list[type]:

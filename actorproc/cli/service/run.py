@@ -142,7 +142,13 @@ def find_manager(
 
     Exceptions of the module pass.
     """
-    from actorproc.api.launch.targets import CannotRun, found_in, only_procedures, procedure_classes
+    from actorproc.api.launch.targets import (
+        CannotRun,
+        found_in,
+        only_procedures,
+        procedure_classes,
+        tracing_of_service,
+    )
     from actorproc.api.manager import ProcedureManager
     from actorproc.cli.select.common import refuse_password
     from actorproc.errors import UsageError
@@ -164,11 +170,6 @@ def find_manager(
     try:
         refuse_password(path)
         home_of(directory)
-        tracing = None
-        if otel:
-            from actorproc.telemetry.environment import tracing_of_environment
-
-            tracing = tracing_of_environment()
         return ProcedureManager(
             directory,
             procedures=classes,
@@ -176,7 +177,7 @@ def find_manager(
             labels=labels,
             resources=resources,
             around_step=around_step,
-            tracing=tracing,
+            tracing=tracing_of_service() if otel else None,
         )
     except (UsageError, ValueError) as error:
         raise CannotRun(str(error)) from None
