@@ -64,13 +64,13 @@ def _story(seed: int) -> str:
 @pytest.mark.parametrize(
     "first",
     [
-        *range(1, HISTORIES * 5 // 8 + 1, PIECE),
-        *range(NEW_CODE_FROM, NEW_CODE_FROM + HISTORIES // 4, PIECE),
+        *range(1, HISTORIES // 4 + 1, PIECE),
+        *range(NEW_CODE_FROM, NEW_CODE_FROM + HISTORIES // 8, PIECE),
         *range(RESTARTS_FROM, RESTARTS_FROM + HISTORIES // 8, PIECE),
-        *range(READS_FROM, READS_FROM + HISTORIES // 4, PIECE),
-        *range(KILLS_FROM, KILLS_FROM + HISTORIES // 4, PIECE),
-        *range(REPORTS_FROM, REPORTS_FROM + HISTORIES // 4, PIECE),
-        *range(LOSSES_FROM, LOSSES_FROM + HISTORIES // 4, PIECE),
+        *range(READS_FROM, READS_FROM + HISTORIES // 8, PIECE),
+        *range(KILLS_FROM, KILLS_FROM + HISTORIES // 8, PIECE),
+        *range(REPORTS_FROM, REPORTS_FROM + HISTORIES // 8, PIECE),
+        *range(LOSSES_FROM, LOSSES_FROM + HISTORIES // 8, PIECE),
     ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:

@@ -123,6 +123,11 @@ def _engine_on_hosts(seed: int, scale: float) -> tuple[Part, ...]:
     return (Part("the engine with workers on hosts", ("tests.simulator.engine_on_hosts", "--seed", str(seed))),)
 
 
+def _nightly_tests(seed: int, scale: float) -> tuple[Part, ...]:
+    del scale
+    return (Part("tests that take long", ("tests.simulator.nightly_tests", "--seed", str(seed))),)
+
+
 def _leaders(failures: int) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         each = str(max(3, int(failures * scale)))
@@ -156,6 +161,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
         _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1), _actor_simulation(3)),
         _engine_on_database,
         _engine_on_hosts,
+        _nightly_tests,
         _leaders(100),
         _cluster(20),
     ),
@@ -167,6 +173,7 @@ TIERS: dict[str, tuple[Group, ...]] = {
         ),
         _engine_on_database,
         _engine_on_hosts,
+        _nightly_tests,
         _leaders(500),
         _cluster(120),
     ),

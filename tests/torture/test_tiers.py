@@ -54,6 +54,7 @@ def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
         "tests.simulator.actor_sim",
         "tests.simulator.engine_on_database",
         "tests.simulator.engine_on_hosts",
+        "tests.simulator.nightly_tests",
         "tests.simulator.cluster_torture",
     }
 
