@@ -220,7 +220,7 @@ class DatabaseServer:
             started.put(process)
             process.wait()
 
-        threading.Thread(target=keep, name="actorproc-database", daemon=True).start()
+        threading.Thread(target=keep, name="database-server", daemon=True).start()
         found = started.get()
         if isinstance(found, OSError):
             raise found

@@ -247,7 +247,7 @@ def test_the_next_page_is_found_by_the_beginning_of_an_id(lonely):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "jobs", "--workers", "two"], "'two' is no whole number of at least 1"),
+        (["run", "jobs", "--workers", "two"], "'two' is no whole number of at least 0"),
         (["run", "jobs", "--stop-timeout", "soon"], "'soon' is no span of time"),
         (["steps", "only", "--last", "-1"], "'-1' is no whole number"),
         (["tree", "only", "--limit", "0"], "'0' is no whole number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -31,7 +32,9 @@ class Far(Procedure):
 
 
 if __name__ == "__main__":
-    with ProcedureManager(sys.argv[1], procedures=[Far], workers=1, config=CONFIG):
+    # It stops while the step runs, which ends only after that.
+    patient = dataclasses.replace(CONFIG, stop_timeout=2.0)
+    with ProcedureManager(sys.argv[1], procedures=[Far], workers=1, config=patient):
         sys.stdout.write("leads\n")
         sys.stdout.flush()
         sys.stdin.readline()

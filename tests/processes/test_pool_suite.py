@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.child.output import stacks
 from tests.kit.suites import ROOT, failures_by_class, run_pytest
 from tests.processes.broken_pools import BROKEN, SOUND
 
 
+@pytest.mark.nightly
 def test_each_planted_fault_fails_the_suite_and_a_sound_pool_passes(tmp_path):
     tests, failures = failures_by_class("tests/processes/broken_pools.py", tmp_path)
 

@@ -22,10 +22,12 @@ LINES = {
     "rollback that gives up": 1000,
 }
 """Six scenarios, and how many different lines of the core each runs at least."""
+LONG = {"two trees contend for a lock", "rollback that gives up"}
+"""Scenarios that take a third of the time each."""
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in LONG)) for name in LINES])
 def test_a_death_at_any_line_of_the_core_changes_no_outcome(name: str, record_property) -> None:
     report = try_every_line(SMALL_SCENARIOS[name]())
 

@@ -109,7 +109,7 @@ def _story(seed: int) -> str:
         *range(FIRST_RESTARTS, FIRST_RESTARTS + HISTORIES // 10, PIECE),
         *range(FIRST_REPORTS, FIRST_REPORTS + HISTORIES // 10, PIECE),
         *range(hosts.FIRST_SEED, hosts.FIRST_SEED + HISTORIES // 10, PIECE),
-        *range(hosts.FIRST_LONE, hosts.FIRST_LONE + HISTORIES * 6 // 100, PIECE),
+        *range(hosts.FIRST_LONE, hosts.FIRST_LONE + HISTORIES // 10, PIECE),
     ],
 )
 def test_every_disturbed_history_keeps_every_promise(first: int) -> None:

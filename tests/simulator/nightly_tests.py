@@ -1,6 +1,6 @@
 """Tests that are marked `nightly`: they take long, and a shorter neighbour of each is in every run.
 
-    python -m tests.simulator.nightly_tests [--seed N]
+python -m tests.simulator.nightly_tests [--seed N]
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def torn_writes(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 8))])
 def test_whatever_sectors_a_power_cut_leaves_the_store_reads_as_before_or_after_the_commit(seed):
     said = torn_writes("--states", "2500", "--seed", str(seed))
 

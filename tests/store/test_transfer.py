@@ -104,7 +104,7 @@ def test_those_who_wait_for_a_key_stand_in_the_same_order_in_the_other_store() -
 
 
 def test_every_value_of_a_user_is_hidden_in_an_export():
-    ours = {"digest"}  # it holds no value
+    ours = {"digest", "trace"}  # they hold no value
     kinds = transfer._KINDS.values()
     found = {
         kind.__name__: left

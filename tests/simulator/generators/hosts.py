@@ -37,7 +37,7 @@ _DEMANDS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
     ((), {"disk": 0.5}),
     (("ssd",), {}),
 )
-"""Each is offered by a host of `_OFFERS`."""
+"""Each is offered by a host of `_OFFERS[1:3]`."""
 
 
 def add_hosts(scenario: Scenario, random: Random, *, hunted: bool = False) -> Scenario:
@@ -47,11 +47,12 @@ def add_hosts(scenario: Scenario, random: Random, *, hunted: bool = False) -> Sc
     """
     if random.random() < 0.5 and not hunted:
         return scenario
-    slots = max(scenario.slots, _EACH * len(_OFFERS))
+    offers = _OFFERS[1:3] if hunted else _OFFERS  # few, so that others are beside the one that is to run alone
+    slots = max(0 if hunted else scenario.slots, _EACH * len(offers))
     programs = dict(scenario.programs)
     others = {scenario.roots[scenario.bystander].meta.type_name} if scenario.bystander is not None else set()
     for name in sorted(programs.keys() - others):
-        if random.random() < 0.5:
+        if random.random() < (0.2 if hunted else 0.5):
             on, resources = _DEMANDS[int(random.random() * len(_DEMANDS))]
             meta = msgspec.structs.replace(programs[name].meta, on=on, resources=resources)
             programs[name] = msgspec.structs.replace(programs[name], meta=meta)
@@ -64,7 +65,7 @@ def add_hosts(scenario: Scenario, random: Random, *, hunted: bool = False) -> Sc
         slots=slots,
         scheduling=scheduling,
         programs=programs,
-        hosts=_OFFERS,
+        hosts=offers,
         departures=_LOSSES if hunted else int(random.random() * 4),
         hunted=hunted,
         divided=tuple(sorted(programs.keys() - others)) if hunted and random.random() < _DIVIDED else (),
