@@ -64,7 +64,8 @@ class DemoRun:
     def check_consistent(self, told: str) -> None:
         """It ended well, and all kinds of kills happened."""
         assert "\nConsistent (" in told, told
-        assert "not killed" not in told, told
+        first, _, _ = told.partition("\n  2. ")  # the work after it may end before a kill that is planned there
+        assert "not killed" not in first, told
         assert re.search(r"killed: .*2 times the leader", told), told
         assert "leads, " in told
         assert "left behind: no region file, no manifest, no catalog row, no lock" in told
