@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -340,12 +341,12 @@ def test_the_number_of_a_host_of_an_earlier_leader_is_given_to_that_host_alone(o
     assert numbers == [2, 1, 3]
 
 
-def comes(leader, *, instance="i", number=1, held=()):
+def comes(leader, *, held=(), **change):
     """Dial as a host that has these workers in hand; returns the connection and the reply."""
     stream = leader.dial()
     workers = tuple(HeldWorker(worker, 1, True, (), ()) for worker in held)
     try:
-        say_first(stream, encode_message(hello(instance=instance, number=number, held=workers)))
+        say_first(stream, encode_message(hello(number=1, held=workers, **change)))
         return stream, decode_reply(hear_first(stream, time.monotonic() + BOUND, 1 << 20))
     except OSError:
         stream.close()
@@ -365,13 +366,98 @@ def test_a_step_that_is_handed_out_while_its_host_is_being_let_in_reaches_it(ope
 
     leader.pool.claims = claims
     stream, welcome = comes(leader, held=[FIRST, SECOND])
+
+    with heard_of(stream, welcome) as heard:
+        wait_until(lambda: Send(FIRST, [Stop()]) in heard)
+    assert welcome.keep == (FIRST,)
+
+
+def keeps(host, slots, held):
+    """All counts that a host has."""
+    return tuple(worker for worker, *_ in held), ()
+
+
+@contextlib.contextmanager
+def heard_of(stream, welcome):
+    """Messages of the leader, as a host hears them that was let in."""
     heard = []
     session = LinkSession(lambda data: heard.append(decode_to_host(data)), print, silence=BOUND, name="leader")
     session.attach(stream, welcome.received)
-
-    wait_until(lambda: Send(FIRST, [Stop()]) in heard)
-    assert welcome.keep == (FIRST,)
+    yield heard
     session.close()
+
+
+@pytest.mark.parametrize("knows", [False, True], ids=["the welcome was lost", "the link broke after the welcome"])
+def test_a_step_that_was_sent_before_its_host_was_heard_reaches_it_once_over_the_next_connection(opened, knows):
+    leader, listener, _ = opened(hosts=0)
+    leader.pool.claims = keeps
+    stream, welcome = comes(leader, held=[FIRST, SECOND])
+    wait_until(lambda: leader.pool.hosts[0].session.is_connected)
+    leader.pool.send(FIRST, [Stop()])
+    stream.close()
+    leader.pool.send(SECOND, [Stop()])
+
+    stream, again = comes(leader, held=[FIRST, SECOND], session=welcome.session if knows else b"")
+
+    assert (again.resumed, again.number) == (knows, 1)
+    with heard_of(stream, again) as heard:
+        wait_until(lambda: Send(SECOND, [Stop()]) in heard and Send(FIRST, [Stop()]) in heard)
+        assert len(heard) == 2
+    assert not any(isinstance(event, WorkerDied) for event in listener.heard)
+
+
+def test_a_host_that_was_heard_and_has_no_session_any_more_is_another_one(opened):
+    """It is not known what it took of that which was sent to it."""
+    leader, listener, _ = opened(hosts=0)
+    leader.pool.claims = keeps
+    stream, welcome = comes(leader, held=[FIRST])
+    with heard_of(stream, welcome):
+        wait_until(lambda: leader.pool.hosts[0].session.received_bytes)
+
+    stream, again = comes(leader, held=[FIRST])
+
+    assert (again.resumed, again.number) == (False, 2)
+    assert "began anew" in listener.died(FIRST).report.message
+    stream.close()
+
+
+def test_a_host_that_may_not_come_again_now_is_lost_with_its_workers(opened):
+    leader, listener, _ = opened(hosts=0, patience=1.0)
+    leader.pool.claims = keeps
+    stream, _ = comes(leader, held=[FIRST])
+    stream.close()
+    leader.pool.is_fit = lambda: False
+    stream, reply = comes(leader, held=[FIRST])
+    assert isinstance(reply, HostRefused)
+    stream.close()
+
+    assert listener.died(FIRST).report.kind == "host-lost"
+
+
+def test_a_host_that_comes_twice_in_the_same_moment_is_let_in_once(opened, monkeypatch):
+    leader, _, _ = opened(hosts=0)
+    both, known = threading.Barrier(2), leader.pool._known
+    seen = []
+
+    def known_to_both(hello):
+        found = known(hello)
+        if len(seen) < 2:
+            seen.append(found)
+            both.wait(BOUND)
+        return found
+
+    monkeypatch.setattr(leader.pool, "_known", known_to_both)
+    streams = [leader.dial(), leader.dial()]
+    for stream in streams:
+        say_first(stream, encode_message(hello(number=7)))
+    replies = []
+    for stream in streams:
+        with contextlib.suppress(OSError):
+            replies.append(decode_reply(hear_first(stream, time.monotonic() + BOUND, 1 << 20)))
+    assert [reply.number for reply in replies] == [7]
+    assert [host.number for host in leader.pool.hosts] == [7]
+    for stream in streams:
+        stream.close()
 
 
 @pytest.mark.parametrize("failure", ["the claim failed", "the welcome was lost"])

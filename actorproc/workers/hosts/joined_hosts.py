@@ -83,6 +83,10 @@ def _nothing_counts(
     return (), ()
 
 
+def _twice(hello: HostHello) -> ConnectionAbortedError:
+    return ConnectionAbortedError(f"{hello.name} is being let in over another connection")
+
+
 class JoinedHosts:
     """Hosts that have joined the manager that leads: let in, heard, and lost.
 
@@ -155,8 +159,8 @@ class JoinedHosts:
                 self.newer(hello.epoch)
             refusal = _STOPPING if self._closed.is_set() else refusal_of(hello, self._epoch)
             if refusal is None:
-                former = self._former(hello)
-                is_kept = self._resume(stream, hello, former) or self._begin(stream, hello, address, former)
+                known = self._known(hello)
+                is_kept = self._resume(stream, hello, known) or self._begin(stream, hello, address, known)
             else:
                 logger.warning("host %s at %s is not let in: %s", hello.name, address, refusal.why)
                 say_first(stream, encode_message(refusal))
@@ -167,27 +171,14 @@ class JoinedHosts:
                 stream.hang_up()
                 stream.close()
 
-    def _former(self, hello: HostHello) -> RemoteHost | None:
-        """The host as which this start of an agent is known, if it is.
-
-        Raises:
-            ConnectionAbortedError: It is being let in over another connection.
-        """
+    def _known(self, hello: HostHello) -> RemoteHost | None:
+        """The host as which this start of an agent is known, if it is."""
         with self._lock:
-            host = next((one for one in self._hosts.values() if one.hello.instance == hello.instance), None)
-            if host is not None and host.is_arriving:
-                raise ConnectionAbortedError(f"{hello.name} is being let in over another connection")
-            return host
+            return next((one for one in self._hosts.values() if one.hello.instance == hello.instance), None)
 
     def _resume(self, stream: LinkStream, hello: HostHello, host: RemoteHost | None) -> bool:
-        """Go on with the session of a host that lost its connection; False when there is none."""
-        if host is None:
-            return False
-        if not host.is_open:  # it may not know that it was let in
-            self._forget(host)
-            return False
-        if not hello.session or hello.session != host.session_id:
-            self._lose(host, f"host {host.name} ({host.hello.name}) began anew")
+        """Go on with the session of a host that lost its connection; False when it has not this session."""
+        if host is None or hello.session != host.session_id:
             return False
         received = host.session.detach()
         welcome = self._welcome(host, resumed=True, received=received)
@@ -201,20 +192,12 @@ class JoinedHosts:
         logger.info("host %s (%s) resumed its link", host.name, host.hello.name)
         return True
 
-    def _forget(self, host: RemoteHost) -> None:
-        """Know a host no more that was not announced."""
-        with host.lock:
-            host.gone = True
-        with self._lock:
-            self._hosts.pop(host.number, None)
-        host.session.close()
-
-    def _begin(self, stream: LinkStream, hello: HostHello, address: str, former: RemoteHost | None) -> bool:
+    def _begin(self, stream: LinkStream, hello: HostHello, address: str, known: RemoteHost | None) -> bool:
         """Begin a session with a host, once the manager has said what counts of that which it has in hand."""
         if not self.is_fit():
             say_first(stream, encode_message(HostRefused("the manager has not renewed its lease", "busy")))
             return False
-        host = self._arrive(hello, address, former)
+        host = self._arrive(hello, address, known)
         held = tuple((one.worker, one.pid, one.running, one.answered) for one in hello.held if one.booted)
         try:
             keep, adopted = self.claims(host.number, hello.workers, held)
@@ -242,28 +225,49 @@ class JoinedHosts:
         host.session.attach(stream, 0)
         return True
 
-    def _arrive(self, hello: HostHello, address: str, former: RemoteHost | None) -> RemoteHost:
+    def _arrive(self, hello: HostHello, address: str, known: RemoteHost | None) -> RemoteHost:
         """Note a host that is being let in: what is sent to its workers from now on waits for its connection.
 
         The manager hands out steps to the workers that it takes over as soon as it has done so.
         """
-        again = former if former is not None and not former.is_open else None
-        number = again.number if again is not None else self._number(hello.number)
-        host = RemoteHost(number, f"h{number}", address, hello, secrets.token_bytes(16))
-        if again is not None:
-            host.before = tuple(again.workers)
-            host.workers = dict(again.workers)
+        host = known if known is not None and self._comes_again(known) else self._new(hello, address)
+        host.hello, host.address = hello, address
         host.workers |= {one.worker: one.pid for one in hello.held if one.booted}
-        host.session = LinkSession(
-            partial(self._hear, host),
-            partial(self._broke, host),
-            silence=max(0.5, 0.3 * self._patience),
-            name=host.name,
-        )
-        fork_guard.guarded(host.session)
-        with self._lock:
-            self._hosts[number] = host
         return host
+
+    def _comes_again(self, host: RemoteHost) -> bool:
+        """Let a host try once more that was not heard since it was let in, with what waits for it; else it is lost.
+
+        Raises:
+            ConnectionAbortedError: It is being let in over another connection.
+        """
+        host.session.detach()
+        with host.lock:
+            if host.is_arriving:
+                raise _twice(host.hello)
+            # Of what was sent to one that was heard, it may have taken any part.
+            if not host.gone and not host.session.received_bytes:
+                host.is_arriving = True
+                host.before = tuple(host.workers)
+                return True
+        self._lose(host, f"host {host.name} ({host.hello.name}) began anew")
+        return False
+
+    def _new(self, hello: HostHello, address: str) -> RemoteHost:
+        with self._lock:
+            if self._known(hello) is not None:
+                raise _twice(hello)
+            number = self._number(hello.number)
+            host = RemoteHost(number, f"h{number}", address, hello, secrets.token_bytes(16))
+            host.session = LinkSession(
+                partial(self._hear, host),
+                partial(self._broke, host),
+                silence=max(0.5, 0.3 * self._patience),
+                name=host.name,
+            )
+            fork_guard.guarded(host.session)
+            self._hosts[number] = host
+            return host
 
     def _arrived(self, host: RemoteHost) -> bool:
         """A host is known from now on; False when the pool has been closed."""
@@ -429,7 +433,7 @@ class JoinedHosts:
     def _lose(self, host: RemoteHost, why: str, *, is_lost: bool = True) -> None:
         """A host is gone, and its workers with it. Nothing of it is heard after this."""
         with host.lock:  # what is being heard is told first
-            if host.gone:
+            if host.gone or host.is_arriving:
                 return
             host.gone = True
             with self._lock:
