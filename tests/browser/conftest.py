@@ -196,4 +196,12 @@ def picture(page, name):
         page.screenshot(path=Path(PICTURES) / f"{name}.png", animations="disabled")
 
 
-__all__ = ["PICTURES", "TOKEN", "Pages", "Store", "picture", "until"]
+def in_page(page, code):
+    """Run a statement with the state of the page as `app`, and wait until it is drawn."""
+    page.evaluate(
+        "async () => { const { app } = await import(document.baseURI + 'static/app/main.js');"
+        f" {code}; app.render(); await new Promise(requestAnimationFrame); }}"
+    )
+
+
+__all__ = ["PICTURES", "TOKEN", "Pages", "Store", "in_page", "picture", "until"]

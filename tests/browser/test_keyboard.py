@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.browser.conftest import Store, until
+from tests.browser.conftest import Store, in_page, until
 
 CHILDREN = 3000
 
@@ -188,14 +188,6 @@ def focus_row(page, place):
     return wanted
 
 
-def in_page(page, code):
-    """Run a statement with the state of the page as `app`, and wait until it is drawn."""
-    page.evaluate(
-        "async () => { const { app } = await import(document.baseURI + 'static/app/main.js');"
-        f" {code}; app.render(); await new Promise(requestAnimationFrame); }}"
-    )
-
-
 def batch(window, pages):
     page = window(pages, "procedures?owner=batch")
     page.wait_for_selector("button.live.open")
@@ -225,7 +217,7 @@ KEPT = (
     ("items.slice(4)", 2, 4),
     ("[]", 2, None),
 )
-"""What is left of a list, the row with the focus, and the row that has it then."""
+"""Lists after a change, with the row that has the focus before it and the row that has it then; None: the heading."""
 
 
 def test_the_focus_stays_with_its_row_or_goes_on_from_its_place(window, wide):

@@ -7,7 +7,7 @@ from urllib.parse import quote, urljoin
 
 import pytest
 
-from tests.browser.conftest import picture, until
+from tests.browser.conftest import in_page, picture, until
 from tests.browser.depot import EVIL, LONG
 
 AXE_RUN = "axe.run({resultTypes: ['violations'], elementRef: false})"
@@ -132,6 +132,39 @@ def test_a_timeline_says_in_words_for_what_it_waited(window, pages):
         page.wait_for_selector(f".legend li:has-text('{words}')")
         page.get_by_text("As a table").click()
         page.wait_for_selector(f"table td:has-text('{words}')")
+
+
+def test_the_number_of_workers_to_change_is_that_of_the_machine_of_the_manager(window, pages):
+    page = window(pages, "workers")
+    page.wait_for_selector("tbody tr")
+    page.keyboard.press("p")
+    page.wait_for_selector("button.live:has-text('paused')")
+    own = page.locator("tbody tr").count()
+    in_page(
+        page,
+        "app.session.verbs.push('resize');"
+        " const one = { ...app.data.items[0], host: 'h1', slot: 1000 };"
+        " const host = { name: 'h1', state: 'joined', labels: [], resources: {}, round_trip: null };"
+        " app.data = { ...app.data, hosts: [host], items: [...app.data.items, one] }",
+    )
+    sent = []
+
+    def take(route):
+        sent.append(route.request.post_data_json)
+        route.fulfill(json={"result": "5 workers"})
+
+    page.route("**/manager/resize", take)
+    page.get_by_role("button", name="Resize …").click()
+    field = page.get_by_role("dialog").get_by_label("Workers")
+    assert field.input_value() == str(own)
+    assert page.get_by_role("dialog").get_by_label("Reason").count() == 0
+    field.fill("5")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog", state="detached")
+    assert sent == [{"workers": 5}]
+    in_page(page, "app.data = { ...app.data, hosts: [], items: [] }")
+    page.get_by_role("button", name="Resize …").click()
+    assert page.get_by_role("dialog").get_by_label("Workers").input_value() == "0"
 
 
 def test_secrets_are_masked(window, pages):

@@ -91,7 +91,6 @@ class ResizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A number of worker processes."""
 
     workers: int
-    reason: str | None = None
 
 
 class PageVerb(NamedTuple):
@@ -254,7 +253,7 @@ def resize(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     if manager is None:
         raise ApiError(
             409,
-            "the number of workers is changed by the process that has the manager, and this page is another one",
+            "the number of workers is changed by the process that has the manager, and this page is in another one",
             "mount the page there: create_app(manager, …)",
         )
     manager.resize(body.workers)

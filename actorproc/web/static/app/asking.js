@@ -7,7 +7,7 @@ import { VERBS } from "./verbs.js";
 
 const flagsOf = (/** @type {any} */ state) => Object.fromEntries(Object.entries(state.flags).filter(([, value]) => value));
 
-/** The dialog of one request. @param {any} app @param {{title: any, says: any, flags?: Record<string, string>, set?: any, tone?: string, button: string, act: (state: any) => Promise<string>, fields?: (state: any) => any}} wish */
+/** The dialog of one request. @param {any} app @param {{title: any, says: any, flags?: Record<string, string>, set?: any, tone?: string, button: string, act: (state: any) => Promise<string>, fields?: (state: any) => any, isAudited?: boolean}} wish */
 export function ask(app, wish) {
   const state = { reason: "", flags: { ...wish.set }, error: null, isBusy: false };
   openDialog(app, (close) => {
@@ -32,7 +32,7 @@ export function ask(app, wish) {
       <p>${wish.says}</p>
       ${wish.fields ? wish.fields(state) : nothing}
       ${Object.entries(wish.flags || {}).map(([name, says]) => html`<label class="check"><input type="checkbox" name=${name} .checked=${Boolean(state.flags[name])} @change=${(/** @type {any} */ e) => (state.flags[name] = e.target.checked)}> ${name}: ${says}</label>`)}
-      <label>Reason, for the audit <input data-first name="reason" maxlength="500" autocomplete="off" @input=${(/** @type {any} */ e) => (state.reason = e.target.value)}></label>
+      ${wish.isAudited === false ? nothing : html`<label>Reason, for the audit <input data-first name="reason" maxlength="500" autocomplete="off" @input=${(/** @type {any} */ e) => (state.reason = e.target.value)}></label>`}
       ${state.error ? html`<p class="banner bad" role="alert">${state.error.message} ${state.error.do ? html`<code class="command">${state.error.do}</code>` : nothing}</p>` : nothing}
       <p class="buttons"><button type="submit" class=${wish.tone || "good"} ?disabled=${state.isBusy}>${state.isBusy ? "Asking …" : wish.button}</button>
       <button type="button" @click=${close}>Cancel</button></p>
@@ -72,15 +72,16 @@ export const askManager = (app, verb) =>
     act: async (state) => `${verb}: ${outcomeWords(await post(`manager/${verb}`, { reason: state.reason || undefined }))}`,
   });
 
-/** @param {any} app @param {number} workers The number now. */
+/** The number is not stored, so no audit has it. @param {any} app @param {number} workers The number now, without those of hosts. */
 export function askResize(app, workers) {
   let wanted = workers;
   ask(app, {
     title: "Number of workers",
     says: "New workers boot at once; one that goes ends its step first. Another manager begins with its own number.",
     button: "Resize",
-    fields: () => html`<label>Workers <input type="number" name="workers" min="1" max="999" required .value=${String(wanted)} @input=${(/** @type {any} */ e) => (wanted = e.target.valueAsNumber)}></label>`,
-    act: async (state) => `resize: ${outcomeWords(await post("manager/resize", { workers: wanted, reason: state.reason || undefined }))}`,
+    isAudited: false,
+    fields: () => html`<label>Workers <input data-first type="number" name="workers" min="1" max="999" required .value=${String(wanted)} @input=${(/** @type {any} */ e) => (wanted = e.target.valueAsNumber)}></label>`,
+    act: async () => `resize: ${outcomeWords(await post("manager/resize", { workers: wanted }))}`,
   });
 }
 

@@ -1,7 +1,8 @@
 // Activity: who asked for what, why, and what came of it; and workers that died.
 import { get, query } from "../api.js";
-import { clock, ago, duration, plural, procedureLink } from "../format.js";
-import { html, keyed, nothing, text } from "../html.js";
+import { attemptTable, restartsOf } from "../attempts.js";
+import { plural } from "../format.js";
+import { html, nothing, text } from "../html.js";
 import { activityRows } from "../requests.js";
 import { empty } from "../trouble.js";
 
@@ -11,7 +12,7 @@ export const topics = () => ["activity", "workers"];
 export function heard(/** @type {any} */ app, /** @type {string} */ name, /** @type {any} */ data) {
   if (name !== "workers") return name === "activity";
   const before = app.own.restarts;
-  app.own.restarts = data.items.map((/** @type {any} */ worker) => worker.restarts).join();
+  app.own.restarts = restartsOf(data.items);
   return before !== undefined && before !== app.own.restarts; // one has died
 }
 const FIELDS = ["verb", "by", "since", "until"];
@@ -21,12 +22,6 @@ export async function load(/** @type {any} */ app, /** @type {AbortSignal} */ si
   const [answer, deaths] = await Promise.all([asked, get("deaths", signal)]);
   return { ...answer, deaths: deaths.items, causes: Object.entries(deaths.by_cause) };
 }
-
-const deathRows = (/** @type {any[]} */ deaths) => html`<div class="scroll" tabindex="0" role="region" aria-label="Worker deaths, as a table"><table>
-  <thead><tr><th>When</th><th>End</th><th>Procedure</th><th>Step</th><th class="number">Attempt</th><th class="number">Ran for</th><th>Worker</th><th>Words</th></tr></thead>
-  <tbody>${keyed(deaths, (one) => `${one.procedure} ${one.step} ${one.attempt} ${one.ended_at}`, (one) => html`<tr data-row data-id=${one.procedure}><td title=${clock(one.ended_at)}>${ago(one.ended_at, " ago")}</td><td><span class="badge ${one.error.kind === "killed" ? "warn" : "bad"}">${one.error.crash?.signal || one.error.kind}</span></td>
-    <td>${procedureLink(one.procedure)}</td><td>${one.mode === "rollback" ? "undo " : ""}${one.step} ${one.step_name || ""}</td><td class="number">${one.attempt}</td><td class="number">${duration((Date.parse(one.ended_at) - Date.parse(one.started_at)) / 1000)}</td>
-    <td>${one.slot >= 0 ? one.slot : ""}${one.pid ? ` (${one.pid})` : ""}</td><td><div class="clip" title=${one.error.message}>${one.error.message}</div></td></tr>`)}</tbody></table></div>`;
 
 /** @param {any} app */
 export function view(app) {
@@ -38,5 +33,5 @@ export function view(app) {
     <p class="pages">${app.query.get("after") ? html`<a href="activity">Newest</a>` : nothing} ${next ? html`<a href=${"activity" + query({ ...Object.fromEntries(app.query), after: next })}>Older</a>` : nothing}</p>
     <section aria-labelledby="deaths"><h2 id="deaths">Worker deaths</h2>
       ${causes.length ? html`<p class="muted">Since the manager started: ${causes.map(([cause, n]) => `${plural(n, "death")} (${cause})`).join(", ")}.</p>` : nothing}
-      ${deaths.length ? deathRows(deaths) : html`<p class="muted">No worker died with a step in hand.</p>`}</section>`;
+      ${deaths.length ? attemptTable(deaths, "Worker deaths", true) : html`<p class="muted">No worker died with a step in hand.</p>`}</section>`;
 }

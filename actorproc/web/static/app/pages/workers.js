@@ -1,5 +1,6 @@
 // Workers: each with its step, for how long, its share of a core and its memory; the step can be killed from here.
 import { get } from "../api.js";
+import { endOf, restartsOf } from "../attempts.js";
 import { ago, badge, bytes, count, duration, progress, procedureLink } from "../format.js";
 import { details, html, keyed, nothing, svg } from "../html.js";
 import { empty } from "../trouble.js";
@@ -28,19 +29,17 @@ function remember(app, items) {
 
 export function heard(/** @type {any} */ app, /** @type {string} */ name, /** @type {any} */ data) {
   if (name !== "workers" || !app.data) return false;
-  const isOther = restarts(data.items) !== restarts(app.data.items);
+  const isOther = restartsOf(data.items) !== restartsOf(app.data.items);
   app.data = { ...app.data, items: data.items, hosts: data.hosts };
   app.at = Date.now();
   remember(app, data.items);
   return isOther; // one has died
 }
 
-const restarts = (/** @type {any[]} */ items) => items.map((worker) => worker.restarts).join();
-
 /** The last death of a slot, in words. @param {any} app @param {any} worker */
 function death(app, worker) {
   const one = app.data.deaths.find((/** @type {any} */ other) => other.slot === worker.slot);
-  return one ? html`<div class="clip" title=${one.error.message}>${one.error.crash?.signal || one.error.kind} ${ago(one.ended_at, " ago")}: ${one.error.message}</div>` : nothing;
+  return one ? html`<div class="clip" title=${one.error.message}>${endOf(one)} ${ago(one.ended_at, " ago")}: ${one.error.message}</div>` : nothing;
 }
 
 /** @param {any[]} hosts */
@@ -63,9 +62,10 @@ export function view(app) {
   const { hosts } = app.data;
   const isSpread = hosts.length > 0;
   const age = (Date.now() - app.at) / 1000;
+  const own = items.filter((/** @type {any} */ worker) => !hosts.some((/** @type {any} */ host) => host.name === worker.host));
+  const resize = may(app, "resize") ? html` <button @click=${() => askResize(app, own.length)}>Resize …</button>` : nothing;
   return html`<h1 tabindex="-1">Workers</h1>
-    ${items.length === 0 ? empty("No worker runs: either no manager is up, or it has started none yet.") : html`<p class="muted">${count(items.filter((/** @type {any} */ w) => w.procedure).length)} of ${count(items.length)} at a step
-      ${may(app, "resize") ? html` <button @click=${() => askResize(app, items.length)}>Resize …</button>` : nothing}</p>
+    ${items.length === 0 ? empty("No worker runs: either no manager is up, or it has started none yet.", resize) : html`<p class="muted">${count(items.filter((/** @type {any} */ w) => w.procedure).length)} of ${count(items.length)} at a step ${resize}</p>
     <div class="scroll" tabindex="0" role="region" aria-label="Workers, as a table"><table>
       <thead><tr>${isSpread ? html`<th>Host</th>` : nothing}<th>Slot</th><th>Pid</th><th>State</th><th>Procedure</th><th>Step</th><th class="number">For</th><th class="number">CPU</th><th class="number">Memory</th><th class="number">Restarts</th><th>Last death</th><th>Says</th><th>Act</th></tr></thead>
       <tbody>${keyed(items, (/** @type {any} */ w) => `${w.host || ""} ${w.slot}.${w.incarnation}`, (worker) => {

@@ -1,5 +1,6 @@
 // Steps that ended, and attempts that failed.
 import { get, procedure as at } from "../api.js";
+import { attemptTable } from "../attempts.js";
 import { ago, badge, bytes, clock, duration, shortType } from "../format.js";
 import { html, keyed, nothing } from "../html.js";
 import { empty } from "../trouble.js";
@@ -25,15 +26,6 @@ export const table = (steps, id) => html`<div class="scroll" tabindex="0" role="
     <td title=${clock(step.at)}>${ago(step.at, " ago")}</td>
     <td>${step.error ? html`<div class="clip bad">${shortType(step.error.type_name)}: ${step.error.message}</div>` : nothing}</td></tr>`)}</tbody></table></div>`;
 
-/** @param {any[]} attempts */
-export const attemptTable = (attempts) => html`<div class="scroll" tabindex="0" role="region" aria-label="Failed attempts, as a table"><table>
-  <thead><tr><th>Step</th><th class="number">Attempt</th><th>End</th><th class="number">Ran for</th><th class="number">Worker</th><th>When</th><th>Words</th></tr></thead>
-  <tbody>${keyed(attempts, (one) => `${one.mode} ${one.step} ${one.ended_at}`, (one) => html`<tr data-row><td>${one.mode === "rollback" ? "undo " : ""}${one.step} ${one.step_name || ""}</td><td class="number">${one.attempt}</td>
-    <td><span class="badge ${one.error.kind === "killed" ? "warn" : "bad"}">${one.error.crash?.signal || one.error.kind}</span></td>
-    <td class="number">${duration((Date.parse(one.ended_at) - Date.parse(one.started_at)) / 1000)}</td><td class="number">${one.slot >= 0 ? one.slot : ""}${one.pid ? ` (${one.pid})` : ""}</td>
-    <td title=${clock(one.ended_at)}>${ago(one.ended_at, " ago")}</td>
-    <td><details><summary class="clip">${shortType(one.error.type_name)}: ${one.error.message}</summary><pre tabindex="0">${[one.error.crash?.stderr, one.error.crash?.stack, one.error.traceback].filter(Boolean).join("\n\n") || one.error.message}</pre></details></td></tr>`)}</tbody></table></div>`;
-
 /** @param {any} app @param {any} info @param {any} part */
 export function view(app, info, part) {
   if (part.record) {
@@ -42,9 +34,9 @@ export function view(app, info, part) {
     return html`<section aria-label="Record"><h2>Record ${shown.number}</h2>
       <p>${shown.previous !== null && shown.previous !== undefined ? html`<a href=${`procedures/${encodeURIComponent(info.id)}/steps/${shown.previous}`}>Record ${shown.previous}</a> · ` : nothing}<a href=${`procedures/${encodeURIComponent(info.id)}/state?n=${shown.number}`}>States over time</a> · <a href=${`procedures/${encodeURIComponent(info.id)}/steps`}>All steps</a></p>
       <p>Run it again under a debugger: <code class="command">${`${app.session?.command || "actorproc"} replay ${info.id} --step ${Math.max(0, shown.number - 1)}`}</code></p>
-      ${record(shown)}${attempts.length ? html`<h3>Failed attempts</h3>${attemptTable(attempts)}` : nothing}</section>`;
+      ${record(shown)}${attempts.length ? html`<h3>Failed attempts</h3>${attemptTable(attempts, "Failed attempts")}` : nothing}</section>`;
   }
   return html`<section aria-labelledby="ended"><h2 id="ended">Steps</h2>${part.steps.length ? table(part.steps, info.id) : empty("No step has ended yet.")}
     ${part.next ? html`<p><a href=${`procedures/${encodeURIComponent(info.id)}/steps?after=${encodeURIComponent(part.next)}`}>More steps</a></p>` : nothing}</section>
-    <section aria-labelledby="tries"><h2 id="tries">Failed attempts</h2>${part.attempts.length ? attemptTable(part.attempts) : html`<p class="muted">None is kept.</p>`}</section>`;
+    <section aria-labelledby="tries"><h2 id="tries">Failed attempts</h2>${part.attempts.length ? attemptTable(part.attempts, "Failed attempts") : html`<p class="muted">None is kept.</p>`}</section>`;
 }
