@@ -61,9 +61,10 @@ class Dashboard:
                 at = time.monotonic()
                 percent = {(row.slot, row.pid): row.cpu_percent for row in self._meter.rows(found, at)}
                 self._workers = shaped_all("worker", found)
+                here = self.source.look().host or ""
                 names = {host.number: host.name for host in self._joined()}
                 for row in self._workers:
-                    row["host"] = names.get(host_of(row["slot"]), self.source.look().host or "")
+                    row["host"] = names.get(host_of(row["slot"]), here)
                     row["cpu_percent"] = percent.get((row["slot"], row["pid"]))
                 self._workers_at = at
             return self._workers

@@ -1,4 +1,4 @@
-"""Metrics for a scraper, in an application of its own: one line in a program that has no other page of ours."""
+"""Metrics for a scraper, in an application of their own: one line in a program without the pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["create_metrics_app", "exposed"]
 
 
 def create_metrics_app(source: str | os.PathLike[str] | ProcedureManager) -> ASGIApp:
-    """The metrics of a manager for Prometheus, as an ASGI application. It asks no user who he is.
+    """The metrics of a manager for Prometheus, as an ASGI application. It has no login.
 
     It starts nothing before the first request. Where no manager answers, ``actorproc_manager_up 0`` is all it says. In
     several server processes each answers with the values of the one manager.

@@ -162,7 +162,7 @@ def deaths(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     look = board.source.look()
     by_cause = look.metrics.worker_deaths if look.metrics is not None else {}
     rows = shaped_all("attempt", map(attempt_info_of, found[: asked.query["limit"]]))
-    return listed("attempt", rows, total=len(found), by_cause=by_cause)
+    return listed("attempt", rows, by_cause=by_cause)
 
 
 def activity(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
