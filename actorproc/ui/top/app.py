@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.widgets import Input
 
-from actorproc.ui.text import clipped, wrapped
+from actorproc.ui.text import wrapped
 from actorproc.ui.top.actions import Action, carry_out
 from actorproc.ui.top.dialogs import ActionMenu, Help, Question
 from actorproc.ui.top.look import DETAILS, Detail, Look, Pane, Wanted
@@ -28,12 +28,12 @@ from actorproc.ui.top.rendering import (
     PROCEDURES_DROP,
     WORKERS,
     WORKERS_DROP,
-    Parts,
     Row,
     group_cells,
     header_lines,
     host_cells,
     procedure_cells,
+    title_parts,
     worker_cells,
 )
 from actorproc.ui.top.table import Lines, RowTable
@@ -233,36 +233,13 @@ class TopApp(App[None]):
 
     def _label(self, look: Look | None) -> None:
         """The line above the rows, and the one below."""
-        self._lines("title").show([self._title(look)])
+        self._lines("title").show([title_parts(self._wanted, look, self._sort, self._filter_line)])
         keys = "q leave  ? keys  1 now 2 procedures 3 locks 4 activity 5 hosts  / filter a verbs"
         if self._wanted.pane == "procedure":
             keys = "Esc back  ? keys  Tab next  w why e steps t tree y state o logs s stack  a verbs"
         trouble = look.trouble if look is not None else ""
         tone = "calm" if self._says else "bad" if trouble else "dim"
         self._lines("footer").show([((self._says or trouble or keys, tone),)])
-
-    def _title(self, look: Look | None) -> Parts:
-        wanted = self._wanted
-        match wanted.pane:
-            case "now":
-                count = "" if look is None else f"{len(look.rows)}{'+' if len(look.rows) >= wanted.limit else ''}"
-                return (("now", "bold"), (f"  {count} in trouble, by {self._sort}", "dim"))
-            case "procedures":
-                count = "" if look is None else f"{len(look.rows)}{'+' if look.is_more else ''} rows, by {self._sort}"
-                shown = f"  {self._filter_line}" if self._filter_line else "  unfinished and failed roots first"
-                return (
-                    ("procedures", "bold"),
-                    (shown, "calm" if self._filter_line else "dim"),
-                    (f"  {count}", "dim"),
-                )
-            case "procedure":
-                tabs = tuple((f" {name}", "bold" if name == wanted.detail else "dim") for name in DETAILS)
-                return ((clipped(wanted.id, 40), "bold"), ("  ", "plain"), *tabs)
-            case "hosts":
-                count = "" if look is None else f"  {len(look.hosts)} that have joined"
-                return (("hosts", "bold"), (count, "dim"))
-            case _:
-                return ((wanted.pane, "bold"),)
 
     # ------------------------------------------------------------ panes
     # Not `query_one` of the application, which asks the dialog while one is open.

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from actorproc.model.placement import offer_in_words
 from actorproc.model.states import ProcedureState
 from actorproc.report.hosts import HostInfo
-from actorproc.ui.text import fitting, plain_line, size_of, width_of
-from actorproc.ui.top.look import Look
+from actorproc.ui.text import clipped, fitting, plain_line, size_of, width_of
+from actorproc.ui.top.look import DETAILS, Look, Wanted
 from actorproc.ui.views.failures import FailureGroup
 from actorproc.ui.views.header import Header, sparkline
 from actorproc.ui.views.rows import ProcedureRow
@@ -33,6 +33,7 @@ __all__ = [
     "host_cells",
     "plain_look",
     "procedure_cells",
+    "title_parts",
     "worker_cells",
 ]
 
@@ -159,6 +160,37 @@ def host_cells(hosts: Iterable[HostInfo]) -> list[Row]:
         )
         for host in hosts
     ]
+
+
+# ---------------------------------------------------------------- title
+def title_parts(wanted: Wanted, look: Look | None, sort: str, filter_line: str) -> Parts:
+    """The line above the rows of a pane.
+
+    Args:
+        wanted: The pane.
+        look: Its rows; None: not known yet.
+        sort: Order of the rows.
+        filter_line: The filter as it was typed.
+
+    Returns:
+        The parts of the line.
+    """
+    match wanted.pane:
+        case "now":
+            count = "" if look is None else f"{len(look.rows)}{'+' if len(look.rows) >= wanted.limit else ''}"
+            return (("now", "bold"), (f"  {count} in trouble, by {sort}", "dim"))
+        case "procedures":
+            count = "" if look is None else f"{len(look.rows)}{'+' if look.is_more else ''} rows, by {sort}"
+            shown = f"  {filter_line}" if filter_line else "  unfinished and failed roots first"
+            return (("procedures", "bold"), (shown, "calm" if filter_line else "dim"), (f"  {count}", "dim"))
+        case "procedure":
+            tabs = tuple((f" {name}", "bold" if name == wanted.detail else "dim") for name in DETAILS)
+            return ((clipped(wanted.id, 40), "bold"), ("  ", "plain"), *tabs)
+        case "hosts":
+            count = "" if look is None else f"  {len(look.hosts)} that have joined"
+            return (("hosts", "bold"), (count, "dim"))
+        case _:
+            return ((wanted.pane, "bold"),)
 
 
 # ---------------------------------------------------------------- header

@@ -16,8 +16,6 @@ __all__ = ["Header", "RateMeter", "Rates", "SpanRates", "header_of", "sparkline"
 _BARS = "▁▂▃▄▅▆▇█"
 _KEPT = 60
 """Points of a series."""
-
-
 _SPANS = (("1 m", 60.0), ("15 m", 900.0), ("1 h", 3600.0))
 _APART = 15.0
 """Seconds between counts that are kept for longer spans."""
@@ -29,7 +27,7 @@ class SpanRates(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Span in words: "1 m", "15 m", "1 h"."""
     seconds: float
-    """Its length."""
+    """Length of the span."""
     covers: float
     """Part of it for which counts are known: since the manager started, or was first looked at."""
     ended: float

@@ -53,9 +53,9 @@ _CAUSES: dict[str, WaitCause] = {
     "paused": "paused",
     "parked": "parked",
 }
-"""By phase."""
+"""Causes by phase."""
 _AFTER: dict[str, WaitCause] = {"suspended": "children", "sleep": "timer", "wait": "event"}
-"""By outcome of the step before."""
+"""Causes by outcome of the step before."""
 _SEEN = 0.002
 """Part of the whole time that a wait must have to be told."""
 
@@ -70,7 +70,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
     """The error of a failed one, the reason of a wait."""
     cause: WaitCause | None = None
-    """Of one that waits."""
+    """Cause of a bar that waits."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,8 +177,7 @@ def timeline_of(
                 is_undone=not is_undo and bool(name) and name in undone,
             )
         )
-    start = min((wait.start for row in found for wait in row.waits), default=start)
-    start = min(start, min((bar.start for bar in bars), default=start))
+    start = min((start, *(wait.start for row in found for wait in row.waits)))
     return Timeline(start=start, end=end, rows=tuple(sorted(found, key=lambda row: (row.bars[0].start, row.number))))
 
 
