@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from actorproc.support.engine_log import engine_logger
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import SpanContext
+    from opentelemetry.trace import SpanContext, TraceState
 
-__all__ = ["current", "enter", "leave", "packed", "unpacked"]
+__all__ = ["current", "enter", "joined", "leave", "packed", "unpacked"]
 
 logger = engine_logger("actorproc")
 
@@ -38,12 +38,16 @@ def current() -> bytes:
 
 
 def packed(context: SpanContext) -> bytes:
-    """A context as bytes; b"" if it is of no trace. A ``tracestate`` that is too long is left out."""
+    """A context as bytes; b"" if it is of no trace."""
     if not context.is_valid:
         return b""
-    state = context.trace_state.to_header().encode() if context.trace_state else b""
-    ids = context.trace_id.to_bytes(16) + context.span_id.to_bytes(8)
-    return ids + bytes((context.trace_flags & 0xFF,)) + (state if len(state) <= _MOST_STATE else b"")
+    return joined(context.trace_id, context.span_id, context.trace_flags, context.trace_state)
+
+
+def joined(trace: int, span: int, flags: int, state: TraceState | None) -> bytes:
+    """The context of these parts. A ``tracestate`` that is too long is left out."""
+    text = state.to_header().encode() if state else b""
+    return trace.to_bytes(16) + span.to_bytes(8) + bytes((flags & 0xFF,)) + (text if len(text) <= _MOST_STATE else b"")
 
 
 def unpacked(context: bytes) -> SpanContext:
@@ -68,7 +72,7 @@ def enter(context: bytes, root: str) -> Token[Any] | None:
         root: Id of the root of the step's tree.
 
     Returns:
-        The argument of `leave`.
+        The argument of `leave`; None: nothing was done.
     """
     contexts = sys.modules.get("opentelemetry.context")
     is_recorded = len(context) >= _CONTEXT
@@ -101,14 +105,13 @@ def _inside(context: bytes) -> Any:
     return trace.set_span_in_context(trace.NonRecordingSpan(unpacked(context)), nothing)
 
 
-def leave(token: Token[Any] | None) -> None:
+def leave(token: Token[Any]) -> None:
     """Go back to the context before `enter`, whatever was attached since then.
 
     Args:
         token: The result of `enter`.
     """
-    if token is not None:
-        sys.modules["opentelemetry.context"].detach(token)
+    sys.modules["opentelemetry.context"].detach(token)
 
 
 def _warn(error: Exception) -> None:

@@ -7,28 +7,31 @@ gets a generator and a sampler of its own. The provider and all its other tracer
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, NonRecordingSpan, Status, StatusCode, TraceFlags
 
-from actorproc.model.trace_context import CONTEXT
 from actorproc.support.engine_log import engine_logger
-from actorproc.support.trace_scope import unpacked
+from actorproc.support.trace_scope import joined, unpacked
 from actorproc.telemetry.spans import SpanFacts
 
 __all__ = ["HostTracer"]
 
 logger = engine_logger("actorproc")
 
-_NO_SPAN = bytes(8)
-_MOST_STATE = 512
+_RANDOM = 2
+"""Flag of a trace id whose last 7 bytes are random; older versions of the API have no name for it."""
 
 
-class _KnownIds:
-    """An id generator that gives the ids of the next span, as they were set."""
+class _KnownIds(threading.local):
+    """An id generator that gives the ids of the next span, as its thread has set them.
+
+    Managers that share an option record on a thread each.
+    """
 
     def __init__(self) -> None:
         self.trace = self.span = 0
@@ -44,8 +47,8 @@ class _KnownIds:
         return self.is_random
 
 
-class _Decided:
-    """A sampler for what was sampled at submit."""
+class _Decided(threading.local):
+    """A sampler for what was sampled at submit; `state` is that of the next span of its thread."""
 
     def __init__(self) -> None:
         from opentelemetry.sdk.trace.sampling import Decision, SamplingResult  # noqa: PLC0415 - the tracer is the SDK's
@@ -62,6 +65,16 @@ class _Decided:
         return "actorproc: decided at submit"
 
 
+class _Tracers(NamedTuple):
+    """A provider, and what spans of it are made with; three times None: it is not of the SDK."""
+
+    provider: Any
+    theirs: Any
+    """The tracer of the provider: what it samples by, and makes ids with."""
+    own: Any
+    decided: _Decided | None
+
+
 class HostTracer:
     """Tracer of the provider that the host set, also where it sets another one later.
 
@@ -73,31 +86,30 @@ class HostTracer:
     def __init__(self, provider: Any, version: str) -> None:
         self._given = provider
         self._version = version
-        self._known: Any = None
-        self._theirs: Any = None
-        """The tracer of the provider: what it samples by, and makes ids with."""
-        self._own: Any = None
+        self._found: _Tracers | None = None
         self._ids = _KnownIds()
-        self._decided: _Decided | None = None
 
-    def _look(self) -> Any:
-        """The tracer as it is, up to date with the provider; None: no SDK is set up."""
+    def _look(self) -> _Tracers:
+        """The tracers, up to date with the provider. Any thread: they are replaced as a whole."""
         provider = self._given if self._given is not None else trace.get_tracer_provider()
-        if provider is not self._known:
-            self._known, self._own, self._theirs = provider, None, None
-            tracer = provider.get_tracer("actorproc", self._version)
-            if hasattr(tracer, "id_generator") and hasattr(tracer, "sampler"):
-                self._decided = _Decided()
-                own = copy.copy(tracer)
-                own.id_generator, own.sampler = self._ids, self._decided
-                self._theirs, self._own = tracer, own
-            elif type(provider).__module__.partition(".")[0] != "opentelemetry":
-                logger.warning(
-                    "%s is no tracer provider of the OpenTelemetry SDK: it cannot be told the ids of spans, so "
-                    "actorproc records none; contexts are passed on all the same",
-                    type(provider).__qualname__,
-                )
-        return self._theirs
+        found = self._found
+        if found is None or found.provider is not provider:
+            found = self._found = self._tracers_of(provider)
+        return found
+
+    def _tracers_of(self, provider: Any) -> _Tracers:
+        tracer = provider.get_tracer("actorproc", self._version)
+        if hasattr(tracer, "id_generator") and hasattr(tracer, "sampler"):
+            decided, own = _Decided(), copy.copy(tracer)
+            own.id_generator, own.sampler = self._ids, decided
+            return _Tracers(provider, tracer, own, decided)
+        if type(provider).__module__.partition(".")[0] != "opentelemetry":
+            logger.warning(
+                "%s is no tracer provider of the OpenTelemetry SDK: it cannot be told the ids of spans, so "
+                "actorproc records none; contexts are passed on all the same",
+                type(provider).__qualname__,
+            )
+        return _Tracers(provider, None, None, None)
 
     def sampled(self, name: str, above: bytes, links: tuple[bytes, ...], attributes: dict[str, str]) -> bytes:
         """Ask the provider's sampler about a trace, or a part of one, that begins here.
@@ -112,27 +124,25 @@ class HostTracer:
             The context, with the flag that says whether it is sampled. The span above is zeros in a new trace. b"" if
             no SDK is set up, and no span is above.
         """
-        tracer = self._look()
+        tracer = self._look().theirs
         if tracer is None:
             return above
         if above:
             parent = unpacked(above)
             context = trace.set_span_in_context(NonRecordingSpan(parent), Context())
-            number, random = parent.trace_id, int(parent.trace_flags) & _RANDOM
+            number, span, random = parent.trace_id, parent.span_id, int(parent.trace_flags) & _RANDOM
         else:
-            context = Context()
+            context, span = Context(), 0
             number = tracer.id_generator.generate_trace_id()
             random = _RANDOM if getattr(tracer.id_generator, "is_trace_id_random", bool)() else 0
         result = tracer.sampler.should_sample(
             context, number, name, trace.SpanKind.INTERNAL, attributes, [Link(unpacked(link)) for link in links]
         )
         flags = random | (TraceFlags.SAMPLED if result.decision.is_sampled() else 0)
-        state = result.trace_state.to_header().encode() if result.trace_state else b""
-        span = above[16:24] if above else _NO_SPAN
-        return number.to_bytes(16) + span + bytes((flags,)) + (state if len(state) <= _MOST_STATE else b"")
+        return joined(number, span, flags, result.trace_state)
 
     def record(self, facts: SpanFacts) -> bool:
-        """Begin and end a span. For one thread.
+        """Begin and end a span. Any thread.
 
         Args:
             facts: The span.
@@ -140,24 +150,24 @@ class HostTracer:
         Returns:
             True if it was given to the SDK; False if none is set up.
         """
-        if self._look() is None or self._decided is None:
+        found = self._look()
+        if found.decided is None:
             return False
-        place = unpacked(facts.context)
+        place, error = unpacked(facts.context), facts.error
         self._ids.trace, self._ids.span = place.trace_id, int.from_bytes(facts.span)
         self._ids.is_random = bool(int(place.trace_flags) & _RANDOM)
-        self._decided.state = place.trace_state
+        found.decided.state = place.trace_state
         context = Context()
-        if facts.context[16:24] != _NO_SPAN:
+        if place.span_id:
             context = trace.set_span_in_context(NonRecordingSpan(place), context)
-        span = self._own.start_span(
+        span = found.own.start_span(
             facts.name,
             context,
-            attributes=facts.attributes if facts.error is None else facts.attributes | _error_type(facts),
-            links=[Link(_linked(link)) for link in facts.links],
+            attributes=facts.attributes if error is None else facts.attributes | {"error.type": error.type_name},
+            links=[Link(unpacked(link)) for link in facts.links],
             start_time=_nanoseconds(facts.start),
         )
         end = max(_nanoseconds(facts.end), _nanoseconds(facts.start))
-        error = facts.error
         if error is not None:
             span.set_status(Status(StatusCode.ERROR, error.message))
             happened = {"exception.type": error.type_name, "exception.message": error.message}
@@ -166,19 +176,6 @@ class HostTracer:
             span.add_event("exception", happened, timestamp=end)
         span.end(end_time=end)
         return True
-
-
-_RANDOM = 2
-"""Flag of a trace id whose last 7 bytes are random; older versions of the API have no name for it."""
-
-
-def _error_type(facts: SpanFacts) -> dict[str, str]:
-    assert facts.error is not None
-    return {"error.type": facts.error.type_name}
-
-
-def _linked(context: bytes) -> SpanContext:
-    return unpacked(context[:CONTEXT])
 
 
 def _nanoseconds(at: float) -> int:

@@ -14,9 +14,12 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
 from actorproc import Saga, UsageError, step
 from actorproc.model.messages.events import Submitted
+from actorproc.model.messages.outcomes import Finished
 from actorproc.model.rows.records import NewProcedure
 from actorproc.telemetry import Tracing, recorder
-from tests.kit.waiting import wait_until
+from actorproc.telemetry.provider import _KnownIds
+from tests.kit.waiting import BOUND, wait_until
+from tests.telemetry.traced_core import TracedCore
 
 
 class Count(Saga):
@@ -126,13 +129,13 @@ def test_a_processor_that_raises_costs_its_span(start, recording, caplog):
     ]
 
 
-def test_an_exporter_that_is_down_is_the_sdks_matter(start, recording):
+def test_an_exporter_that_is_down_is_the_sdks_matter(start, caplog):
     class Down(SpanExporter):
         def export(self, spans):
             msg = "connection refused"
             raise ConnectionError(msg)
 
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    caplog.set_level(logging.CRITICAL, "opentelemetry")
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(Down()))
     tracing = Tracing(provider)
@@ -187,6 +190,47 @@ def test_the_global_provider_counts_also_when_it_is_set_later(monkeypatch, recor
         found.append(tracing._entered(Submitted((_new(),), 1)).procedures[0].trace)
 
     assert [one is None for one in found] == [True, False, False]
+
+
+def test_a_submit_while_the_first_one_asks_the_provider_is_traced_too():
+    class Slow(TracerProvider):
+        inner = None
+
+        def get_tracer(self, *names, **more):
+            if self.inner is None:
+                self.inner = []
+                other = threading.Thread(target=lambda: self.inner.append(tracing._entered(Submitted((_new(),), 1))))
+                other.start()
+                other.join()
+            return super().get_tracer(*names, **more)
+
+    provider = Slow(shutdown_on_exit=False)
+    tracing = Tracing(provider)
+
+    first = tracing._entered(Submitted((_new(),), 1))
+
+    assert [event.procedures[0].trace is None for event in (first, *provider.inner)] == [False, False]
+
+
+def test_two_managers_that_share_an_option_record_each_span_under_its_own_id(recording, monkeypatch):
+    tracing = Tracing(recording.provider)
+    facts = []
+    for name in ("p", "q"):
+        core = TracedCore()
+        core.submit(*tracing._entered(Submitted((_new(name),), 1)).procedures)
+        core.answer(name, Finished(state=b"1"))
+        facts.append(core.one("actorproc.procedure"))
+    both, given = threading.Barrier(2), _KnownIds.generate_span_id
+    monkeypatch.setattr(_KnownIds, "generate_span_id", lambda ids: (both.wait(BOUND), given(ids))[1])
+
+    threads = [threading.Thread(target=tracing._tracer.record, args=(one,)) for one in facts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    found = {span.attributes["actorproc.procedure.id"]: span.context.span_id for span in recording}
+    assert found == {one.attributes["actorproc.procedure.id"]: int.from_bytes(one.span) for one in facts}
 
 
 def test_an_absent_library_is_named_with_the_extra(monkeypatch):

@@ -221,17 +221,14 @@ class ProcedureActor(DispatchedActor):
         self, live: Procedure, run: Run, runtime: TypeRuntime, context: Context, event: bytes | None
     ) -> tuple[Outcome, tuple[type, ...]]:
         guard = self._worker_runtime.guard
+        before = trace_scope.enter(run.trace, run.root) if run.trace else None
         guard.allow_interrupt()
         try:
-            if not run.trace:
-                return runtime.run(live, context, run.token.mode, run.unit, event)
-            before = trace_scope.enter(run.trace, run.root)
-            try:
-                return runtime.run(live, context, run.token.mode, run.unit, event)
-            finally:
-                trace_scope.leave(before)
+            return runtime.run(live, context, run.token.mode, run.unit, event)
         finally:
             guard.forbid_interrupt()
+            if before is not None:
+                trace_scope.leave(before)
 
     def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> bool:
         """Send this answer; False when it is too long, and that was answered."""
