@@ -32,6 +32,7 @@ class SpanMark:
             number = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 if os.fstat(number).st_size != _TIME.size:
+                    os.ftruncate(number, 0)  # what is in it is no time
                     os.ftruncate(number, _TIME.size)
                 self._map = mmap.mmap(number, _TIME.size)
             finally:

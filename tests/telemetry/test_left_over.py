@@ -77,7 +77,12 @@ def test_without_a_place_there_is_no_mark(folder):
     assert mark.at is None
 
 
-def test_a_file_of_another_size_counts_as_none(tmp_path):
-    (tmp_path / FILE).write_bytes(b"x" * 3)
+@pytest.mark.parametrize("content", [b"", b"x" * 3, b"x" * 9, bytes(8), b"\xff" * 8])
+def test_a_file_that_holds_no_time_counts_as_none(tmp_path, content):
+    (tmp_path / FILE).write_bytes(content)
 
-    assert SpanMark(tmp_path).at is None or SpanMark(tmp_path).at < 1e-300
+    mark = SpanMark(tmp_path)
+    assert mark.at is None
+    mark.move(5.0)
+
+    assert SpanMark(tmp_path).at == 5.0
