@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import os
 import threading
 from typing import Any
 
@@ -48,8 +49,9 @@ def _provider() -> Any:
 
 
 def _exporter() -> Any:
-    """An exporter by OTLP, over HTTP or gRPC, whichever is installed."""
-    for way in ("http", "grpc"):
+    """An exporter by OTLP, over HTTP or gRPC: the one that the environment names, else whichever is installed."""
+    named = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    for way in ("grpc", "http") if named == "grpc" else ("http", "grpc"):
         try:
             module = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{way}.trace_exporter")
         except ImportError:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry import trace
@@ -83,6 +84,35 @@ def test_without_a_provider_and_an_exporter_the_error_says_what_to_install(monke
 
     with pytest.raises(UsageError, match="pip install opentelemetry-exporter-otlp-proto-http"):
         environment.tracing_of_environment()
+
+
+@pytest.mark.parametrize(
+    ("environ", "installed", "made"),
+    [
+        ({}, ["http", "grpc"], "http"),
+        ({}, ["grpc"], "grpc"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, ["http", "grpc"], "http"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, ["http", "grpc"], "grpc"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, ["http"], "http"),
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
+            ["http", "grpc"],
+            "http",
+        ),
+        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, ["http", "grpc"], "grpc"),
+    ],
+)
+def test_the_exporter_is_the_one_that_the_environment_names(monkeypatch, environ, installed, made):
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    for way in ("http", "grpc"):
+        module = f"opentelemetry.exporter.otlp.proto.{way}.trace_exporter"
+        exporter = SimpleNamespace(OTLPSpanExporter=lambda way=way: way)
+        monkeypatch.setitem(sys.modules, module, exporter if way in installed else None)
+
+    assert environment._exporter() == made
 
 
 def test_an_exporter_that_hangs_holds_an_exit_two_seconds_at_most(monkeypatch):
