@@ -7,10 +7,16 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.rows.records import AttemptRecord, ProcedureRecord, StepKind, StepRecord, Trace, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.telemetry.spans import SpanFacts, attempt_facts, lost_facts, procedure_facts
+from actorproc.telemetry.spans import (
+    SpanFacts,
+    attempt_facts,
+    ended_attempt,
+    failed_attempt,
+    lost_facts,
+    procedure_facts,
+)
 from actorproc.telemetry.timeline import trace_of
 
 __all__ = ["StoredWork", "left_over"]
@@ -87,11 +93,10 @@ def _ended_roots(store: StoredWork, mark: float) -> Iterator[ProcedureRecord]:
 def _attempts(store: StoredWork, record: ProcedureRecord, trace: Trace, mark: float) -> Iterator[SpanFacts]:
     for failed in store.attempts(record.id):
         if failed.ended_at > mark and failed.run == record.run:
-            worker = WorkerId(failed.slot, failed.incarnation)
             yield attempt_facts(
                 record,
                 trace,
-                StepToken(0, worker, record.id, failed.step, failed.attempt, failed.mode),
+                failed_attempt(failed),
                 name=failed.error.step_name,
                 start=failed.started_at,
                 end=failed.ended_at,
@@ -100,12 +105,10 @@ def _attempts(store: StoredWork, record: ProcedureRecord, trace: Trace, mark: fl
                 more=lost_facts(failed),
             )
     for step, number, name in _steps(store, record, mark):
-        mode = Mode.ROLLBACK if step.kind is StepKind.ROLLBACK else Mode.EXECUTE
-        worker = WorkerId(step.slot, step.incarnation)
         yield attempt_facts(
             record,
             trace,
-            StepToken(0, worker, record.id, number, step.attempts, mode),
+            ended_attempt(step, number),
             name=name,
             start=step.at - step.elapsed,
             end=step.at,

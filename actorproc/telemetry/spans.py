@@ -6,13 +6,23 @@ from collections.abc import Sequence
 
 import msgspec
 
-from actorproc.model.ids import Mode, StepToken
-from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord, Trace
+from actorproc.model.ids import Mode, StepToken, WorkerId
+from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord, Trace
 from actorproc.model.slots import host_of
 from actorproc.model.states import ProcedureState
 from actorproc.model.trace_context import CONTEXT, attempt_span, procedure_context, procedure_span, span_of
 
-__all__ = ["Attribute", "SpanFacts", "attempt_facts", "contexts_in", "lost_facts", "procedure_facts", "wait_facts"]
+__all__ = [
+    "Attribute",
+    "SpanFacts",
+    "attempt_facts",
+    "contexts_in",
+    "ended_attempt",
+    "failed_attempt",
+    "lost_facts",
+    "procedure_facts",
+    "wait_facts",
+]
 
 Attribute = str | bool | int | float | Sequence[str]
 _NAMES = {Mode.EXECUTE: "step", Mode.ON_TIMEOUT: "timeout", Mode.ROLLBACK: "undo"}
@@ -125,6 +135,28 @@ def attempt_facts(
         links=links,
         error=error,
     )
+
+
+def failed_attempt(failed: AttemptRecord) -> StepToken:
+    """The attempt that a record of a failed one is about; of no epoch."""
+    worker = WorkerId(failed.slot, failed.incarnation)
+    return StepToken(0, worker, failed.procedure, failed.step, failed.attempt, failed.mode)
+
+
+def ended_attempt(step: StepRecord, position: int) -> StepToken:
+    """The attempt that a record of the step log is about; of no epoch.
+
+    Args:
+        step: The record, of a step that a worker ended.
+        position: Number of the step, if it is a forward one; an undo says its own.
+
+    Returns:
+        The attempt.
+    """
+    worker = WorkerId(step.slot, step.incarnation)
+    if step.kind is StepKind.ROLLBACK:
+        return StepToken(0, worker, step.procedure, step.number, step.attempts, Mode.ROLLBACK)
+    return StepToken(0, worker, step.procedure, position, step.attempts, Mode.EXECUTE)
 
 
 def lost_facts(failed: AttemptRecord) -> dict[str, Attribute]:

@@ -13,7 +13,7 @@ import msgspec
 
 from actorproc.core.results.adoption import handed_out
 from actorproc.core.state.phases import is_interrupted, is_waiting_for_locks
-from actorproc.model.ids import Mode, StepToken, WorkerId
+from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import WorkerLost
 from actorproc.model.rows.records import (
@@ -27,7 +27,16 @@ from actorproc.model.rows.records import (
 )
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.trace_context import is_sampled
-from actorproc.telemetry.spans import Attribute, SpanFacts, attempt_facts, lost_facts, procedure_facts, wait_facts
+from actorproc.telemetry.spans import (
+    Attribute,
+    SpanFacts,
+    attempt_facts,
+    ended_attempt,
+    failed_attempt,
+    lost_facts,
+    procedure_facts,
+    wait_facts,
+)
 
 __all__ = ["SHORTEST_WAIT", "SpanTimeline", "TracedCommit", "trace_of"]
 
@@ -100,7 +109,7 @@ class SpanTimeline:
             heads: Heads of procedures as they were found at the start.
             failed: Failed attempts of theirs; such an attempt is not under way, whatever its head says.
         """
-        over = {(one.procedure, one.mode, one.step, one.attempt) for one in failed}
+        over = {(one.procedure, *_number(failed_attempt(one))) for one in failed}
         for record in heads:
             trace = trace_of(record)
             if trace is None or record.state in TERMINAL:
@@ -145,7 +154,7 @@ class SpanTimeline:
         for record, had_ended in commit.heads:
             if (trace := trace_of(record)) is not None:
                 spans += self._head(record, trace, had_ended=had_ended)
-        over = {(one.procedure, one.mode, one.step, one.attempt) for one in commit.failed}
+        over = {(one.procedure, *_number(failed_attempt(one))) for one in commit.failed}
         for run in commit.runs:
             if (run.token.procedure, *_number(run.token)) in over:
                 continue  # its worker died before the commit that hands it out
@@ -181,23 +190,17 @@ class SpanTimeline:
                 attempt.words = f"its worker ended, though not for this step: {event.report.message}; it runs again"
 
     def _failed(self, failed: AttemptRecord, head: ProcedureRecord) -> SpanFacts:
-        worker = WorkerId(failed.slot, failed.incarnation)
-        token = StepToken(0, worker, failed.procedure, failed.step, failed.attempt, failed.mode)
-        attempt = self._taken(token, head, failed.error.step_name or None)
+        attempt = self._taken(failed_attempt(failed), head, failed.error.step_name or None)
         if attempt.began is None:
             attempt.began = failed.started_at
         return _facts_of(attempt, failed.ended_at, pid=failed.pid, error=failed.error, more=lost_facts(failed))
 
     def _ended(self, step: StepRecord, head: ProcedureRecord) -> list[SpanFacts]:
-        mode = Mode.ROLLBACK if step.kind is StepKind.ROLLBACK else Mode.EXECUTE
         known = self._open.get(head.id)
-        worker = WorkerId(step.slot, step.incarnation)
-        if known is not None and known.token.worker == worker and known.token.attempt == step.attempts:
+        token = ended_attempt(step, head.step - step.steps)
+        if known is not None and known.token.worker == token.worker and known.token.attempt == token.attempt:
             token = known.token
-        else:
-            number = step.number if mode is Mode.ROLLBACK else head.step - step.steps
-            token = StepToken(0, worker, head.id, number, step.attempts, mode)
-        attempt = self._taken(token, head, step.label if mode is Mode.ROLLBACK else None)
+        attempt = self._taken(token, head, step.label if step.kind is StepKind.ROLLBACK else None)
         # By the clock of its worker, as the spans of its code are: so these lie within.
         end = step.at if attempt.began is None else attempt.began + step.elapsed
         if attempt.began is None:
