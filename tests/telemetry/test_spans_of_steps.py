@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -92,9 +92,6 @@ class Leaky(Saga):
 
     @step
     def first(self, ctx):
-        trace.set_span_in_context(trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False)))
-        from opentelemetry import context
-
         context.attach(trace.set_span_in_context(trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False))))
 
     @step
