@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("hatchling", reason="hatchling builds the distributions")
+pytest.importorskip("hatchling", reason="needs hatchling, of the extra dev")
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("actorproc", "bench", "docs", "examples", "tests")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("hatchling", reason="hatchling builds the wheel")
+pytest.importorskip("hatchling", reason="needs hatchling, of the extra dev")
 
 ROOT = Path(__file__).parents[1]
 DIST_INFO = ".dist-info/"

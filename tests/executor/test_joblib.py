@@ -182,7 +182,7 @@ def test_a_variable_of_the_program_holds_for_its_workers(executor, monkeypatch):
 
 def test_libraries_that_a_worker_has_loaded_already_are_limited_too(open_executor):
     numpy = pytest.importorskip("numpy")
-    pytest.importorskip("threadpoolctl")
+    pytest.importorskip("threadpoolctl", reason="threadpoolctl is not installed: no package here needs it")
     executor = open_executor(max_workers=1)
     register_joblib_backend(executor)
     array = numpy.ones((64, 64))
