@@ -82,6 +82,12 @@ def test_the_core_depends_on_five_packages():
     assert {re.split(r"[<>=]", requirement)[0] for requirement in project()["dependencies"]} == CORE_PACKAGES
 
 
+def test_the_readme_has_the_licences_of_every_extra():
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert set(rows) >= set(project()["optional-dependencies"])
+
+
 def test_the_installed_version_is_the_projects():
     try:
         installed = metadata.version("actorproc")
