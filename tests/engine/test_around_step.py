@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from actorproc import Config, Limits, Procedure, ProcedureExecutor, ProcedureManager, RetryPolicy, Saga, Status, step
+from actorproc import Config, Limits, Procedure, ProcedureExecutor, ProcedureManager, RetryPolicy, Status
 from actorproc.errors import WorkerBootFailed
 from actorproc.procedure.authoring.context import StopStep
 from actorproc.workers.child.runtime.around_step import AroundStep
+from tests.kit.procedures import Order
 from tests.kit.waiting import wait_until
 
 HOOKS = r"""
@@ -77,22 +78,11 @@ def hooks(tmp_path, monkeypatch):
     sys.modules.pop(name, None)
 
 
-class Order(Saga):
+class Stone(Order):
     """Is undone after two attempts of its second step."""
 
     retry = RetryPolicy(max_attempts=2, base=0.001, jitter=0.0, retry_on=(ValueError,))
-
-    @step
-    def reserve(self, ctx):
-        return None
-
-    @reserve.undo
-    def release(self, ctx):
-        return None
-
-    @step
-    def pay(self, ctx):
-        raise ValueError("no money")
+    item: str = "stone"
 
 
 @dataclass
@@ -138,17 +128,17 @@ def test_each_attempt_step_and_undo_is_run_inside_and_its_exception_is_seen(hook
     name, lines = hooks
     manager = open_manager(workers=1, around_step=f"{name}:Namespace.around")
 
-    manager.submit(Order(), "order").wait(60)
+    manager.submit(Stone(), "order").wait(60)
     assert manager.run(Chain(), timeout=60) == 3
     assert manager.run(Waits(), timeout=60) == "late"
     with ProcedureExecutor(manager) as executor:
         assert executor.submit(len, "abc").result(60) == 3
 
     assert lines() == [
-        "nothing EXECUTE reserve.1 None",
-        "nothing EXECUTE pay.1 ValueError",
-        "nothing EXECUTE pay.2 ValueError",
-        "nothing ROLLBACK reserve.1 None",
+        "nothing EXECUTE pay.1 None",
+        "nothing EXECUTE ship.1 ValueError",
+        "nothing EXECUTE ship.2 ValueError",
+        "nothing ROLLBACK pay.1 None",
         "nothing EXECUTE 1.1 None",
         "nothing EXECUTE 2.1 None",
         "nothing EXECUTE 3.1 None",

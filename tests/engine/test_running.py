@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 import actorproc
-from actorproc import Procedure, Saga, Status, procedure, step
+from actorproc import Procedure, Status, procedure
 from actorproc.config import Config
 from actorproc.errors import (
     DuplicateProcedure,
@@ -22,26 +22,9 @@ from actorproc.errors import (
     UnknownProcedure,
 )
 from actorproc.model.states import Phase, ProcedureState
-from tests.kit.procedures import Waits
+from tests.kit.procedures import Order, Waits
 
 pytestmark = pytest.mark.processes
-
-
-class Order(Saga):
-    item: str
-    paid: bool = False
-
-    @step
-    def pay(self, ctx):
-        self.paid = True
-
-    @pay.undo
-    def refund(self, ctx):
-        self.paid = False
-
-    @step
-    def ship(self, ctx):
-        return f"tracking-{self.item}-{self.paid}-{ctx.idempotency_key}"
 
 
 @dataclass

@@ -7,7 +7,28 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from actorproc import Procedure, Status
+from actorproc import Procedure, Saga, Status, step
+
+
+class Order(Saga):
+    """Pays, which can be undone, and ships; a stone is too heavy for that."""
+
+    item: str
+    paid: bool = False
+
+    @step
+    def pay(self, ctx):
+        self.paid = True
+
+    @pay.undo
+    def refund(self, ctx):
+        self.paid = False
+
+    @step
+    def ship(self, ctx):
+        if self.item == "stone":
+            raise ValueError("too heavy")
+        return f"tracking-{self.item}-{self.paid}-{ctx.idempotency_key}"
 
 
 @dataclass

@@ -10,23 +10,7 @@ from actorproc import Procedure, Saga, Status, UsageError, step
 from actorproc.model.ids import Mode
 from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Refused, Slept, Suspended, Waited
 from actorproc.procedure.runtime.engine_side import TypeRuntime
-
-
-class Order(Saga):
-    item: str
-    paid: bool = False
-
-    @step
-    def pay(self, ctx):
-        self.paid = True
-
-    @pay.undo
-    def refund(self, ctx):
-        self.paid = False
-
-    @step
-    def ship(self, ctx):
-        return f"tracking-{ctx.idempotency_key}"
+from tests.kit.procedures import Order
 
 
 class Leaf(Procedure):
@@ -58,7 +42,7 @@ def test_steps_run_in_order_and_the_last_value_is_the_output(context):
 
     assert isinstance(first, Advanced)
     assert isinstance(last, Finished)
-    assert TypeRuntime.of_class(Order).decode_output(last.output) == "tracking-p-1.ship"
+    assert TypeRuntime.of_class(Order).decode_output(last.output) == "tracking-book-True-p-1.ship"
 
 
 def test_the_unit_of_a_step_is_its_name_when_it_has_an_undo(context):

@@ -13,8 +13,9 @@ from opentelemetry.trace import StatusCode
 from actorproc import ProcedureClient, ProcedureExecutor, Saga, Status, step
 from actorproc.telemetry import Tracing
 from tests.kit.on_hosts import on_a_host
+from tests.kit.procedures import Order
 from tests.kit.waiting import wait_until
-from tests.telemetry.test_spans_of_steps import Deadly, Instrumented, Order
+from tests.telemetry.test_spans_of_steps import Deadly, Instrumented
 
 __all__ = ["on_a_host"]
 

@@ -13,28 +13,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from actorproc import ProcedureFailed, RetryLater, RetryPolicy, Saga, Status, step
+from tests.kit.procedures import Order
 
 _AT_ONCE = RetryPolicy(base=0.01, factor=1.0, jitter=0.0)
-
-
-class Order(Saga):
-    item: str
-    paid: bool = False
-
-    @step
-    def pay(self, ctx):
-        self.paid = True
-
-    @pay.undo
-    def refund(self, ctx):
-        self.paid = False
-
-    @step
-    def ship(self, ctx):
-        if self.item == "stone":
-            msg = "too heavy"
-            raise ValueError(msg)
-        return f"{self.item} sent"
 
 
 class Deadly(Saga):
