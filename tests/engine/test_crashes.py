@@ -15,7 +15,7 @@ import pytest
 import actorproc
 from actorproc import Config, Limits, Procedure, RetryPolicy, Status
 from actorproc.errors import ManagerStopped, ProcedureFailed, StepTimeout, WorkerCrashed
-from tests.kit.stores import HeldStore
+from tests.kit.stores import HeldCommits
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -282,11 +282,9 @@ class TwoSteps(Procedure):
         return Status.executing()
 
 
-def test_no_step_is_blamed_for_a_worker_that_died_while_the_answer_before_was_being_stored(
-    open_manager, gate, tmp_path
-):
-    store = HeldStore(tmp_path / "held")
-    manager = open_manager(store.path, workers=1, store=store)
+def test_no_step_is_blamed_for_a_worker_that_died_while_the_answer_before_was_being_stored(open_manager, gate):
+    manager = open_manager(workers=1)
+    store = HeldCommits(manager._running().store)
     handle = manager.submit(TwoSteps(gate.folder))
     pid = gate.reached("gate")
     try:

@@ -28,7 +28,7 @@ from actorproc.store.committer import Committer
 from actorproc.store.memory import MemoryStore
 from actorproc.workers.pool.local_pool import LocalPool
 from tests.kit.procedures import Nap
-from tests.kit.stores import HeldStore
+from tests.kit.stores import HeldCommits
 
 pytestmark = pytest.mark.processes
 
@@ -105,8 +105,8 @@ def test_a_stop_that_does_not_drain_leaves_the_step_for_the_next_start(open_mana
 
 
 def test_a_stop_that_drains_does_not_wait_for_steps_that_were_being_stored_to_be_sent(open_manager, tmp_path, until):
-    store = HeldStore(tmp_path / "state")
-    manager = open_manager(workers=1, store=store)
+    manager = open_manager(workers=1)
+    store = HeldCommits(manager._running().store)
     naps = [(str(number), Nap(0.0, str(tmp_path / "began"))) for number in range(5)]
     store.free.clear()
     submits = threading.Thread(target=manager.submit_many, args=(naps,))

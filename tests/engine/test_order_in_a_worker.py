@@ -13,7 +13,7 @@ from actorproc.core.queues import worker_table
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.inline import FAST
-from tests.kit.stores import HeldStore
+from tests.kit.stores import HeldCommits
 from tests.kit.waiting import wait_until
 
 
@@ -79,22 +79,22 @@ def asked_for_state(monkeypatch):
 @pytest.fixture
 def manager(tmp_path, asked_for_state, monkeypatch):
     monkeypatch.setattr(worker_table, "PREFETCH_WINDOW", 3600.0)  # however long a step took, it counts as short
-    store = HeldStore(tmp_path / "state")
-    with Forgetful(tmp_path / "state", procedures=[Works], workers=1, store=store, config=FAST) as manager:
+    with Forgetful(tmp_path / "state", procedures=[Works], workers=1, config=FAST) as manager:
+        manager.commits = HeldCommits(manager._running().store)
         for handle in manager.submit_many([Works() for _ in range(60)]):  # before, each counts as the whole window
             handle.result(20)
         manager.submit_many([("second", Works("second", steps=2)), ("first", Works("first"))])
         wait_until(lambda: begun["first"] and manager.waits_in_the_worker("second"))
         asked_for_state.clear()
         yield manager
-        store.free.set()
+        manager.commits.free.set()
         for event in may_end.values():
             event.set()
 
 
 @pytest.mark.parametrize("name", ["second", "third"])
 def test_who_must_not_go_on_is_stopped_and_nobody_else(manager, asked_for_state, name):
-    store = manager._running().store
+    store = manager.commits
     store.free.clear()
     submit = threading.Thread(target=lambda: manager.submit(Works("third"), id="third"))
     submit.start()

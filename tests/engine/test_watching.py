@@ -34,7 +34,7 @@ from actorproc.store.memory import MemoryStore
 from tests.catalogue.kit import on_threads
 from tests.kit.clocks import HandClock
 from tests.kit.procedures import Nap, Part
-from tests.kit.stores import HeldStore
+from tests.kit.stores import HeldCommits
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -270,9 +270,9 @@ def test_a_watch_that_is_dropped_in_the_middle_is_closed(open_manager, until):
     until(lambda: len(manager._tree._replies._waiting) == waiting)
 
 
-def test_ctrl_c_in_a_watch_that_waits_for_a_commit_leaves_no_watcher_behind(open_manager, tmp_path, monkeypatch):
-    store = HeldStore(tmp_path / "state")
-    manager = open_manager(workers=1, store=store)
+def test_ctrl_c_in_a_watch_that_waits_for_a_commit_leaves_no_watcher_behind(open_manager, monkeypatch):
+    manager = open_manager(workers=1)
+    store = HeldCommits(manager._running().store)
     tree = manager._tree
     ask = tree._asked
 

@@ -17,9 +17,10 @@ from actorproc import ProcedureManager, StorageUnavailable
 from actorproc.executor import ProcedureExecutor
 from actorproc.procedure.authoring.call import Call
 from actorproc.store.lmdb.files.blobs import LONG
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.workers.protocol.frames import Run
 from tests.executor.calls import die_once
-from tests.kit.stores import HeldStore
+from tests.kit.stores import HeldCommits
 from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("results_stay")]
@@ -49,15 +50,16 @@ def die_once_with(marker, content):
     return digest(content)
 
 
-class FullStore(HeldStore):
+class FullStore(LmdbStore):
     """Its commits fail while it is `full`; with `late` what failed is written all the same."""
 
     def __init__(self, path):
         super().__init__(path)
         self.full = self.late = False
+        held = HeldCommits(self)
+        self.free, self.waiting = held.free, held.waiting
 
     def commit(self, writes, epoch, batch=0):
-        self.hold()
         if self.full and not self.late:
             raise StorageUnavailable("full")
         super().commit(writes, epoch, batch)

@@ -12,26 +12,22 @@ from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
 from actorproc.store.rows.layout import Row
 
-__all__ = ["FullDisk", "HeldStore", "opened"]
+__all__ = ["FullDisk", "HeldCommits", "opened"]
 
 
-class HeldStore(LmdbStore):
-    """Its commits wait while `free` is not set, and say so by `waiting`."""
+class HeldCommits:
+    """Commits of a store of any kind, which from now on wait while `free` is not set, and say so by `waiting`."""
 
-    def __init__(self, path: Any) -> None:
-        super().__init__(path)
+    def __init__(self, store: Any) -> None:
         self.free, self.waiting = threading.Event(), threading.Event()
         self.free.set()
+        self._commit, store.commit = store.commit, self._held
 
-    def hold(self) -> None:
-        """Wait, if it is held."""
+    def _held(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         if not self.free.is_set():
             self.waiting.set()
             assert self.free.wait(60)
-
-    def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
-        self.hold()
-        super().commit(writes, epoch, batch)
+        self._commit(writes, epoch, batch)
 
 
 class FullDisk(MemoryStore):
