@@ -120,15 +120,20 @@ class OwnerLock:
 
 
 def _lock(fd: int, path: Path) -> None:
-    """Lock this file, once those who have it for a moment only have given it back. Raises `StoreInUse`."""
-    begun = time.monotonic()
+    """Lock this file, once those who have it for a moment only have given it back. Raises `StoreInUse`.
+
+    Commands may have it in turn, so the patience with an owner begins when it is first seen.
+    """
+    begun, before = time.monotonic(), None
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = owner_of(path)
+            if owner != before:
+                begun, before = time.monotonic(), owner
             patience = _NOBODY_LIVES if owner is None else _PATIENCE.get(owner.role, 0.0)
-            if time.monotonic() - begun > patience:
+            if time.monotonic() - begun >= patience:
                 raise _in_use(path, os.pread(fd, _LONGEST, 0).decode(errors="replace")) from None
             time.sleep(_PAUSE)
         else:
@@ -197,21 +202,27 @@ def _about_us(role: OwnerRole, fd: int) -> str:
 def examine_for_reader(directory: Path) -> bool:
     """Look at the data file before a mere reader maps it, unless an owner that lives has done so; whether it was done.
 
-    Raises `StoreDamaged`. Not when an owner came meanwhile: then pages changed while they were looked at.
+    Raises `StoreDamaged`. Not when an owner came meanwhile: then pages changed while they were looked at. When it has
+    gone again, they are looked at once more.
     """
     path = directory / OWNER_FILE
-    if owner_of(path) is not None:
-        return False
+    while owner_of(path) is None:
+        left = _left_in(path)
+        try:
+            return examined(directory, facts_in(left[0]))
+        except StoreDamaged:
+            if owner_of(path) is None and _left_in(path) == left:
+                raise
+    return False
+
+
+def _left_in(path: Path) -> tuple[str, int]:
+    """Text in an owner's file, and the time at which it was written; "" and 0 where there is none."""
     try:
-        last = facts_in(read_private(path, _LONGEST)[0].decode(errors="replace"))
+        text, file = read_private(path, _LONGEST)
     except OSError:
-        last = {}
-    try:
-        return examined(directory, last)
-    except StoreDamaged:
-        if owner_of(path) is None:
-            raise
-        return False
+        return "", 0
+    return text.decode(errors="replace"), file.st_mtime_ns
 
 
 def _start_ticks(pid: int | None = None) -> str:

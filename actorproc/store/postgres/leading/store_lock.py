@@ -78,15 +78,19 @@ class StoreLock:
     def take(self) -> None:
         """Take the advisory lock, unless `campaign` has. Raises `StoreInUse`, `DatabaseFailure`, `EngineError`.
 
-        An owner whose lease has ended is looked at twice; when it is silent its sessions are ended.
+        An owner whose lease has ended is looked at twice; when it is silent its sessions are ended. Commands may have
+        the lock in turn, so the patience with an owner begins when its row is first seen.
         """
         if self.is_open:
             return
-        begun = time.monotonic()
+        begun, before = time.monotonic(), None
         session = self._candidate()
         try:
             while not self._try(session):
                 row = self._look(session)
+                seen = None if row is None else (row.epoch, row.owner)
+                if seen != before:
+                    begun, before = time.monotonic(), seen
                 waited = time.monotonic() - begun
                 if row is not None and row.left is not None and row.left <= 0 and waited < 2 * self._lease_of(row):
                     time.sleep(_PAUSE)
