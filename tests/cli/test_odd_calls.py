@@ -282,6 +282,7 @@ def test_every_command_tells_where_the_store_is_and_takes_times_alike():
         (("watch", "--digest", "1s"), 4, "does not answer"),
         (("workers",), 4, "does not answer"),
         (("kill", "only"), 4, "does not answer"),
+        (("pause", "only"), 4, "It is suspended (kill -CONT"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -113,12 +113,12 @@ def test_commands_and_a_manager_that_start_at_the_same_instant_do_not_get_in_eac
         done = stopped.run("pause", "parent", "--reason", f"n{number}")
         return done.returncode, done.stderr
 
-    with ThreadPoolExecutor(3) as pool:
-        done = [pool.submit(pause, number) for number in range(6)]
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(pause, number) for number in range(8)]
         stopped.serve()
         assert [future.result()[1] for future in done if future.result()[0] != 0] == []
 
-    assert sorted(row["reason"] for row in stopped.rows("audit", "parent")) == [f"n{number}" for number in range(6)]
+    assert sorted(row["reason"] for row in stopped.rows("audit", "parent")) == [f"n{number}" for number in range(8)]
 
 
 def test_a_tree_goes_into_another_store_and_runs_on_there(stopped):

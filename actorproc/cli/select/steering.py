@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeGuard
 
 from actorproc.cli.output.output import complain
-from actorproc.cli.select.common import PATIENCE, directory, is_owned, open_client, quiet, start_command
+from actorproc.cli.select.common import PATIENCE, directory, open_client, open_reader, quiet, start_command
 from actorproc.errors import ManagerStopped, StoreInUse
 
 if TYPE_CHECKING:
     from actorproc.api.client import ProcedureClient
+    from actorproc.api.reader import OwnerInfo
     from actorproc.api.stopped import StoppedStore
 
     Steering = ProcedureClient | StoppedStore
@@ -31,8 +32,9 @@ def is_stopped(engine: Steering) -> TypeGuard[StoppedStore]:
 class Steered:
     """Opens the target of a command's verbs. A context manager.
 
-    When a manager comes or goes at this very moment, the other one is tried. A stopped store is ours alone inside the
-    ``with``, so nothing in it may wait for people or pipes.
+    A manager answers, or the store is taken. When one comes or goes meanwhile, what is there then is tried, with the
+    patience of the beginning. A stopped store is ours alone inside the ``with``, so nothing in it may wait for people
+    or pipes.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -53,14 +55,30 @@ class Steered:
 
     def _open(self) -> Steering:
         quiet()
-        until = time.monotonic() + PATIENCE
+        until, manager = time.monotonic() + PATIENCE, self._manager()
         while True:
             try:
-                return open_client(self._options) if is_owned(self._options) else self._own()
-            except (ManagerStopped, StoreInUse):  # one has gone, or was quicker, at this very moment
-                if time.monotonic() > until:
+                return self._own() if manager is None else self._reached()
+            except (ManagerStopped, StoreInUse):
+                before, manager = manager, self._manager()
+                if manager != before:  # one has gone, or was quicker
+                    until = time.monotonic() + PATIENCE
+                elif time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE)
+
+    def _manager(self) -> OwnerInfo | None:
+        with open_reader(self._options) as reader:
+            return reader.owner()
+
+    def _reached(self) -> ProcedureClient:
+        client = open_client(self._options)
+        try:
+            client._engine.reach()
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def _own(self) -> StoppedStore:
         from actorproc.api.stopped import StoppedStore
