@@ -167,6 +167,9 @@ def test_steps_logs_workers_locks_and_metrics(place):
     assert place.rows("locks") == []
     assert "actorproc_workers 2" in place("metrics")[1]
     assert place.rows("metrics", "-o", "jsonl")[0]["workers"] == 2
+    code, shown, said = place("top")
+    assert (code, said) == (0, "")
+    assert {"workers", "failures"} <= set(shown.splitlines())
 
 
 def test_metrics_replace_a_file_for_a_textfile_collector(place, tmp_path):
@@ -183,9 +186,6 @@ def test_metrics_replace_a_file_for_a_textfile_collector(place, tmp_path):
     assert place("metrics", "--textfile", str(tmp_path))[0] == 2
     assert list(tmp_path.iterdir()) == [file]
     assert families(place("metrics")[1]).keys() == found.keys()
-    code, shown, said = place("top")
-    assert (code, said) == (0, "")
-    assert {"workers", "failures"} <= set(shown.splitlines())
 
 
 def test_status_counts_and_finds_the_oldest(place):
