@@ -38,7 +38,7 @@ from typing import Any
 from cluster_core import decide
 from cluster_hosts import CONFIG, PROCEDURES, far_hosts, leader_program, wait_for
 from common import report, spread, store_in
-from jobs import Hang, Held, Nap
+from jobs import Hang, Nap
 from large_states import Carry
 from recovery import wait_for_starts
 from steps import Count, steps_of
@@ -288,7 +288,7 @@ def _adopted(url: str, busy: int) -> tuple[float, float, int]:
         manager = ProcedureManager(place, procedures=PROCEDURES, workers=1, labels=("here",), config=CONFIG)
         stack.enter_context(manager)
         stack.enter_context(far_hosts(place, 1, busy, None))
-        handles = [manager.submit(Held(str(journal)), limits=_FAR) for _ in range(busy)]
+        handles = [manager.submit(Hang(str(journal)), limits=_FAR) for _ in range(busy)]
         wait_for(lambda: journal.exists() and len(journal.read_text().splitlines()) == busy, "steps on the host")
         time.sleep(1.0)
         begun = time.perf_counter()

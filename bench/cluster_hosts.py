@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from jobs import Hang, Held, Nap
+from jobs import Hang, Nap
 from large_states import Carry
 from steps import Count
 
@@ -19,7 +19,7 @@ from actorproc import Config, ProcedureManager
 
 __all__ = ["CONFIG", "PROCEDURES", "far_hosts", "leader_program", "wait_for"]
 
-PROCEDURES = [Carry, Count, Hang, Held, Nap]
+PROCEDURES = [Carry, Count, Hang, Nap]
 CONFIG = Config(max_state=17 << 20, lease=2.0)
 _PATIENCE = 60.0
 

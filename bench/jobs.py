@@ -95,19 +95,3 @@ class Nap(Procedure):
     def execute(self, ctx):
         time.sleep(self.seconds)
         return Status.done() if ctx.step >= self.steps else Status.executing()
-
-
-@dataclass
-class Held(Procedure):
-    """One step, which notes each of its attempts in a file, and ends when it may."""
-
-    type_name = "bench.Held"
-    journal: str
-    limits = Limits(crashes=1_000_000)
-
-    def execute(self, ctx):
-        with Path(self.journal).open("a", buffering=1) as file:
-            file.write(f"{ctx.id} {ctx.attempt}\n")
-        while not Path(self.journal + ".stop").exists():
-            time.sleep(0.002)
-        return Status.done()
