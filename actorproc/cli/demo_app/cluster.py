@@ -17,23 +17,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
 from actorproc.api.client import ProcedureClient
-from actorproc.cli.demo_app.cluster_controller import ClusterController
-from actorproc.cli.demo_app.controller import (
-    Controller,
-    DemoError,
-    DemoOptions,
-    PlannedKill,
-    close_input,
-    plan_kills,
-)
+from actorproc.cli.demo_app.controller import DemoError, DemoOptions, PlannedKill, close_input, plan_kills
 from actorproc.errors import ActorprocError
 from actorproc.procedure.values.type_names import command_of_module
 from actorproc.testing.database_server import DatabaseServer
@@ -55,7 +45,7 @@ _SHORT = "/tmp"  # noqa: S108 - a new directory is made in it
 
 
 class DemoCluster:
-    """The database and the hosts. A context manager; its end removes all that it made.
+    """The database and the hosts. `close` removes all that it made, also when `start` fails.
 
     Args:
         options: Of the demo.
@@ -66,7 +56,9 @@ class DemoCluster:
     def __init__(self, options: DemoOptions, directory: Path, say: Callable[[str], None]) -> None:
         self._options = options
         self.hosts = options.hosts
+        """Number of hosts besides those of the managers."""
         self.workers = options.workers
+        """Number of workers of a host."""
         self._directory = directory
         self._say = say
         self._server: DatabaseServer | None = None
@@ -82,20 +74,8 @@ class DemoCluster:
         """The managers of the table that is being made."""
 
     # ------------------------------------------------------------ life
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the database, and the hosts or Ray."""
         began = time.monotonic()
         self._server = DatabaseServer(fsync=True)
         mark = {_MARK: str(self._directory), "XDG_STATE_HOME": str(self._directory / "state-home")}
@@ -139,11 +119,6 @@ class DemoCluster:
         """The kills of the first table; early enough for hosts to come back and work on."""
         planned = plan_kills(chance, _KILLS, until=_LAST_KILL)
         return [PlannedKill(0.0, "node"), *planned] if self._options.on_ray else planned
-
-    @property
-    def controller(self) -> Callable[..., Controller]:
-        """Makes a controller of this cluster."""
-        return partial(ClusterController, cluster=self)
 
     def wait_for_ray(self) -> None:
         """Wait until Ray runs all hosts, which needs a leader. Raises `DemoError` when it does not."""

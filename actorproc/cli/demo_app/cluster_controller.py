@@ -10,54 +10,21 @@ import contextlib
 import re
 import subprocess
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
+from actorproc.cli.demo_app.cluster import DemoCluster
 from actorproc.cli.demo_app.controller import POLL_SECONDS, Controller, DemoError, Kill, PlannedKill, close_input
 from actorproc.errors import ActorprocError
 from actorproc.store.home import home_of
 
-__all__ = ["ClusterController", "Machines"]
+__all__ = ["ClusterController"]
 
 _MANAGERS = 2
 _LAST_WITHIN = 60.0
 """Seconds for the second manager to see the end as well."""
 _LOOK = 0.1
-
-
-class Machines(Protocol):
-    """The machines of the demo, as its controller needs them."""
-
-    url: str
-    candidates: list[subprocess.Popen[bytes]]
-    """The managers of the table that is being made."""
-    hosts: int
-    """Number of hosts besides those of the managers."""
-    workers: int
-    """Number of workers of a host."""
-    popen_options: dict[str, Any]
-    """Options of `Popen` for all processes."""
-
-    def wait_for_ray(self) -> None:
-        """Wait until Ray runs all hosts, which needs a leader. Raises `DemoError` when it does not."""
-        ...
-
-    def expected_hosts(self) -> int:
-        """Number of hosts that will join: none, when what runs them has ended."""
-        ...
-
-    def agents(self) -> list[int]:
-        """Processes that are agents of hosts."""
-        ...
-
-    def nodes(self) -> list[int]:
-        """Processes that are nodes of Ray and live."""
-        ...
-
-    def replace_agents(self) -> None:
-        """Start a host again whose agent was killed, as a service manager does. Ray does it by itself."""
-        ...
 
 
 class ClusterController(Controller):
@@ -69,7 +36,7 @@ class ClusterController(Controller):
         options: Of `Controller`.
     """
 
-    def __init__(self, *arguments: Any, cluster: Machines, **options: Any) -> None:
+    def __init__(self, *arguments: Any, cluster: DemoCluster, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._cluster = cluster
         self._home = home_of(cluster.url)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -61,9 +62,12 @@ def run_demo(options: DemoOptions, display: Display) -> int:
         if not options.hosts:
             return demo.run()
         from actorproc.cli.demo_app.cluster import DemoCluster
+        from actorproc.cli.demo_app.cluster_controller import ClusterController
 
-        with ended_in_order(), DemoCluster(options, directory.resolve(), display.say) as cluster:
-            demo.cluster = cluster
+        made = DemoCluster(options, directory.resolve(), display.say)
+        with ended_in_order(), contextlib.closing(made) as cluster:
+            cluster.start()
+            demo.cluster, demo.make_controller = cluster, partial(ClusterController, cluster=cluster)
             return demo.run()
     except (DemoError, ActorprocError) as error:
         display.say(str(error))
@@ -100,6 +104,7 @@ class Demo:
         self._problems: list[str] = []
         self.cluster: DemoCluster | None = None
         """The machines, where they are several."""
+        self.make_controller: Callable[..., Controller] = Controller
 
     def run(self) -> int:
         """Both tables, the proof, the query; 0 when all is as promised."""
@@ -186,7 +191,7 @@ class Demo:
     def _work(self, request: DemoRequest, kills: list[PlannedKill]) -> tuple[Controller, dict[str, Any]]:
         began = time.monotonic()
         with self._display.progress("indexing", self._files) as advance:
-            controller = self._make_controller(
+            controller = self.make_controller(
                 self._layout,
                 request,
                 total_files=self._files,
@@ -198,10 +203,6 @@ class Demo:
             outcome = controller.run()
         self._display.say(f"done in {time.monotonic() - began:.1f} s")
         return controller, outcome
-
-    @property
-    def _make_controller(self) -> Callable[..., Controller]:
-        return Controller if self.cluster is None else self.cluster.controller
 
     def _show(self, journal: DemoJournal, advance: Advance) -> None:
         undone = f", {len(journal.undone)} undone" if journal.undone else ""
