@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import threading
@@ -125,12 +124,6 @@ class Member:
                 process.stdin.close()
         self.process = None
         await_end(self.journal, f"{self._mark}-{self._lives}")
-
-    def signal(self, number: signal.Signals, pids: list[int]) -> None:
-        """Send a signal to processes of this member, of which some may have ended."""
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
 
 
 class Candidate(Member):

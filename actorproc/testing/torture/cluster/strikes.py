@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from signal import SIGCONT, SIGINT, SIGKILL, SIGQUIT, SIGSTOP
+from signal import SIGCONT, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, Signals
 from typing import Any, TypeVar
 
 from actorproc.api.client import ProcedureClient
@@ -145,18 +146,17 @@ class Strikes:
             if strike.kind is ClusterFault.MACHINE_STOP:
                 pids += victim.workers()
             self._struck(strike, victim.pid)
-            with self._frozen(victim, pids):
+            with self._frozen(victim.pid), _stopped(pids):
                 time.sleep(strike.seconds)
 
     @contextlib.contextmanager
-    def _frozen(self, victim: Member, pids: list[int]) -> Iterator[None]:
-        self._journal.note("frozen", pid=victim.pid)
-        victim.signal(SIGSTOP, pids)
+    def _frozen(self, pid: int) -> Iterator[None]:
+        """Write down that a process stands still, or cannot know that others do not."""
+        self._journal.note("frozen", pid=pid)
         try:
             yield
         finally:
-            victim.signal(SIGCONT, pids)
-            self._journal.note("thawed", pid=victim.pid)
+            self._journal.note("thawed", pid=pid)
 
     def _stop_in_commit(self, strike: Strike) -> None:
         victim = self._leading()
@@ -175,7 +175,7 @@ class Strikes:
             def passed(direction: str) -> None:
                 if direction == "up" and base.piece < 1 << 16 and not is_cut.is_set():
                     base.hold("up")
-                    victim.signal(SIGSTOP, [victim.pid])
+                    _send(SIGSTOP, [victim.pid])
                     is_cut.set()
 
             base.watch, base.passed = watch, passed
@@ -183,38 +183,26 @@ class Strikes:
                 if not is_cut.wait(_IN_COMMIT_WITHIN):
                     return
                 self._struck(strike, victim.pid)
-                with self._frozen(victim, [victim.pid]):
+                with self._frozen(victim.pid), _stopped([victim.pid]):
                     time.sleep(strike.seconds)
             finally:
                 base.watch, base.passed, base.piece = None, None, 1 << 16
                 base.release()
 
     def _strike_worker(self, strike: Strike) -> None:
-        members: list[Member] = [one for one in (*self._candidates, *self._agents) if one.is_alive]
-        workers = [worker for member in members for worker in member.workers()]
+        workers = [worker for member in (*self._candidates, *self._agents) for worker in member.workers()]
         self._look()
         busy = [worker for worker in workers if worker in self._open]
         worker = _drawn(busy or workers, strike.draw)
         if worker is None:
             return
-        member = members[0]
-        if strike.kind is ClusterFault.WORKER_KILL:
-            self._struck(strike, worker)
-            self._journal.killing(worker)
-            member.signal(SIGKILL, [worker])
-            return
         self._struck(strike, worker)
-        with self._frozen_worker(member, worker):
+        if strike.kind is ClusterFault.WORKER_KILL:
+            self._journal.killing(worker)
+            _send(SIGKILL, [worker])
+            return
+        with _stopped([worker]):
             time.sleep(strike.seconds)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _frozen_worker(member: Member, worker: int) -> Iterator[None]:
-        member.signal(SIGSTOP, [worker])
-        try:
-            yield
-        finally:
-            member.signal(SIGCONT, [worker])
 
     # ------------------------------------------------------------ links
     def _strike_links(self, strike: Strike) -> None:
@@ -231,23 +219,22 @@ class Strikes:
             time.sleep(strike.seconds)
 
     # ------------------------------------------------------------ the database
-    def _strike_base(self, strike: Strike) -> None:
-        if strike.kind is ClusterFault.BASE_SESSIONS:
-            self._struck(strike)
-            with contextlib.suppress(DatabaseFailure):  # it is away already
-                end_sessions(self._url)
+    def _end_sessions(self, strike: Strike) -> None:
+        self._struck(strike)
+        with contextlib.suppress(DatabaseFailure):  # it is away already
+            end_sessions(self._url)
+
+    def _impede_base(self, strike: Strike) -> None:
+        leader = self._leading()
+        if leader is None:
             return
-        if strike.kind in {ClusterFault.BASE_BLOCKED, ClusterFault.BASE_SLOW}:
-            leader = self._leading()
-            if leader is not None:
-                self._struck(strike, leader.pid)
-                is_blocked = strike.kind is ClusterFault.BASE_BLOCKED
-                pid = leader.pid
-                self._journal.note("frozen", pid=pid)  # to its own workers it is as if it stood still
-                with _impeded(leader.base, ("up", "down") if is_blocked else ()):
-                    time.sleep(strike.seconds)
-                self._journal.note("thawed", pid=pid)
-            return
+        self._struck(strike, leader.pid)
+        directions = ("up", "down") if strike.kind is ClusterFault.BASE_BLOCKED else ()
+        # To its own workers it is as if it stood still.
+        with self._frozen(leader.pid), _impeded(leader.base, directions):
+            time.sleep(strike.seconds)
+
+    def _end_base(self, strike: Strike) -> None:
         with self._base:
             self._struck(strike)
             is_away = strike.kind is ClusterFault.BASE_AWAY
@@ -304,15 +291,32 @@ class Strikes:
         ClusterFault.LINK_SLOW: _strike_links,
         ClusterFault.LINK_BLOCKED: _strike_links,
         ClusterFault.LINK_HALF: _strike_links,
-        ClusterFault.BASE_CRASH: _strike_base,
-        ClusterFault.BASE_AWAY: _strike_base,
-        ClusterFault.BASE_SESSIONS: _strike_base,
-        ClusterFault.BASE_BLOCKED: _strike_base,
-        ClusterFault.BASE_SLOW: _strike_base,
+        ClusterFault.BASE_CRASH: _end_base,
+        ClusterFault.BASE_AWAY: _end_base,
+        ClusterFault.BASE_SESSIONS: _end_sessions,
+        ClusterFault.BASE_BLOCKED: _impede_base,
+        ClusterFault.BASE_SLOW: _impede_base,
         ClusterFault.HOST_DRAIN: _drain,
         ClusterFault.STEP_DOWN: _step_down,
         ClusterFault.RELOAD: _reload,
     }
+
+
+def _send(number: Signals, pids: Sequence[int]) -> None:
+    """Send a signal to processes, of which some may have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def _stopped(pids: Sequence[int]) -> Iterator[None]:
+    """Let these processes stand still."""
+    _send(SIGSTOP, pids)
+    try:
+        yield
+    finally:
+        _send(SIGCONT, pids)
 
 
 @contextlib.contextmanager
