@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
-from actorproc.cli.demo_app import requirements
 from actorproc.cli.main import main
+from actorproc.cli.output import requirements
 from actorproc.errors import EngineError
 from actorproc.testing.database_server import find_server
 from tests.kit.demos import demo_run
@@ -79,4 +79,4 @@ def test_nothing_is_missing_where_all_is_there():
         find_server()
     except EngineError as error:
         pytest.skip(f"no PostgreSQL: {error}")
-    assert requirements.missing_parts(on_ray=False) == []
+    assert requirements.missing_parts("this demo") == []

@@ -75,9 +75,9 @@ def _run(options: argparse.Namespace) -> int:
     on_ray = options.cluster and options.hosts is None
     display = choose_display()
     if is_cluster:
-        from actorproc.cli.demo_app.requirements import missing_parts
+        from actorproc.cli.output.requirements import missing_parts
 
-        if missing := missing_parts(on_ray=on_ray):
+        if missing := missing_parts("this demo", on_ray=on_ray):
             for line in missing:
                 display.say(line)
             return 2

@@ -85,6 +85,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _try(options: argparse.Namespace) -> None:
     """Look before anything is played. Raises `UsageError`, and what the user's module raises."""
+    from actorproc.cli.output.requirements import missing_parts
     from actorproc.testing.torture.campaign import SEEDS
     from actorproc.testing.torture.user_module import try_module
 
@@ -94,27 +95,10 @@ def _try(options: argparse.Namespace) -> None:
     if options.cluster and options.module:
         msg = "--cluster tortures procedures of its own: leave --module out"
         raise UsageError(msg)
-    if options.cluster:
-        _check_cluster()
+    if options.cluster and (missing := missing_parts("--cluster")):
+        raise UsageError(" ".join(map(str.strip, missing)))
     if options.module:
         try_module(options.module, options.seed * SEEDS if options.episode_seed is None else options.episode_seed)
-
-
-def _check_cluster() -> None:
-    """Look for what several processes on a database need. Raises `UsageError` with what to install."""
-    from importlib.util import find_spec
-
-    from actorproc.errors import EngineError
-    from actorproc.testing.database_server import find_server
-
-    missing = [name for name in ("psycopg", "cryptography") if find_spec(name) is None]
-    if missing:
-        msg = f"--cluster needs {' and '.join(missing)}: pip install 'actorproc[postgres]'"
-        raise UsageError(msg)
-    try:
-        find_server()
-    except EngineError as error:
-        raise UsageError(str(error)) from None
 
 
 def _tortured(options: argparse.Namespace) -> int:

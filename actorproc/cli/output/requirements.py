@@ -1,4 +1,4 @@
-"""Packages and programs that the demo of several machines needs, and the commands that install what is missing."""
+"""Packages and programs that several machines in one need, and the commands that install what is missing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _SERVERS = {
 """Commands that install a server, by the program that must be there for them."""
 
 
-def missing_parts(*, on_ray: bool) -> list[str]:
+def missing_parts(purpose: str, *, on_ray: bool = False) -> list[str]:
     """Lines about what is missing: the reason, then the commands to type; none when all is there.
 
     Args:
-        on_ray: Hosts run in a Ray cluster.
+        purpose: Subject of the reason, such as "this demo".
+        on_ray: Hosts run in a Ray cluster. Default: False.
 
     Returns:
         The lines.
@@ -45,7 +46,7 @@ def missing_parts(*, on_ray: bool) -> list[str]:
         commands.append(_SERVERS[next(filter(shutil.which, _SERVERS), "apt-get")])
     if not reasons:
         return []
-    lines = [f"this demo needs {', and '.join(reasons)}. Type:", *(f"  {command}" for command in commands)]
+    lines = [f"{purpose} needs {', and '.join(reasons)}. Type:", *(f"  {command}" for command in commands)]
     if "ray" in extras:
         lines.append("without Ray, hosts are plain processes: actorproc demo --hosts 2")
     return lines
