@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
+from collections.abc import Iterator
 
 __all__ = ["CAP", "CHUNK", "LinkEnd", "LinkFault"]
 
@@ -111,6 +112,11 @@ class LinkEnd:
             queue = self._lanes[lane] = deque()
         queue.append(memoryview(message))
         return True
+
+    def unacknowledged(self) -> Iterator[bytes]:
+        """The messages that the other end may not have, of long ones what is left of them."""
+        yield from (bytes(payload) for _, _, payload in self._kept)
+        yield from (bytes(message) for queue in self._lanes.values() for message in queue)
 
     def beat(self, now: float) -> None:
         """Queue a sign of life, which the other end answers.

@@ -160,6 +160,11 @@ class LinkSession:
         """Bytes that the other end has not acknowledged."""
         return self._end.outstanding
 
+    def unacknowledged(self) -> list[bytes]:
+        """The messages that the other end may not have, of long ones what is left of them."""
+        with self._lock:
+            return list(self._end.unacknowledged())
+
     @property
     def dropped(self) -> int:
         """Messages that were dropped because too much waited."""

@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
+from actorproc.link.resume import CHUNK, LinkEnd
+from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.outcomes import Finished
 from actorproc.testing.fake_pool import FakePool
@@ -21,13 +23,25 @@ from actorproc.testing.pool_suite.listener import PoolListener
 from actorproc.testing.pool_suite.steps import Count, Hold
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.hosts.agent import HostRejected
+from actorproc.workers.hosts.codec import encode_message
 from actorproc.workers.hosts.handshake import HostRefused
 from actorproc.workers.hosts.held_work import HeldWork
-from actorproc.workers.hosts.messages import Died, DrainHost, Draining, Left, Said
+from actorproc.workers.hosts.messages import (
+    BootedOnHost,
+    Died,
+    DrainHost,
+    Draining,
+    HostAnswer,
+    Left,
+    Opened,
+    Said,
+    lane_of,
+    must_arrive,
+)
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import Ask, Ended, Exposed, Heartbeat, LogLine, Run, StepAnswer
 from tests.hosts.plain_leader import Host, PlainLeader
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import BOUND, wait_until
 
 
 @pytest.fixture
@@ -266,14 +280,56 @@ def test_a_host_that_has_left_does_not_join_again_when_its_last_message_is_not_a
     assert host.error is None
 
 
-def test_a_host_without_a_leader_ends_when_it_is_told_to(started):
-    leader, host = started()
+@pytest.mark.parametrize("has_worker", [False, True])
+def test_a_host_without_a_leader_ends_when_it_is_told_to(started, has_worker):
+    leader, host = started(stop_timeout=10 * BOUND)
     wait_until(leader.has_host)
+    if has_worker:
+        PoolListener(leader).boot()
     host.follow(None)
     leader.vanish()
     host.agent.drain("SIGTERM")
     host.joined()
     assert not host.thread.is_alive()
+
+
+TOKEN = StepToken(1, WorkerId(1000, 1), "p", 1, 1, Mode.EXECUTE)
+ENDED = Ended(TOKEN, Finished(state=bytes(2 * CHUNK)))
+
+
+@pytest.mark.parametrize(
+    ("message", "must"),
+    [
+        (Said(TOKEN.worker, [Ended(TOKEN, Finished(state=b""))]), True),
+        (Said(TOKEN.worker, [LogLine(None, 20, "a", "a line"), Heartbeat(TOKEN, 0.5, None, b"half", "beat", 1)]), True),
+        (Said(TOKEN.worker, [Exposed(TOKEN, "at", b"1")]), True),
+        (Said(TOKEN.worker, [Ask(1, TOKEN, "remember", "k", b"v", 1)]), True),
+        (Died(TOKEN.worker, CrashReport(kind="signal", message="9"), True), True),
+        (Died(TOKEN.worker, CrashReport(kind="host-lost", message=""), True), False),
+        (Said(TOKEN.worker, [LogLine(None, 20, "a", "a line")]), False),
+        (BootedOnHost(TOKEN.worker, 1), False),
+        (Opened("none", "none"), False),
+        (HostAnswer(1), False),
+        (Draining("SIGTERM"), False),
+    ],
+)
+def test_answers_notes_values_and_crashes_keep_a_host_without_a_leader(message, must):
+    end = LinkEnd()
+    end.put(lane_of(message), encode_message(message))
+    assert [must_arrive(data) for data in end.unacknowledged()] == [must]
+    end.take()
+    assert [must_arrive(data) for data in end.unacknowledged()] == [must], "it was sent, and not received"
+
+
+def test_what_is_left_of_a_long_answer_keeps_a_host_without_a_leader():
+    one, other = LinkEnd(), LinkEnd()
+    one.put(1, encode_message(Said(TOKEN.worker, [ENDED])))
+    other.feed(one.take(1))
+    assert [must_arrive(data) for data in one.unacknowledged()] == [True, True]
+    other.feed(one.take(1))
+    other.beat(0.0)
+    one.feed(other.take())
+    assert [must_arrive(data) for data in one.unacknowledged()] == [True]
 
 
 def test_an_answer_that_waits_for_the_leader_is_given_before_a_host_without_a_link_ends(started):

@@ -49,6 +49,7 @@ from actorproc.workers.hosts.messages import (
     decode_to_host,
     lane_of,
     may_be_dropped,
+    must_arrive,
 )
 from actorproc.workers.os.container_memory import container_memory
 
@@ -246,7 +247,11 @@ class HostAgent:
         if self._has_left:
             return True
         # No leader is there: it ends with the last step, if no answer waits for the leader to come back.
-        return not self._workers.held.busy() and (self._session is None or not self._session.outstanding)
+        return not self._workers.held.busy() and not self._owes()
+
+    def _owes(self) -> bool:
+        """A leader that comes back is to hear more than that this host is gone."""
+        return self._session is not None and any(map(must_arrive, self._session.unacknowledged()))
 
     def _joined(self) -> bool:
         """Try to join the leader of this moment."""
@@ -333,9 +338,8 @@ class HostAgent:
             if self._drain_reason is not None and not welcome.resumed:
                 self._tell(Draining(self._drain_reason))
         logger.info(
-            "%s %s, epoch %d, as host %s with %d workers",
-            "resumed the link with the leader of" if welcome.resumed else "joined the leader of",
-            self.offer.name if self.name == "" else "its store",
+            "%s the leader of its store, epoch %d, as host %s with %d workers",
+            "resumed the link with" if welcome.resumed else "joined",
             welcome.epoch,
             welcome.name,
             self.offer.workers,

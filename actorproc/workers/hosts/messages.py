@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from actorproc.link.resume import LinkFault
+from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.model.messages.events import CrashReport
 from actorproc.model.policies import StepLimits
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.hosts.codec import decoder_of
@@ -44,6 +45,7 @@ __all__ = [
     "decode_to_host",
     "lane_of",
     "may_be_dropped",
+    "must_arrive",
 ]
 
 
@@ -235,3 +237,20 @@ def may_be_dropped(message: FromHost) -> bool:
         message: The message.
     """
     return type(message) is Said and all(type(part) is LogLine for part in message.messages)
+
+
+def must_arrive(data: bytes) -> bool:
+    """True for what a host that ends must not take along: answers of steps with their notes and values, and crashes.
+
+    Silence tells the leader all the rest.
+
+    Args:
+        data: A message to the leader; a part of one, which is long, must arrive.
+    """
+    try:
+        message = decode_from_host(data)
+    except LinkFault:
+        return True
+    if isinstance(message, Died):
+        return message.report.kind != HOST_LOST
+    return isinstance(message, Said) and not may_be_dropped(message)
