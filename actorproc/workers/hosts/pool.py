@@ -18,7 +18,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.policies import StepLimits
 from actorproc.model.slots import host_of
 from actorproc.workers.base import PoolEvent, PoolSettings, WorkerDied, WorkerInfo, WorkerPool
-from actorproc.workers.hosts.joined_hosts import JoinedHosts
+from actorproc.workers.hosts.admission import HostAdmission
 from actorproc.workers.hosts.messages import (
     ForgetSpares,
     HostQuestion,
@@ -39,7 +39,7 @@ _SOON = 0.5
 """Seconds that a host may take for the facts of its workers. Screens ask for them each second."""
 
 
-class HostedPool(JoinedHosts):
+class HostedPool(HostAdmission):
     """A `WorkerPool` over several machines.
 
     Args:

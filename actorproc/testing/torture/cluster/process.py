@@ -141,7 +141,7 @@ def _announce_losses(journal: EpisodeJournal) -> None:
     look: Callable[..., list[Any]] = AbsentHosts.look
 
     def announced(self: JoinedHosts, host: RemoteHost, why: str, *, is_lost: bool = True) -> None:
-        if is_lost and not host.gone:
+        if is_lost and not (host.gone or host.is_arriving):
             journal.note("host-lost", pid=host.hello.pid, text=why)
         lose(self, host, why, is_lost=is_lost)
 
