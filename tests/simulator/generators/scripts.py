@@ -147,11 +147,11 @@ class Scenario(msgspec.Struct, frozen=True, gc=False):
     hosts: tuple[HostOffer, ...] = ()
     """Hosts, over which the workers are spread; none: there is the manager's own machine alone."""
     departures: int = 0
+    """Number of times that a host leaves or drains."""
     divided: tuple[str, ...] = ()
     """Types of which a host that joins may have other code."""
     hunted: bool = False
     """Hosts are lost with the steps of one procedure, one after the other."""
-    """Number of times that a host leaves or drains."""
     is_gated: bool = False
     """Each host starts gated: nothing runs until the gate is opened."""
     is_patient: bool = False

@@ -84,9 +84,9 @@ class Leadership:
         self.on_deposed: Callable[[int], object] = _nothing
         """Called once, on the keeper's thread, with the epoch of the row when that is not ours (0: unknown)."""
         self.late_renewals = 0
+        """Renewals that came later than half a lease after the one before."""
         self.round_trip: float | None = None
         """Seconds of the last renewal that worked."""
-        """Renewals that came later than half a lease after the one before."""
         self.writing_since = 0.0
         """Monotonic seconds since when a commit waits for the database; 0: none does."""
         self.held_back = ""
