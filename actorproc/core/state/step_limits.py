@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from actorproc.core.queues.host_table import demand_of, demand_of_lone
-from actorproc.core.state.head import LOSSES_OF_HOSTS
+from actorproc.core.state.head import runs_alone
 from actorproc.core.state.parts.types import KnownLimits, KnownTypes
 from actorproc.model.policies import Backoff, StepLimits, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord
@@ -29,7 +29,7 @@ def known_limits_of(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
             code = record.type_name if record.type_name in types.divided else ""
             found = types.limits[record.type_name] = _known(meta.limits, meta, code)
         known = found
-    if record.past is not None and record.past.host_losses >= LOSSES_OF_HOSTS:
+    if record.past is not None and runs_alone(record):
         return _alone(known, record.id)
     return known
 
