@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from actorproc.core.queues.run_queue import DEFAULT_CLASS, OWN_CLASS, is_new_root
 from actorproc.core.queues.worker_shares import WorkerShares
@@ -17,6 +18,7 @@ from actorproc.model.rows.writes import PutStart
 from actorproc.model.states import ProcedureState
 
 __all__ = [
+    "changes_lane",
     "keep_nothing",
     "leave_limits",
     "leave_queue",
@@ -113,16 +115,32 @@ def step_aside(state: EngineState) -> bool:
             while (first := state.queues.key_limits.peek(lane, state.decision.now)) is not None:
                 record = state.residents.procs[first[1]]
                 state.queues.key_limits.discard(record.id)
-                state.queues.run_queue.put_back(
-                    record.id,
-                    root=record.root,
-                    priority=record.priority,
-                    is_new_root=is_new_root(record),
-                    now=state.decision.now,
-                    work_class=lane,
-                )
+                _wait_in(state, record, lane, state.queues.run_queue.put_back)
                 moved = True
     return moved
+
+
+def changes_lane(state: EngineState, record: ProcedureRecord) -> bool:
+    """It was cold when its type began to wait in a lane of its own, and goes there now."""
+    if record.type_name not in state.types.divided:
+        return False
+    lane, run_queue = work_class_of(state, record), state.queues.run_queue
+    if run_queue.class_of(record.id) in {None, lane}:
+        return False
+    run_queue.discard(record.id)
+    _wait_in(state, record, lane, run_queue.push)
+    return True
+
+
+def _wait_in(state: EngineState, record: ProcedureRecord, lane: str, put: Callable[..., None]) -> None:
+    put(
+        record.id,
+        root=record.root,
+        priority=record.priority,
+        is_new_root=is_new_root(record),
+        now=state.decision.now,
+        work_class=lane,
+    )
 
 
 def needs_slots(state: EngineState, record: ProcedureRecord) -> bool:

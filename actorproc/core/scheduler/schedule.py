@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 import msgspec
 
 from actorproc.core.lock_manager import acquire
@@ -11,9 +9,10 @@ from actorproc.core.lock_manager.poison import declare
 from actorproc.core.queues.host_table import Demand
 from actorproc.core.queues.run_queue import DEFAULT_CLASS, is_new_root
 from actorproc.core.queues.worker_table import InHand, Worker
-from actorproc.core.scheduler.dedicated import can_go_on, join_host, leave_host, own_worker
+from actorproc.core.scheduler.dedicated import can_go_on, own_worker
 from actorproc.core.scheduler.lone_steps import seat_lone_steps
 from actorproc.core.scheduler.pick import (
+    changes_lane,
     keep_nothing,
     leave_queue,
     lend_slots,
@@ -35,7 +34,6 @@ from actorproc.core.state.step_limits import known_limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.commands import RunStep, TakeBack
-from actorproc.model.messages.events import HostAdded, HostRemoved
 from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import WITH_RUNNING, ProcedureRecord, UndoRecord
 from actorproc.model.rows.writes import PutUndo
@@ -48,11 +46,8 @@ __all__ = [
     "go_on",
     "let_in",
     "note_unbegun",
-    "on_joined",
-    "on_left",
     "park",
     "push_unit",
-    "queue_again",
     "steal",
     "wake",
 ]
@@ -109,42 +104,6 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
         if state.workers.shares is None and not state.types.sorts_work
         else work_class_of(state, record),
     )
-
-
-def on_joined(state: EngineState, event: HostAdded) -> None:
-    """A host is there, or offers something else now: what waits for that can be handed out."""
-    join_host(state, event)
-    _divide(state)
-
-
-def on_left(state: EngineState, event: HostRemoved) -> None:
-    """A host is gone; of some types all others may have the code."""
-    leave_host(state, event)
-    _divide(state)
-
-
-def _divide(state: EngineState) -> None:
-    """Types that not all hosts have the code of wait for one that has; their cold procedures when it is their turn."""
-    divided = state.workers.table.hosts.divided
-    if divided != state.types.divided:
-        for type_name in state.types.divide(divided):
-            queue_again(state, type_name, with_cold=False)
-
-
-def queue_again(state: EngineState, type_name: str, *, with_cold: bool = True) -> None:
-    """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
-    cold = state.queues.run_queue.cold.values() if with_cold else ()
-    left_alone = [record for record in cold if record.type_name == type_name]
-    for record in left_alone:
-        state.residents.make_resident(record)
-    names = (*state.queues.run_queue.names(), *state.queues.key_limits.names(), *state.queues.awaiting_worker.names())
-    waiting = [record for name in names if (record := state.residents.procs[name]).type_name == type_name]
-    if left_alone:  # one of them may stand in the queue, behind newcomers
-        waiting += [state.residents.procs[record.id] for record in left_alone]
-        waiting.sort(key=attrgetter("seq"))
-    for record in waiting:
-        state.queues.run_queue.discard(record.id)
-        wake(state, record)
 
 
 def _is_let_in(state: EngineState, record: ProcedureRecord) -> bool:
@@ -226,7 +185,7 @@ def fill(state: EngineState) -> None:
             state.follow_ups.overdue[procedure] = None
             continue
         known = known_limits_of(state.types, record)
-        if known.demand is not None and (needs_slots(state, record) or _was_cold(state, record)):
+        if known.demand is not None and (needs_slots(state, record) or changes_lane(state, record)):
             continue
         worker = _worker_for(state, record, known, known.demand, kept)
         if worker is not None:
@@ -240,25 +199,6 @@ def fill(state: EngineState) -> None:
             return
         else:
             _set_aside(state, record, known, barred, kept)
-
-
-def _was_cold(state: EngineState, record: ProcedureRecord) -> bool:
-    """It was cold when its type began to wait in a lane of its own, and goes there now."""
-    if record.type_name not in state.types.divided:
-        return False
-    lane = work_class_of(state, record)
-    if state.queues.run_queue.class_of(record.id) in {None, lane}:
-        return False
-    state.queues.run_queue.discard(record.id)
-    state.queues.run_queue.push(
-        record.id,
-        root=record.root,
-        priority=record.priority,
-        is_new_root=is_new_root(record),
-        now=state.decision.now,
-        work_class=lane,
-    )
-    return True
 
 
 def _set_aside(
