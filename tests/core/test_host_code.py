@@ -112,7 +112,7 @@ def test_what_waited_when_the_last_host_with_its_code_went_says_so_once_and_runs
     assert not harness.inbox
     assert why(harness, "b") == f"for a host with {words} (1 host has other code)"
     assert [(said, others) for said, _, others in harness.core.unoffered.values()] == [(words, 1)]
-    assert harness.core.parkings > before, "somebody looks, and warns"
+    assert harness.core.parkings > before, "it is looked for what no host offers, and warned of it"
     harness.handle(HostAdded("h2", labels))
     for slot in range(3):
         harness.handle(WorkerReady(WorkerId(2000 + slot, 1), host="h2"))

@@ -17,6 +17,7 @@ from actorproc.model.messages.events import (
     HostClaimed,
     HostDraining,
     HostRemoved,
+    RetryRequested,
     StepReturned,
     WorkerLost,
     WorkerReady,
@@ -139,7 +140,7 @@ def test_lost_with_the_fourth_host_it_fails_in_words_and_is_undone_and_others_ar
     assert difference(cluster) is None
 
 
-def test_a_success_ends_the_row_and_so_does_a_retry_by_hand():
+def test_a_success_ends_the_row():
     cluster = Cluster(2)
     cluster.begin("p")
     cluster.lose_host_of("p", times=LOSSES_OF_HOSTS)
@@ -346,7 +347,7 @@ def test_the_host_is_given_back_when_it_fails_otherwise():
     assert not cluster.core._state.workers.table.hosts.kept
 
 
-def test_an_undo_that_takes_its_hosts_along_fails_in_the_same_way():
+def test_an_undo_that_takes_its_hosts_along_fails_in_the_same_way_and_a_retry_by_hand_ends_the_row():
     cluster = Cluster(2, workers=2)
     cluster.begin("bad", unit="u")
     cluster.answer("bad", boom())
@@ -356,7 +357,17 @@ def test_an_undo_that_takes_its_hosts_along_fails_in_the_same_way():
     assert [name for name in ("p", "q", "r") if cluster.host_of(name) == cluster.host_of("bad")] == []
     cluster.lose_host_of("bad")
     assert cluster.state("bad") is ProcedureState.FAILED
-    assert "its host was lost for the 4th time in a row" in str(heads_of(cluster)["bad"].undo_error or cluster.writes)
+    error = heads_of(cluster)["bad"].error
+    assert error is not None
+    assert "its host was lost for the 4th time in a row" in error.message
+
+    cluster.handle(RetryRequested("bad", 3))
+    for name in ("p", "q", "r"):
+        cluster.answer(name, Finished(state=b""))
+
+    assert cluster.host_of("bad") is not None
+    assert heads_of(cluster)["bad"].host_losses == 0
+    assert not cluster.core._state.workers.table.hosts.kept
 
 
 def test_a_host_takes_back_what_its_steps_had_of_it_when_it_joins_the_next_leader():
