@@ -34,7 +34,6 @@ from actorproc.model.messages.events import (
     HostDraining,
     ResultsTaken,
     Submitted,
-    TypeRegistered,
 )
 from actorproc.store.committer import FINAL
 from actorproc.support.engine_log import engine_logger
@@ -202,13 +201,12 @@ class ManagerActor(QuickActor):
 
     def _register_type(self, message: RegisterType) -> None:
         self._types.put(message.definition)
-        self._worker_messages.registered(message.definition)
         with collector_paused():  # all that waited for this class is queued
-            self._pipeline.handle(TypeRegistered(message.definition.meta))
+            self._worker_messages.registered(message.definition)
 
     def _learn_type(self, message: LearnType) -> None:
         if self._types.take(message.definition):
-            self._pipeline.handle(TypeRegistered(message.definition.meta))
+            self._worker_messages.registered(message.definition)
 
     # ------------------------------------------------------------ time
     def _on_alarm(self) -> None:

@@ -11,6 +11,7 @@ from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.runtime.type_table import TypeTable
+from actorproc.engine.workers.host_code import HostCode
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
@@ -47,7 +48,7 @@ class Site:
             pipeline=pipeline,
             in_flight=self.in_flight,
             types=self.types,
-            host_code=nothing,
+            host_code=HostCode(self.types, ""),
             recorder=None,
             counters=nothing,
             change_feed=nothing,

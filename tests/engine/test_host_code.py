@@ -13,6 +13,7 @@ from actorproc.workers.base import HostJoined
 
 BY_NAME = Definition(TypeMeta(type_name="shop.Order"), module="shop", qualname="Order", digest="11")
 BY_VALUE = Definition(TypeMeta(type_name="Order"), pickled=b"class")
+BY_VALUE_NAMED = Definition(TypeMeta(type_name="shop.Order"), pickled=b"class")
 FROZEN = msgspec.structs.replace(BY_NAME, digest="")
 
 
@@ -52,6 +53,16 @@ def test_a_type_that_is_registered_later_is_compared_with_what_hosts_named():
     code.joined(HostJoined(2, name="h2", digests={"shop.Order": "11"}))
     assert [(event.host, event.other_code) for event in code.registered(BY_NAME)] == [("h1", ("shop.Order",))]
     assert code.registered(BY_NAME) == [], "nothing is new"
+
+
+@pytest.mark.parametrize("before", [None, BY_VALUE_NAMED], ids=["at first", "after one that went by value"])
+def test_a_type_of_a_client_or_of_a_step_waits_for_a_host_of_this_revision_as_well(before):
+    code = HostCode(TypeTable() if before is None else TypeTable([before]), "r1")
+    for number, revision in enumerate(("r1", "r2", ""), 1):
+        assert code.joined(HostJoined(number, name=f"h{number}", code=revision)).other_code == ()
+    assert [(event.host, event.other_code) for event in code.registered(FROZEN)] == [("h2", ("shop.Order",))]
+    assert code.registered(FROZEN) == []
+    assert [(event.host, event.other_code) for event in code.registered(BY_VALUE_NAMED)] == [("h2", ())]
 
 
 def test_after_a_change_of_the_managers_file_the_workers_of_hosts_tell():

@@ -54,12 +54,12 @@ class HostCode:
         return self._event(number)
 
     def registered(self, definition: Definition) -> list[HostAdded]:
-        """A type was registered, maybe anew with another file; what the core is told of hosts."""
+        """A type is known now, or anew, maybe with another file; what the core is told of hosts."""
         name, events = definition.meta.type_name, []
         was, self._digests[name] = self._digests.get(name), definition.digest
-        if was == definition.digest:
-            return []
         for number, host in self._hosts.items():
+            if was == definition.digest and not self._is_named(host):
+                continue
             # What a host said of its files was said before the manager's own changed: then its workers tell.
             is_known = was is None or self._is_named(host)
             is_other = is_known and self._is_other(host, definition)

@@ -297,13 +297,14 @@ class WorkerMessageHandler:
             self.changed(event)
 
     def registered(self, definition: Definition) -> None:
-        """A type was registered: hosts may have other code of it.
+        """A type is known now, or anew: what waited for it goes on, and hosts may have other code of it.
 
         Args:
             definition: Its definition.
         """
         for event in self._host_code.registered(definition):
             self.changed(event)
+        self._pipeline.handle(TypeRegistered(definition.meta))
 
     def _reported(self, worker: WorkerId, message: Heartbeat | Exposed) -> None:
         """A running step shows something of itself."""
@@ -343,7 +344,7 @@ class WorkerMessageHandler:
         command = entry.queue.get(message.token) if entry is not None else None
         for definition in message.definitions:
             if self._types.learn(definition, command.type_name if command is not None else ""):
-                self._pipeline.handle(TypeRegistered(definition.meta))
+                self.registered(definition)
 
     def answered(self, message: Ended) -> None:
         """Note that a step has its answer, whatever becomes of it."""
