@@ -274,9 +274,15 @@ def _facts_of(
         end=end,
         pid=pid,
         error=error,
-        woken_by=attempt.trace.woken_by,
+        woken_by=_sender(attempt),
         more=more,
     )
+
+
+def _sender(attempt: _Open) -> bytes:
+    """Context of the signal that woke the step; b"": none did. An undo is woken by none."""
+    has_signal = attempt.record.payload is not None and attempt.token.mode is not Mode.ROLLBACK
+    return attempt.trace.woken_by if has_signal else b""
 
 
 def _number(token: StepToken) -> tuple[Mode, int, int]:

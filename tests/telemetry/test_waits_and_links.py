@@ -243,6 +243,32 @@ def test_a_signal_that_was_kept_links_too_also_after_a_restart():
     assert SENDER in last.named("actorproc.step")[-1].links
 
 
+def _woken(core):
+    core.submit(core.new("w"))
+    core.answer("w", Waited(state=b"1", event="go", timeout=None, unit="u"))
+    core.handle(Signalled("w", b"x", 2, trace=SENDER))
+
+
+def test_a_step_that_takes_the_place_of_the_one_that_a_signal_woke_is_linked_to_its_sender():
+    core = TracedCore(rollback_supported=True)
+    _woken(core)
+    core.answer("w", Advanced(state=b"2", placed=True))
+    core.answer("w", Advanced(state=b"3"))
+    core.answer("w", DONE)
+
+    assert [span.links for span in core.named("actorproc.step")] == [(), (SENDER,), ()]
+
+
+def test_an_undo_is_not_linked_to_the_sender_of_the_signal_that_woke_the_step_that_failed():
+    core = TracedCore(rollback_supported=True)
+    _woken(core)
+    core.answer("w", boom())
+    assert core.undo_all() == ["w:u"]
+
+    assert [span.links for span in core.named("actorproc.step")] == [(), (SENDER,)]
+    assert core.one("actorproc.undo").links == ()
+
+
 def test_children_that_are_left_behind_have_traces_of_their_own_with_a_link():
     core = TracedCore(workers=2)
     core.submit(core.new("p"))

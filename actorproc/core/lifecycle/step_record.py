@@ -9,7 +9,7 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import update_poisons
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.state.engine_state import EngineState
-from actorproc.core.state.head import begin_step, end_last_step, forget_sender
+from actorproc.core.state.head import begin_step, end_last_step
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade, StepReported
@@ -89,9 +89,7 @@ def commit_step(
     # A step that may follow without a record may have begun in an attempt before this one: it is a repetition.
     begin_step(record, next_attempt or int(attempts > 1 and may_have_gone_on(outcome)))
     record.awaiting = 0
-    if record.payload is not None:
-        record.payload = None
-        forget_sender(record)
+    record.payload = None
     if record.event is not None:
         forget_listening(state.signals, record)
     if outcome.poisons is not None and (outcome.poisons or record.poisons):  # the same again: one may have been cleared

@@ -26,7 +26,6 @@ __all__ = [
     "end_last_step",
     "fail_with",
     "forget_error",
-    "forget_sender",
     "interrupt",
     "is_plain",
     "keep_attempts",
@@ -185,15 +184,10 @@ def _forget_losses(record: ProcedureRecord) -> None:
 
 # ---------------------------------------------------------------------- traces
 def came_from(record: ProcedureRecord, context: bytes) -> None:
-    """The signal that wakes it was sent in this context of a trace."""
+    """The signal whose payload it has was sent in this context of a trace."""
     past = record.past
     if past is not None and past.trace is not None and (context or past.trace.woken_by):
         record.past = replace(past, trace=replace(past.trace, woken_by=context))
-
-
-def forget_sender(record: ProcedureRecord) -> None:
-    """The step that a signal woke is recorded."""
-    came_from(record, b"")
 
 
 # ---------------------------------------------------------------------- the error

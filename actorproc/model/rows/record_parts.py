@@ -140,7 +140,7 @@ class Trace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     links: bytes = b""
     """Contexts that the span of the procedure is linked to, one behind the other."""
     woken_by: bytes = b""
-    """Context in which the signal was sent that woke the current step."""
+    """Context in which the last signal was sent; of no meaning where the head has no payload."""
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):

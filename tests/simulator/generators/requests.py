@@ -64,6 +64,9 @@ FIRST_REPORTS = 60_000_000_000
 """Seed from which on steps show values and send heartbeats with details as well."""
 _POLICIES = ("restart", "restart", "restart-failed", "restart-failed", "error")
 
+_SENDERS = (b"", b"s" * 25, b"", b"s" * 25 + b"vendor=1")
+"""Contexts of traces in which signals are sent, by turns."""
+
 
 _WITH_A_REASON: dict[str, Callable[[str, int, str], RetryRequested | RollbackRequested | KillRequested]] = {
     "retry": RetryRequested,
@@ -104,7 +107,7 @@ def call_of(action: ClientAction, reply: int) -> Call:
             dedup = options[0] if options else None
             payload = b"signal %d" % reply if dedup is None else b"signal " + dedup.encode()
             make = Published if action.kind == "publish" else Signalled
-            return make(target, payload, reply, dedup)
+            return make(target, payload, reply, dedup, trace=_SENDERS[reply % len(_SENDERS)])
 
 
 _KINDS: dict[type[Call], str] = {
