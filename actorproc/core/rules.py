@@ -10,7 +10,7 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.operator.verbs import VERBS
 from actorproc.core.results import abort, adoption, due_times, on_result, victims, worker_loss
 from actorproc.core.rollback import failure_scope
-from actorproc.core.scheduler import dedicated, reload, requeue, scaling, schedule
+from actorproc.core.scheduler import dedicated, lanes, reload, scaling, schedule
 from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
@@ -109,7 +109,7 @@ def _register(state: EngineState, event: TypeRegistered) -> None:
     known = state.types.metas.get(event.meta.type_name)
     state.types.know(event.meta)
     if known is not None and _way_of(known) != _way_of(event.meta):
-        requeue.queue_again(state, event.meta.type_name)
+        lanes.queue_again(state, event.meta.type_name)
     if state.follow_ups.asking and not event.meta.asks_abort:
         abort.need_not_ask(state, event.meta.type_name)
     for name in state.types.parked.pop(event.meta.type_name, ()):
@@ -146,9 +146,9 @@ HANDLERS: dict[type[Event], Callable[[EngineState, Any], None]] = {
     StepDelayed: on_result.on_delayed,
     WorkerReady: worker_loss.on_ready,
     HostClaimed: adoption.on_claimed,
-    HostAdded: requeue.on_joined,
+    HostAdded: lanes.on_joined,
     HostDraining: dedicated.on_draining,
-    HostRemoved: requeue.on_left,
+    HostRemoved: lanes.on_left,
     WorkerLeaving: dedicated.on_leaving,
     WorkerLost: worker_loss.on_lost,
     TypeRegistered: _register,

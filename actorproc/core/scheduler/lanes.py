@@ -1,4 +1,4 @@
-"""Queueing again: what waits when a type is registered, or when the hosts that have its code have changed."""
+"""Lanes in which procedures wait: they change when a type is registered, or when other hosts have its code."""
 
 from __future__ import annotations
 
