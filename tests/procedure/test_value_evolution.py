@@ -331,6 +331,38 @@ def test_a_renamed_member_of_an_enum_is_found_by_its_earlier_name():
         read(stored(Color.RED), named(Paint, "Color"))
 
 
+def test_an_alias_that_is_the_name_of_a_class_or_a_member_of_today_is_refused():
+    @dataclass
+    class Former:
+        sku: str
+
+    class Paint(Enum):
+        RED = 1
+        CRIMSON = 2
+
+    class Same(Enum):
+        CRIMSON = 1
+        RED = CRIMSON
+
+    class Other(Enum):
+        RED = 5
+
+    today, paint = named(Old), named(Paint, "Color")
+    for classes, aliases in (
+        ((today, Former), {"shop:Line": Former}),
+        ((today, value(aliases=["shop:Line"])(Former)), {}),
+        ((paint,), {"shop:Color.RED": paint.CRIMSON}),
+        ((paint, Other), {"shop:Color.RED": Other.RED}),
+        ((paint, Other), {"shop:Color": Other}),
+    ):
+        with pytest.raises(UsageError, match=r"Order has an alias 'shop:\w+(\.RED)?' for .* is the name of .* today"):
+            DataCodec("Order", classes, aliases=aliases)
+
+    assert read(OLD, today, aliases={"shop:Line": today}) == Old("a")
+    same = named(Same, "Color")
+    assert read(stored(Color.RED), same, aliases={"shop:Color.RED": same.CRIMSON}) is same.CRIMSON
+
+
 def test_a_procedure_names_what_its_values_were_called_before():
     class Paint(Enum):
         CRIMSON = 1

@@ -300,12 +300,27 @@ class DataCodec:
         return found
 
     def _rename(self, aliases: Mapping[str, Any]) -> None:
-        """Take in names that classes and members had before; one that a class has today stays that class's."""
+        """Take in names that classes and members had before. Raises `UsageError` where a name is one of today too."""
         for name, now in aliases.items():
+            if now in self._known or isinstance(now, Enum):
+                today = self._named_today(name)
+                if today is not None and today is not now:
+                    msg = (
+                        f"{self.owner or 'this reader'} has an alias {name!r} for {now!r:.60}, but that is the name of "
+                        f"{today!r:.60} today, so that values of both would be taken for one; give it another name"
+                    )
+                    raise UsageError(msg)
             if isinstance(now, Enum):
                 self._members[name] = now
             elif now in self._known:
                 self._by_key.setdefault(name, now)
+
+    def _named_today(self, name: str) -> Any:
+        """The class or the member of an enum that has this stored name now; None: there is none."""
+        key, _, member = name.rpartition(".")
+        enum = self._by_key.get(key)
+        members: Mapping[str, Any] = getattr(enum, "__members__", {})
+        return self._by_key.get(name) or members.get(member)
 
 
 def _advice(cls: Any) -> str:
