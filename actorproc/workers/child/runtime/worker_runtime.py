@@ -57,11 +57,11 @@ from actorproc.workers.protocol.markers import UNOWNED, OutputOwner
 
 __all__ = ["Around", "WorkerRuntime"]
 
+Around = Callable[[Context, Callable[[], Any]], Any]
+"""Runs an attempt, a call without arguments, inside of the program's own context manager."""
+
 _RETURNED = 32
 """Steps named in one frame: ids may have 255 bytes."""
-
-
-Around = Callable[[Context, Callable[[], Any]], Any]
 
 
 class Listening(Protocol):
@@ -136,7 +136,7 @@ class WorkerRuntime:
         self.types = TypeCache()
         self.env: Any = None
         self.around: Around | None = None
-        """Runs each attempt inside of the program's own context manager; None: it has none."""
+        """None: the program has no context manager of its own around steps."""
         self.log_level = 20
         self.running: dict[StepToken, int] = {}
         """The steps that are running, with their threads."""
