@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 
 from actorproc import Procedure, Secret, Status
-from actorproc.cli.main import main
 from actorproc.errors import RemoteError
 from actorproc.logging import JsonFormatter
 from actorproc.procedure.authoring import step_logger
@@ -371,23 +370,3 @@ def test_a_service_writes_its_log_as_it_is_told_unless_the_module_has_its_own(tm
         assert all(json.loads(line)["logger"].startswith("actorproc") for line in lines)
     else:
         assert not any(line.startswith("{") for line in lines)
-
-
-@pytest.mark.parametrize("given", ["nothing", "__main__:f", "a:b c"])
-def test_a_name_of_a_hook_that_is_none_is_told_by_the_command(given, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "shop", "--around-step", given])
-
-    assert ended.value.code == 2
-    assert "--around-step" in capsys.readouterr().err
-
-
-def test_a_manager_of_its_own_takes_no_hook_from_the_command(tmp_path, monkeypatch, capsys):
-    (tmp_path / "made_by_itself.py").write_text(
-        "from actorproc import ProcedureManager\nmanager = ProcedureManager('state')\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    assert main(["run", "made_by_itself", "--around-step", "a:b"]) == 2
-    assert "--around-step out" in capsys.readouterr().err

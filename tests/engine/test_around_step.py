@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Config, Limits, Procedure, ProcedureExecutor, ProcedureManager, RetryPolicy, Status
+from actorproc.cli.main import main
 from actorproc.errors import WorkerBootFailed
 from actorproc.procedure.authoring.context import StopStep
 from actorproc.workers.child.runtime.around_step import AroundStep
@@ -369,3 +370,24 @@ def test_errors_of_a_broken_hook_are_told_now_and_then(monkeypatch):
     first, second = ctx.errors
     assert "which is no context manager" in str(first[1])
     assert "(4 errors of it before this one were not logged)" in second[0]
+
+
+# ---------------------------------------------------------------- the command
+@pytest.mark.parametrize("given", ["nothing", "__main__:f", "a:b c"])
+def test_a_name_of_a_hook_that_is_none_is_told_by_the_command(given, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "shop", "--around-step", given])
+
+    assert ended.value.code == 2
+    assert "--around-step" in capsys.readouterr().err
+
+
+def test_a_manager_of_its_own_takes_no_hook_from_the_command(tmp_path, monkeypatch, capsys):
+    (tmp_path / "made_by_itself.py").write_text(
+        "from actorproc import ProcedureManager\nmanager = ProcedureManager('state')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    assert main(["run", "made_by_itself", "--around-step", "a:b"]) == 2
+    assert "--around-step out" in capsys.readouterr().err
