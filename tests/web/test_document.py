@@ -149,7 +149,7 @@ def check(value, schema, where="$"):
     return None
 
 
-FREE = {"live", "offset", "by_state", "searched", "by_cause", "previous", "next", "_"}
+FREE = {"live", "offset", "by_state", "searched", "by_cause", "slots", "previous", "next", "_"}
 """Fields of lists and records beside those of the schema."""
 GETS = [
     *(

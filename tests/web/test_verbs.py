@@ -269,6 +269,8 @@ def test_the_number_of_workers_is_changed_where_the_page_is_mounted_beside_the_m
         assert outcome(mounted.post("manager/resize", {}), 422)["code"] == "invalid"
         unaudited = mounted.post("manager/resize", {"workers": 2, "reason": "no audit has it"})
         assert outcome(unaudited, 422)["code"] == "invalid"
+        assert mounted.get("workers").json()["slots"] == 3
+        assert page.get("workers").json()["slots"] is None
     with opened(manager, read_only=True) as looked:
         assert looked.get("session").json()["verbs"] == []
         assert looked.post("manager/resize", {"workers": 2}).status_code == 403

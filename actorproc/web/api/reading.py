@@ -141,12 +141,15 @@ def signals(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
 
 
 def workers(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
-    """Workers, with the part of a core that each one used; none when no manager answers."""
+    """Workers, with the part of a core that each one used; none when no manager answers.
+
+    With a manager in this process `slots` is the number that it was asked for: without those of hosts, dedicated and
+    extra ones.
+    """
     del asked
-    if not board.source.look().is_up:
-        return listed("worker", [], total=0, live=False)
-    rows = board.workers()
-    return listed("worker", rows, total=len(rows), live=True)
+    is_up, own = board.source.look().is_up, board.source.manager
+    rows = board.workers() if is_up else []
+    return listed("worker", rows, total=len(rows), live=is_up, slots=None if own is None else own._slots)
 
 
 def hosts(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:

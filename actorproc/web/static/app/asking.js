@@ -72,7 +72,7 @@ export const askManager = (app, verb) =>
     act: async (state) => `${verb}: ${outcomeWords(await post(`manager/${verb}`, { reason: state.reason || undefined }))}`,
   });
 
-/** The number is not stored, so no audit has it. @param {any} app @param {number} workers The number now, without those of hosts. */
+/** The number is not stored, so no audit has it. @param {any} app @param {number} workers The number now. */
 export function askResize(app, workers) {
   let wanted = workers;
   ask(app, {

@@ -62,8 +62,7 @@ export function view(app) {
   const { hosts } = app.data;
   const isSpread = hosts.length > 0;
   const age = (Date.now() - app.at) / 1000;
-  const own = items.filter((/** @type {any} */ worker) => !hosts.some((/** @type {any} */ host) => host.name === worker.host));
-  const resize = may(app, "resize") ? html` <button @click=${() => askResize(app, own.length)}>Resize …</button>` : nothing;
+  const resize = may(app, "resize") ? html` <button @click=${() => askResize(app, app.data.slots)}>Resize …</button>` : nothing;
   return html`<h1 tabindex="-1">Workers</h1>
     ${items.length === 0 ? empty("No worker runs: either no manager is up, or it has started none yet.", resize) : html`<p class="muted">${count(items.filter((/** @type {any} */ w) => w.procedure).length)} of ${count(items.length)} at a step ${resize}</p>
     <div class="scroll" tabindex="0" role="region" aria-label="Workers, as a table"><table>
