@@ -97,6 +97,21 @@ def test_what_a_cluster_needs_is_told_before_anything_is_played(arguments, missi
     assert words in capsys.readouterr().err
 
 
+def test_a_kept_episode_is_judged_without_a_server_and_what_playing_it_again_needs_is_told(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(NOTHING))
+    (tmp_path / "journal").touch()
+    monkeypatch.setenv("ACTORPROC_POSTGRES_BIN", "/nowhere")
+
+    assert main(["torture", "--replay", str(tmp_path)]) == 2
+
+    said = capsys.readouterr()
+    assert said.out.startswith(f"what is kept in {tmp_path}:\n")
+    assert "played again" not in said.out
+    assert "--cluster needs a PostgreSQL server" in said.err
+
+
 # ------------------------------------------------------------ the judge
 MS = 1_000_000
 NOTHING = Plan(seed=1, roots=(), lives=(), cluster=ClusterPlan(2, 2))

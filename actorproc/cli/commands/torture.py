@@ -85,7 +85,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _try(options: argparse.Namespace) -> None:
     """Look before anything is played. Raises `UsageError`, and what the user's module raises."""
-    from actorproc.cli.output.requirements import missing_parts
     from actorproc.testing.torture.campaign import SEEDS
     from actorproc.testing.torture.user_module import try_module
 
@@ -95,10 +94,18 @@ def _try(options: argparse.Namespace) -> None:
     if options.cluster and options.module:
         msg = "--cluster tortures procedures of its own: leave --module out"
         raise UsageError(msg)
-    if options.cluster and (missing := missing_parts("--cluster")):
-        raise UsageError(" ".join(map(str.strip, missing)))
+    if options.cluster:
+        _check_cluster()
     if options.module:
         try_module(options.module, options.seed * SEEDS if options.episode_seed is None else options.episode_seed)
+
+
+def _check_cluster() -> None:
+    """Look for what several processes on a database need. Raises `UsageError` with what to install."""
+    from actorproc.cli.output.requirements import missing_parts
+
+    if missing := missing_parts("--cluster"):
+        raise UsageError(" ".join(map(str.strip, missing)))
 
 
 def _tortured(options: argparse.Namespace) -> int:
@@ -110,6 +117,8 @@ def _tortured(options: argparse.Namespace) -> int:
         kept = judge_folder(options.replay)
         print(f"what is kept in {options.replay}:")
         _show(kept)
+        if kept.plan.cluster is not None:
+            _check_cluster()
         print("played again:")
         return max(int(bool(kept.violations)), _play(kept.plan, options.keep))
     if options.episode_seed is not None:
