@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,6 +16,7 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 from actorproc import Config, ProcedureClient, ProcedureManager
 from actorproc.store.postgres.connecting import title_of_owners
 from actorproc.store.postgres.place import place_of
+from actorproc.testing.database_server import DatabaseServer
 from tests.databases import database_or_skip
 from tests.kit.procedures import Add
 from tests.kit.waiting import wait_until
@@ -85,19 +87,22 @@ def sessions(url: str, role: str = "") -> int:
     return count
 
 
-def test_a_crowd_of_clients_goes_on_through_a_restart_of_a_small_database():
+@contextlib.contextmanager
+def two_managers(connections: int, config: Config) -> Iterator[tuple[DatabaseServer, str, list[ProcedureManager]]]:
+    """Two managers on a server of their own that takes so few connections, the URL of its store, and the server."""
     database_or_skip()
-    from actorproc.testing.database_server import DatabaseServer
-
-    with DatabaseServer(settings=[f"max_connections={CONNECTIONS}"]) as server, contextlib.ExitStack() as stack:
+    with DatabaseServer(settings=[f"max_connections={connections}"]) as server, contextlib.ExitStack() as stack:
         ask(server.url(), f"CREATE ROLE {ROLE} LOGIN", f"GRANT CREATE ON DATABASE postgres TO {ROLE}")
         url = server.url("crowd").replace("//actorproc@", f"//{ROLE}@")
         managers = []
         for _ in range(2):
-            managers.append(ProcedureManager(url, procedures=[Add], workers=1, config=config()).start())
+            managers.append(ProcedureManager(url, procedures=[Add], workers=1, config=config).start())
             stack.callback(managers[-1].stop, drain=False, timeout=5.0)
-        crowd = Crowd(url)
-        stack.callback(crowd.close)
+        yield server, url, list(managers)
+
+
+def test_a_crowd_of_clients_goes_on_through_a_restart_of_a_small_database():
+    with two_managers(CONNECTIONS, config()) as (server, url, managers), contextlib.closing(Crowd(url)) as crowd:
         crowd.begin(0).end(0)
         # The leader has three sessions, a follower one; and clients, of which each has a link, none.
         wait_until(lambda: sessions(url, "reader") == 0)

@@ -14,11 +14,9 @@ import pytest
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
 from actorproc import Config, Limits, ProcedureClient, ProcedureManager
-from tests.databases import database_or_skip
 from tests.kit.procedures import Add
 from tests.kit.waiting import BOUND, wait_until
-from tests.leaders.conftest import ROLE, ask
-from tests.leaders.test_crowd import sessions
+from tests.leaders.test_crowd import sessions, two_managers
 
 HOSTS = min(int(os.environ.get("ACTORPROC_CROWD", "12")), 200)
 """Hosts; nightly 200."""
@@ -77,16 +75,8 @@ def crowd_of_hosts(url: str):
 
 
 def test_a_crowd_of_hosts_takes_no_sessions_and_two_threads_and_a_socket_each():
-    database_or_skip()
-    from actorproc.testing.database_server import DatabaseServer
-
-    with DatabaseServer(settings=[f"max_connections={CONNECTIONS}"]) as server, contextlib.ExitStack() as stack:
-        ask(server.url(), f"CREATE ROLE {ROLE} LOGIN", f"GRANT CREATE ON DATABASE postgres TO {ROLE}")
-        url = server.url("crowd").replace("//actorproc@", f"//{ROLE}@")
-        managers = []
-        for _ in range(2):
-            managers.append(ProcedureManager(url, procedures=[Add], workers=1, config=config()).start())
-            stack.callback(managers[-1].stop, drain=False, timeout=5.0)
+    with contextlib.ExitStack() as stack:
+        server, url, managers = stack.enter_context(two_managers(CONNECTIONS, config()))
         leader, candidate = managers
         wait_until(leader._tree.hosts)  # the machine of the candidate
         before = descriptors()
