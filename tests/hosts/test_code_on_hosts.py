@@ -17,7 +17,6 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 
 from actorproc import ProcedureClient
 from actorproc.cli.main import main
-from tests.databases import database_or_skip, new_store
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
@@ -79,10 +78,8 @@ class Program:
 
 
 @pytest.fixture
-def cluster(tmp_path, monkeypatch):
+def cluster(tmp_path, url, monkeypatch):
     """A function that starts a program of a version on one store, which it has as `url`; and modules of the first."""
-    database_or_skip()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
     for version in ("v1", "v2"):
         (tmp_path / version).mkdir()
         (tmp_path / version / "wares.py").write_text(WARES.format(version=version))
@@ -99,7 +96,7 @@ def cluster(tmp_path, monkeypatch):
         made.append(Program(tmp_path, version, command, module, "--path", start.url, *options))
         return made[-1]
 
-    start.url = new_store()
+    start.url = url
     yield start
     for program in made:
         program.end()

@@ -16,7 +16,6 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 
 from actorproc import Config, Context, Limits, Procedure, ProcedureFailed, ProcedureManager, Status
 from actorproc.workers.os.container_cgroups import MOUNT
-from tests.databases import database_or_skip, new_store
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
@@ -74,10 +73,7 @@ def container() -> Iterator[Path]:
     wait_until(is_gone)
 
 
-def test_a_step_that_eats_the_memory_of_its_container_costs_that_step_alone(container, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
-    database_or_skip()
-    url = new_store()
+def test_a_step_that_eats_the_memory_of_its_container_costs_that_step_alone(container, url, tmp_path):
     config = Config(lease=1.0, host_patience=6.0, spares=0, allow_any_filesystem=True)
     with ProcedureManager(url, procedures=[Eats, Waits], workers=1, config=config) as manager:
         program = f"import os; open({str(container)!r}, 'w').write(str(os.getpid())); from actorproc.cli.main import main; main()"

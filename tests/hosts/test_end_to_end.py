@@ -22,24 +22,13 @@ from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.schema.grants import grants
 from actorproc.testing.database_server import find_server
 from actorproc.testing.torture.cluster.proxy import Proxy
-from tests.databases import database_or_skip, new_store
+from tests.databases import database_or_skip
 from tests.hosts.journalled import Noted
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
 PATIENCE = 3.0
-
-
-@pytest.fixture(autouse=True)
-def state_home(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
-
-
-@pytest.fixture
-def url():
-    database_or_skip()
-    return new_store()
 
 
 def config(**options) -> Config:

@@ -19,17 +19,10 @@ from actorproc.link.handshake import LinkRole
 from actorproc.store.home import home_of
 from actorproc.workers.hosts.agent import HostAgent, HostOffer
 from actorproc.workers.pool.local_pool import LocalPool
-from tests.databases import new_store
 from tests.hosts.far_steps import CONFIG, Far
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture
-def url(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
-    return new_store()
 
 
 class Host:

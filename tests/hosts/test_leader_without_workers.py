@@ -8,19 +8,11 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 
 from actorproc import Limits, ProcedureManager, UsageError
 from actorproc.cli.main import main
-from tests.databases import database_or_skip, new_store
 from tests.hosts.journalled import Noted
 from tests.hosts.test_end_to_end import Program, config, joined, noted
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture
-def url(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
-    database_or_skip()
-    return new_store()
 
 
 def test_it_leads_and_hosts_run_the_steps_those_with_workers_of_their_own_too(url, tmp_path, capsys):

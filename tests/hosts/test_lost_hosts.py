@@ -11,7 +11,6 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 
 from actorproc import Config, Phase, ProcedureFailed, ProcedureManager
 from actorproc.cli.main import main
-from tests.databases import database_or_skip, new_store
 from tests.hosts.journalled import Eater, Noted
 from tests.hosts.test_end_to_end import Program, noted
 from tests.kit.waiting import BOUND, wait_until
@@ -48,13 +47,6 @@ class Machines:
         self._thread.join(BOUND)
         for program in (*self.running, *self.ended):
             program.end()
-
-
-@pytest.fixture
-def url(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
-    database_or_skip()
-    return new_store()
 
 
 def test_a_step_that_takes_its_host_along_takes_four_at_most_and_others_complete(url, tmp_path, capsys):

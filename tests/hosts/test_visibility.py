@@ -16,19 +16,11 @@ pytest.importorskip("cryptography", reason="the certificate of a link is made by
 
 from actorproc import Config, HostEvent, Limits, ProcedureClient, ProcedureManager
 from actorproc.cli.main import main
-from tests.databases import database_or_skip, new_store
 from tests.hosts.journalled import Noted
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def url(tmp_path, monkeypatch) -> str:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
-    database_or_skip()
-    return new_store()
 
 
 @pytest.fixture
@@ -114,7 +106,6 @@ def test_a_host_is_seen_to_join_to_fall_silent_to_be_lost_and_another_to_drain(u
         wait_until(lambda: [one.busy for one in manager.hosts()] == [1])
         other.terminate()
         wait_until(lambda: [one.state for one in manager.hosts()] == ["draining"])
-        handle.kill() if hasattr(handle, "kill") else manager.kill(handle.id)
         manager.kill(handle.id)
         assert other.wait(BOUND) == 0
         wait_until(lambda: kinds(told) == ["host-joined", "host-lost", "host-joined", "host-drains", "host-left"])
