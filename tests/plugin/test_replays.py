@@ -586,9 +586,13 @@ def test_an_endless_step_is_stopped_in_another_thread_too(export, today):
 
 def test_ctrl_c_ends_a_replay_and_is_no_error_of_the_step(replayer, today):
     today(acts=lambda: signal.raise_signal(signal.SIGINT))
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
 
-    with pytest.raises(KeyboardInterrupt):
-        replayer.replay("good", 1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            replayer.replay("good", 1)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
 
 
 def test_the_command_has_a_time_limit_and_ends_what_holds_the_interpreter(export, tmp_path):
