@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import functools
 import gc
+import logging
 import multiprocessing
 import os
 import pickle
@@ -339,6 +340,22 @@ def test_a_call_no_worker_has_yet_can_be_cancelled_and_is_never_made(open_execut
             assert not (tmp_path / str(number)).exists()
         else:
             assert future.result(30)
+
+
+def test_calls_that_were_cancelled_are_no_warnings(open_executor, tmp_path, until, caplog):
+    executor = open_executor(max_workers=1)
+    release, marker = tmp_path / "release", tmp_path / "began"
+    running = executor.submit(mark_and_wait, str(marker), str(release))
+    until(lambda: began(marker))
+    waiting = [executor.submit(mark_and_wait, str(tmp_path / f"{n}"), str(release)).durable(30) for n in range(5)]
+
+    with caplog.at_level(logging.DEBUG, "actorproc.events"):
+        assert waiting[-1].cancel()
+        until(lambda: any(getattr(record, "event", "") == "rolled-back" for record in caplog.records))
+
+    release.touch()
+    assert running.result(30)
+    assert [str(record.msg) for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_a_running_call_that_was_asked_to_abort_ends_as_it_would(open_executor, tmp_path, until):

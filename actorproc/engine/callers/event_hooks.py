@@ -109,8 +109,8 @@ class EventHooks:
 
 
 def _level_of(event: LifecycleEvent) -> int:
-    if isinstance(event, ProcedureEvent) and event.kind == "failed" and event.type_name == CALL_TYPE:
-        return logging.DEBUG  # an exception is a result of a call, and its future has it
+    if isinstance(event, ProcedureEvent) and event.kind in {"failed", "rolled-back"} and event.type_name == CALL_TYPE:
+        return logging.DEBUG  # an exception and a cancellation are results of a call, and its future has them
     return _LEVELS[event.kind]
 
 
