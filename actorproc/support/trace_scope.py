@@ -91,18 +91,39 @@ def enter(context: bytes, root: str) -> Token[Any] | None:
     return token
 
 
-@lru_cache(maxsize=1024)
 def _not_recorded(root: str) -> Any:
-    """The context of the steps of a tree that is not recorded: a worker has many in turn, and each tree has its own."""
-    from hashlib import blake2b  # noqa: PLC0415 - it loads OpenSSL, which a worker of steps without a trace does without
+    """The context of the steps of a tree that is not recorded: each tree has its own."""
+    return _above(_lazy_span()(root))
 
-    return _inside(blake2b(root.encode(), digest_size=24).digest() + b"\0")
+
+@lru_cache(maxsize=1)
+def _lazy_span() -> Any:
+    """The class of such spans. Their ids are made when they are asked for, as most steps never do."""
+    from opentelemetry.trace import NonRecordingSpan  # noqa: PLC0415 - only who is traced pays
+
+    class NotRecorded(NonRecordingSpan):
+        def __init__(self, root: str) -> None:
+            self._root = root
+
+        def get_span_context(self) -> SpanContext:
+            from hashlib import blake2b  # noqa: PLC0415 - it loads OpenSSL, which a worker does without
+
+            return unpacked(blake2b(self._root.encode(), digest_size=24).digest() + b"\0")
+
+        def __repr__(self) -> str:
+            return f"NonRecordingSpan({self.get_span_context()!r})"
+
+    return NotRecorded
 
 
 def _inside(context: bytes) -> Any:
-    trace = sys.modules["opentelemetry.trace"]
+    return _above(sys.modules["opentelemetry.trace"].NonRecordingSpan(unpacked(context)))
+
+
+def _above(span: Any) -> Any:
+    """A context that has this span alone."""
     nothing = sys.modules["opentelemetry.context"].Context()
-    return trace.set_span_in_context(trace.NonRecordingSpan(unpacked(context)), nothing)
+    return sys.modules["opentelemetry.trace"].set_span_in_context(span, nothing)
 
 
 def leave(token: Token[Any]) -> None:
