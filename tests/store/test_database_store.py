@@ -56,6 +56,13 @@ def admin(database_url):
     session.close()
 
 
+def result_of(call):
+    try:
+        return [call()]
+    except EngineError as error:
+        return [error]
+
+
 def rows_of(store):
     with store._view() as rows:
         return {table.label: list(rows.scan(table)) for table in Table}
@@ -277,6 +284,37 @@ def test_a_lost_lock_session_that_the_server_ends_late_deposes_nothing(database,
     assert (lock.regained, lock.is_open) == (1, True)
     database.reopen()
     database.commit([], 1, 1)
+
+
+@pytest.mark.parametrize("end", ["close", "deposed", "broken"])
+def test_a_closed_store_can_be_opened_again_in_its_process_before_the_server_saw_its_end(
+    database, database_url, admin, end
+):
+    """The server frees the lock when it sees the end of a session, which may be later."""
+    stop_renewals(database)
+    lock = database.leadership.lock.session.pid
+    if end == "deposed":
+        admin(f"UPDATE {database.place.schema}.leader SET epoch = epoch + 1")
+    if end == "broken":
+        os.kill(lock, signal.SIGSTOP)
+        database.leadership.lock.session.close()
+    second, opened = DatabaseStore(database_url), []
+    asked = database.leadership.lock.session
+    try:
+        database.close()
+        assert asked is None or asked.is_broken
+        thread = threading.Thread(target=lambda: opened.extend(result_of(second.own)))
+        thread.start()
+        if end == "broken":
+            candidate = f"application_name LIKE '{second._title.split()[0]} candidate%'"
+            tries = f"SELECT count(*) FROM pg_stat_activity WHERE {candidate} AND query LIKE '%leader%'"
+            wait_until(lambda: not thread.is_alive() or admin(tries).get_value(0, 0) != number(0))
+    finally:
+        os.kill(lock, signal.SIGCONT) if end == "broken" else None
+    thread.join(20)
+
+    assert [type(epoch) for epoch in opened] == [int]
+    second.close()
 
 
 def test_two_threads_that_find_the_lock_session_lost_take_the_lock_once(database):

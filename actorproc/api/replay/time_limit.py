@@ -34,36 +34,56 @@ class TimeLimit:
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
-        self._thread = 0
+        self._thread: threading.Thread | None = None
         self._before: Any = None
         self._is_over = threading.Event()
+        self._throwing = threading.Lock()
+        """Held while the step is interrupted: nothing is thrown into a thread that has left it, or has ended."""
         self._is_main = False
 
     def __enter__(self) -> Self:
         if self._seconds is None:
             return self
-        self._thread = threading.get_ident()
-        self._is_main = threading.current_thread() is threading.main_thread()
+        self._thread = threading.current_thread()
+        self._is_main = self._thread is threading.main_thread()
         if self._is_main:
             self._before = signal.signal(signal.SIGALRM, _interrupt)
             signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN)
         else:
-            threading.Thread(target=self._watch, name="actorproc-replay-limit", daemon=True).start()
+            name, watched = "actorproc-replay-limit", (self._thread, self._seconds)
+            threading.Thread(target=self._watch, args=watched, name=name, daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_over.set()
         if self._is_main:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, self._before)
+        elif self._thread is not None:
+            self._leave(self._thread)
 
-    def _watch(self) -> None:
-        seconds = self._seconds
-        while not self._is_over.wait(seconds):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(StepTookTooLong))
+    def _leave(self, thread: threading.Thread) -> None:
+        """End the watch. What was thrown and has not arrived is taken back; what arrives here has the same effect."""
+        while not self._is_over.is_set():
+            try:
+                with self._throwing:
+                    _throw(thread, None)
+                    self._is_over.set()
+            except StepTookTooLong:
+                continue
+
+    def _watch(self, thread: threading.Thread, seconds: float) -> None:
+        while not self._is_over.wait(seconds) and thread.is_alive():  # its number may be another thread's then
+            with self._throwing:
+                if not self._is_over.is_set():
+                    _throw(thread, StepTookTooLong)
             seconds = _AGAIN
+
+
+def _throw(thread: threading.Thread, error: type[BaseException] | None) -> None:
+    thrown = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), thrown)
 
 
 def _interrupt(number: int, frame: object) -> None:

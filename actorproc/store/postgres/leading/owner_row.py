@@ -14,7 +14,7 @@ from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.schema.statements import statements_of
 from actorproc.store.postgres.sessions import Session, number, numbered
 
-__all__ = ["DatabaseOwner", "DoorRow", "LeaderRow", "in_use", "owner_in", "patience_with", "read_leader"]
+__all__ = ["OWNERS_HERE", "DatabaseOwner", "DoorRow", "LeaderRow", "in_use", "owner_in", "patience_with", "read_leader"]
 
 _WITHIN = 10.0
 """Seconds for a question about the owner."""
@@ -22,6 +22,8 @@ _PATIENCE = {"command": 10.0}
 """Seconds to wait for a living owner, by its role: one that is gone in a moment."""
 _DEAD_OWNER = 5.0
 """Seconds to wait for the server to notice that an owner of this machine has ended."""
+OWNERS_HERE: set[str] = set()
+"""Titles of the owners of this process, from their lock on until they give it back."""
 
 
 class DatabaseOwner(NamedTuple):
@@ -32,6 +34,8 @@ class DatabaseOwner(NamedTuple):
     role: str = "manager"
     lease: float = 0.0
     """Seconds of its lease; 0: it does not say."""
+    title: str = ""
+    """Name of its sessions."""
 
     @property
     def words(self) -> str:
@@ -124,7 +128,8 @@ def owner_in(value: bytes | None) -> DatabaseOwner | None:
     try:
         facts: dict[str, Any] = json.loads(value)
         lease = float(facts.get("lease", 0.0))
-        return DatabaseOwner(int(facts["pid"]), str(facts["host"]), str(facts["role"]), lease)
+        title = str(facts.get("title", ""))
+        return DatabaseOwner(int(facts["pid"]), str(facts["host"]), str(facts["role"]), lease, title)
     except (ValueError, KeyError, TypeError):
         return DatabaseOwner(0, "")
 
@@ -140,14 +145,17 @@ def patience_with(owner: DatabaseOwner | None) -> float:
     """
     if owner is None:
         return _DEAD_OWNER
-    if owner.host == socket.gethostname() and not _lives(owner.pid):
+    if owner.host == socket.gethostname() and not _lives(owner):
         return _DEAD_OWNER
     return _PATIENCE.get(owner.role, 0.0)
 
 
-def _lives(pid: int) -> bool:
+def _lives(owner: DatabaseOwner) -> bool:
+    if owner.pid == os.getpid():
+        # An owner that was closed here may still stand in its row, and the server may not have seen its end.
+        return owner.title in OWNERS_HERE
     try:
-        os.kill(pid, 0)
+        os.kill(owner.pid, 0)
     except ProcessLookupError:
         return False
     except OSError:

@@ -11,7 +11,9 @@ import threading
 import time
 
 from actorproc.store.postgres.connecting import connect
+from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.leading.owner_row import (
+    OWNERS_HERE,
     DatabaseOwner,
     LeaderRow,
     in_use,
@@ -39,6 +41,7 @@ _LONGEST_REST = 5.0
 """Seconds that a candidate rests at most after the database refused it."""
 
 _TRY = Statement(b"SELECT pg_try_advisory_lock($1)::int::bigint", (NUMBER,))
+_UNLOCK = Statement(b"SELECT pg_advisory_unlock($1)::int::bigint", (NUMBER,))
 _NAME = Statement(b"SELECT set_config('application_name', convert_from($1, 'UTF8'), false)", (BYTES,))
 _HELD = Statement(
     b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid = $1 "
@@ -168,6 +171,7 @@ class StoreLock:
     def _become_owner(self, session: Session) -> None:
         session.ask([(_NAME, (self._title.encode(),))], _WITHIN)
         self.session = session
+        OWNERS_HERE.add(self._title)
         # Also when the lock was free: only the session with the lock may have ended.
         self.end_others(session)
 
@@ -223,11 +227,23 @@ class StoreLock:
         return None
 
     def release(self) -> None:
-        """End the session. Idempotent."""
+        """Give the lock back, and end the session. Idempotent.
+
+        The lock is given back in words: the server sees the end of a session only some time after it.
+        """
         session, self.session = self.session, None
-        if session is not None:
+        OWNERS_HERE.discard(self._title)
+        if session is None:
+            return
+        try:
+            if not session.is_broken:
+                session.ask([(_UNLOCK, (number(self._place.lock),))], self._lease)
+        except DatabaseFailure as failure:
+            _log.debug("the lock of %s was not given back: %s", self._place.words, failure)
+        finally:
             session.close()
 
     def forget(self) -> None:
         """In a forked copy: nothing is told to the server."""
         self.session = None
+        OWNERS_HERE.discard(self._title)
