@@ -64,7 +64,7 @@ class TimeLimit:
             self._leave(self._thread)
 
     def _leave(self, thread: threading.Thread) -> None:
-        """End the watch. What was thrown and has not arrived is taken back; what arrives here has the same effect."""
+        """End the watch. An interrupt that has not arrived is taken back; one that arrives here has the same effect."""
         while not self._is_over.is_set():
             try:
                 with self._throwing:
