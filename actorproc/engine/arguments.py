@@ -238,9 +238,14 @@ def pair(item: Any) -> tuple[str | None, Any]:
     return item
 
 
-def due_time(delay: Any, clock: Clock) -> float | None:
+def due_time(delay: Any, clock: Clock, at: Any = None) -> float | None:
     """Time at which a delayed procedure may start, in epoch seconds; None: at once."""
     seconds = in_seconds(delay, "delay")
+    if at is not None:
+        if seconds:
+            msg = f"delay={delay!r:.60} and at={at!r:.60} both say when it may start: give one of them"
+            raise ValueError(msg)
+        return moment(at, "at", instead=f"For so long from now give delay={at!r:.60}")
     if not seconds:
         return None
     now = clock.wall()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -29,6 +29,9 @@ class Child(Procedure):
         lambda: Status.sleep(-0.1),
         lambda: Status.sleep(float("inf")),
         lambda: Status.sleep(True),
+        lambda: Status.sleep_until(60),
+        lambda: Status.sleep_until(datetime(2027, 3, 1)),  # noqa: DTZ001 - that it has no time zone is the point
+        lambda: Status.sleep_until("tomorrow"),
         lambda: Status.wait(""),
         lambda: Status.wait("x" * 256),
         lambda: Status.wait("paid", timeout=-5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from actorproc.api.replay.guard import RequestGuard
@@ -475,6 +476,8 @@ def _in_words(outcome: Outcome) -> str:
     words = _NAMES.get(type(outcome), type(outcome).__name__)
     if isinstance(outcome, Waited):
         return f"{words} for the event {outcome.event!r}"
+    if isinstance(outcome, Slept) and outcome.until is not None:
+        return f"{words} until {datetime.fromtimestamp(outcome.until, UTC)}"
     if isinstance(outcome, Slept):
         return f"{words} for {outcome.seconds:g} s"
     return words

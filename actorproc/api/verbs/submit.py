@@ -85,6 +85,7 @@ class SubmitVerbs(InspectVerbs):
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
         on_existing: OnExisting = "same",
+        at: datetime | float | None = None,
     ) -> ProcedureHandle:
         """Submit a procedure; returns once it is durable.
 
@@ -105,6 +106,8 @@ class SubmitVerbs(InspectVerbs):
                 and initial state are equal, as today's class reads the stored one. ``"error"`` refuses every id that
                 exists. ``"restart-failed"`` begins the next generation of a root that ended failed or undone, from the
                 state that is submitted now. ``"restart"`` does so also after a success.
+            at: Moment before which it does not start, in place of ``delay``: a datetime with a time zone, or seconds
+                since 1970. Default: None.
 
         Returns:
             A `ProcedureHandle`.
@@ -125,7 +128,7 @@ class SubmitVerbs(InspectVerbs):
             ManagerStopped: No manager runs.
         """
         self._running()
-        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)
+        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing, at)
         new = self._describe(procedure, id, options)
         self._submit_all((new,))
         return ProcedureHandle(new.id, self)
@@ -210,6 +213,7 @@ class SubmitVerbs(InspectVerbs):
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
         on_existing: OnExisting = "same",
+        at: datetime | float | None = None,
     ) -> list[ProcedureHandle]:
         """Submit procedures in one commit: all of them or none.
 
@@ -225,6 +229,7 @@ class SubmitVerbs(InspectVerbs):
             limits: For each, as in `submit`.
             limit_keys: For each, as in `submit`.
             on_existing: For each, as in `submit`.
+            at: For each, as in `submit`.
 
         Returns:
             Handles in the order of the procedures.
@@ -235,7 +240,7 @@ class SubmitVerbs(InspectVerbs):
             ValueError: A time makes no sense.
         """
         self._running()
-        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)
+        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing, at)
         with collector_paused_for(len(procedures) if isinstance(procedures, list) else 0):
             pairs = [pair(item) for item in procedures]
         with collector_paused_for(len(pairs)):
@@ -296,12 +301,13 @@ class SubmitVerbs(InspectVerbs):
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
         on_existing: OnExisting = "same",
+        at: datetime | float | None = None,
     ) -> _Options:
         """The options of a call, checked once for all that it submits."""
         return _Options(
             owner=checked_text(owner, "owner", 1024) if owner is not None else None,
             priority=checked_priority(priority),
-            due_at=due_time(delay, self._clock),
+            due_at=due_time(delay, self._clock, at),
             deadline=epoch_seconds(deadline, self._clock),
             tags=checked_tags(tags),
             limits=checked_limits(limits).of_step if limits is not None else None,

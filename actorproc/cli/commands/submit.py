@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from datetime import datetime
 from typing import Any, get_args
 
 from actorproc.cli.output.outcomes import outcome
@@ -48,6 +49,7 @@ def add_submit(commands: _Commands) -> None:
     parser.add_argument("--owner", metavar="TEXT", help="whose it is, for list --owner")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
     parser.add_argument("--delay", type=seconds, default=0.0, metavar="TIME", help="before it may start: 30s, 5m")
+    parser.add_argument("--at", metavar="TIME", help="moment before which it does not start, as ISO 8601")
     parser.add_argument("--wait", action="store_true", help="wait for the end and print the output")
     parser.add_argument("--timeout", type=seconds, metavar="TIME", help="with --wait: give up waiting (exit code 124)")
     parser.add_argument("--dry-run", action="store_true", help="only make the procedure, and show its fields")
@@ -63,6 +65,7 @@ def _submit(options: argparse.Namespace) -> int:
         raise UsageError("--timeout is how long --wait waits: give both, or neither")
     if options.on_existing != "same" and options.id is None:
         raise UsageError("--on-existing is about the procedure that has the id: give --id as well")
+    at = _moment(options.at)
     with told_in_words(options.target), imports_only("actorproc submit"):
         made, name = found_in(options.target)
     if not callable(made):
@@ -90,6 +93,7 @@ def _submit(options: argparse.Namespace) -> int:
             owner=options.owner,
             priority=options.priority,
             delay=options.delay,
+            at=at,
             tags=options.tag,
             on_existing=options.on_existing,
         )
@@ -97,6 +101,14 @@ def _submit(options: argparse.Namespace) -> int:
             return _waited(handle, output, options)
     _submitted(handle.id, procedure, steered, output, options)
     return OK
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A moment as it was typed; without a time zone it is local time."""
+    try:
+        return None if text is None else datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise UsageError(f"--at is a moment such as 2027-03-01T02:00 or 2027-03-01T02:00Z, not {text!r}") from None
 
 
 def _submitted(name: str, procedure: Any, steered: Steered, output: Output, options: argparse.Namespace) -> None:

@@ -29,7 +29,7 @@ def note_interrupted(state: EngineState, record: ProcedureRecord, outcome: Outco
         waiting = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
         head.interrupt(record, Interrupted(waiting, outcome.event, due_at))
     elif isinstance(outcome, Slept | Advanced):
-        pause = outcome.seconds if isinstance(outcome, Slept) else outcome.after
+        pause = outcome.pause(state.decision.now) if isinstance(outcome, Slept) else outcome.after
         added = outcome.acquire if isinstance(outcome, Advanced) else ()
         keys = tuple(dict.fromkeys((*record.locks, *added))) if added else ()
         if pause > 0:

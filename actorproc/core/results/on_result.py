@@ -259,7 +259,7 @@ def _go_on(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> Non
         else:
             wake(state, record, to_the_back=outcome.yield_)
     elif isinstance(outcome, Slept):
-        _sleep(state, record, outcome.seconds, Trigger.SLEPT)
+        _sleep(state, record, outcome.pause(state.decision.now), Trigger.SLEPT)
     elif isinstance(outcome, Waited):
         _wait(state, record, outcome)
     elif isinstance(outcome, Suspended):

@@ -68,7 +68,15 @@ class Suspended(_Base, frozen=True, array_like=True, kw_only=True, tag="sus", gc
 
 
 class Slept(_Base, frozen=True, array_like=True, kw_only=True, tag="slp", gc=False):
+    """`Status.sleep` and `Status.sleep_until`."""
+
     seconds: float
+    until: float | None = None
+    """Epoch seconds at which it goes on, instead; by the manager's clock."""
+
+    def pause(self, now: float) -> float:
+        """Seconds from `now` until it goes on."""
+        return self.seconds if self.until is None else max(0.0, self.until - now)
 
 
 class Waited(_Base, frozen=True, array_like=True, kw_only=True, tag="wai", gc=False):

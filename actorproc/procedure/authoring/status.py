@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,7 +14,7 @@ from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey, checked_lock_key
 from actorproc.procedure.authoring.submittable import Submittable
 from actorproc.procedure.values.kinds.base import is_text
-from actorproc.support.durations import in_seconds
+from actorproc.support.durations import in_seconds, moment
 
 if TYPE_CHECKING:
     from actorproc.model.rows.records import Wait
@@ -129,6 +129,25 @@ class Status(msgspec.Struct, frozen=True):
         return Sleeping(_seconds("sleep(…)", seconds))
 
     @staticmethod
+    def sleep_until(at: datetime | float) -> Status:
+        """Go on at a moment, by the clock of the manager; at once if it has passed. Costs a record, no process.
+
+        Args:
+            at: A datetime with a time zone, or seconds since 1970.
+
+        Returns:
+            The status.
+
+        Raises:
+            InvalidStatus: ``at`` is no moment.
+        """
+        try:
+            until = moment(at, "Status.sleep_until(…)", instead=f"For so long from now: Status.sleep({at!r:.60})")
+        except (TypeError, ValueError) as error:
+            raise InvalidStatus(str(error)) from None
+        return Sleeping(until=until)
+
+    @staticmethod
     def wait(event: str, timeout: float | timedelta | None = None) -> Status:
         """Go on when an event is signalled; ``ctx.event`` is its payload then.
 
@@ -235,9 +254,10 @@ class Suspending(Status, frozen=True):
 
 
 class Sleeping(Status, frozen=True):
-    """`Status.sleep`."""
+    """`Status.sleep`, or `Status.sleep_until` with `until` in epoch seconds."""
 
-    seconds: float
+    seconds: float = 0.0
+    until: float | None = None
 
 
 class Waiting(Status, frozen=True):

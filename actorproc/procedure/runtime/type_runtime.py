@@ -371,7 +371,7 @@ class TypeRuntime:
         if isinstance(status, Suspending):
             return self._suspended(ctx, status, common)
         if isinstance(status, Sleeping):
-            return Slept(**common, seconds=status.seconds), ()
+            return Slept(**common, seconds=status.seconds, until=status.until), ()
         if isinstance(status, Waiting):
             return Waited(**common, event=status.event, timeout=status.timeout), ()
         if isinstance(status, Renewing):
