@@ -439,6 +439,7 @@ class Queries(StoredQueries):
             host_losses=found.host_losses,
             adopted_steps=found.adopted_steps,
             link_resumes=found.link_resumes,
+            spans_dropped=found.spans_dropped,
             clock_jumps=found.clock_jumps,
             commits=found.commits,
             queued=found.queued,

@@ -238,7 +238,8 @@ class Gateway:
         found: ManagerMetrics = self._asked(self._to_manager, TakeMetrics).result()
         resumes = getattr(getattr(self, "pool", None), "resumes", 0)
         clients, lead = self.count_clients(), self.leader_counters()
-        return msgspec.structs.replace(found, clients=clients, lead=lead, link_resumes=resumes)
+        dropped = self.tracing.dropped if self.tracing is not None else 0
+        return msgspec.structs.replace(found, clients=clients, lead=lead, link_resumes=resumes, spans_dropped=dropped)
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue."""

@@ -229,6 +229,7 @@ class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     host_losses: int = 0
     adopted_steps: int = 0
     link_resumes: int = 0
+    spans_dropped: int = 0
     lead: LeaderCounters = LeaderCounters()
 
 

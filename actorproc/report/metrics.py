@@ -196,6 +196,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that hosts went on with when this manager became the leader."""
     link_resumes: int = 0
     """Times that the link with a host broke, and went on over a new connection."""
+    spans_dropped: int = 0
+    """Spans of `tracing=` that were dropped, as `Tracing.dropped` counts them."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold, in this order of fields."""
@@ -301,6 +303,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("link_resumes_total", self.link_resumes, "Links with hosts that went on over a new connection."),
             ("worker_restarts_total", self.worker_restarts, "Workers that were replaced."),
             ("events_lost_total", self.events_lost, "Lifecycle events dropped because logs or hooks were too slow."),
+            ("spans_dropped_total", self.spans_dropped, "Spans dropped because their exporter hung or raised."),
         ):
             yield from _head(name, "counter", help_text)
             yield _sample(name, value)

@@ -7,6 +7,7 @@ it. The bytes are those of `actorproc.model.trace_context`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextvars import Token
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -122,8 +123,18 @@ def _inside(context: bytes) -> Any:
 
 def _above(span: Any) -> Any:
     """A context that has this span alone."""
-    nothing = sys.modules["opentelemetry.context"].Context()
-    return sys.modules["opentelemetry.trace"].set_span_in_context(span, nothing)
+    make, place = _span_place()
+    return make({place: span})
+
+
+@lru_cache(maxsize=1)
+def _span_place() -> tuple[Callable[[dict[str, Any]], Any], str]:
+    """The class of contexts, and the key of a span in one: `set_span_in_context` copies a context each time."""
+    from opentelemetry.context import Context  # noqa: PLC0415 - only who is traced pays
+    from opentelemetry.trace import INVALID_SPAN, set_span_in_context  # noqa: PLC0415
+
+    (place,) = set_span_in_context(INVALID_SPAN, Context())
+    return Context, place
 
 
 def leave(token: Token[Any]) -> None:

@@ -38,6 +38,8 @@ _MOST = 10_000
 """Items that wait for the thread at most: commits, or facts about attempts."""
 _PATIENCE = 1.0
 """Seconds that a stop waits for spans that are not recorded yet."""
+_GATHER = 0.05
+"""Seconds between two rounds of the thread: whenever it wakes, the manager's threads give the interpreter away."""
 _REST = 60.0
 """Seconds between two warnings of one kind."""
 
@@ -105,7 +107,7 @@ def traced_part(
                 steps.append(replace(write.record, state=b"", output=b"", event=None))  # which may be long
         elif type(write) is PutAttempt and write.record.procedure in names:
             failed.append(write.record)
-    runs = tuple(one for one in commands if type(one) is RunStep and is_sampled(one.trace))
+    runs = tuple(one for one in commands if type(one) is RunStep and one.trace and is_sampled(one.trace))
     return TracedCommit(heads, tuple(steps), tuple(failed), runs, lost)
 
 
@@ -141,7 +143,7 @@ class Recorder:
         self._timeline = SpanTimeline()
         self._thread: threading.Thread | None = None
         self._warned: dict[str, float] = {}
-        self._is_closed = False
+        self._closed = threading.Event()
 
     # ------------------------------------------------------------ in the manager's turn
     def recovered(self, heads: Iterable[ProcedureRecord], store: StoredWork, now: float) -> None:
@@ -191,7 +193,7 @@ class Recorder:
             self._put(commit, len(commit.steps) + len(commit.failed) + ended)
 
     def _put(self, item: _Item, spans: int) -> None:
-        if self._is_closed or self._queue.qsize() >= _MOST:
+        if self._closed.is_set() or self._queue.qsize() >= _MOST:
             self._has_gap = True
             if spans:
                 self._drop(spans, "their processor or exporter takes no more (it hangs, or is too slow)")
@@ -206,10 +208,10 @@ class Recorder:
 
     def close(self) -> None:
         """Record what waits, for a second at most, and end the thread. Idempotent."""
-        if self._is_closed:
+        if self._closed.is_set():
             return
+        self._closed.set()
         self._queue.put(None)
-        self._is_closed = True
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
@@ -220,22 +222,27 @@ class Recorder:
     # ------------------------------------------------------------ on its thread
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            if self._has_gap:
-                self._has_gap = False
-                self._timeline.forget()
-            try:
-                if isinstance(item, TracedCommit):
-                    self._record_all(self._timeline.committed(item))
-                    if item.heads:
-                        self._mark.move(max(record.updated_at for record, _ in item.heads))
-                elif isinstance(item, Found):
-                    self._record_all(item.late)
-                    self._timeline.recovered(item.heads, item.failed)
-                else:
-                    self._timeline.began(*item)
-            except Exception as error:  # noqa: BLE001 - a defect here costs spans, and no step
-                self._has_gap = True
-                self._warn("spans of a commit could not be made, and are missing", error)
+            self._take(item)
+            if self._queue.empty():
+                self._closed.wait(_GATHER)
+
+    def _take(self, item: TracedCommit | Found | tuple[StepToken, float]) -> None:
+        if self._has_gap:
+            self._has_gap = False
+            self._timeline.forget()
+        try:
+            if isinstance(item, TracedCommit):
+                self._record_all(self._timeline.committed(item))
+                if item.heads:
+                    self._mark.move(max(record.updated_at for record, _ in item.heads))
+            elif isinstance(item, Found):
+                self._record_all(item.late)
+                self._timeline.recovered(item.heads, item.failed)
+            else:
+                self._timeline.began(*item)
+        except Exception as error:  # noqa: BLE001 - a defect here costs spans, and no step
+            self._has_gap = True
+            self._warn("spans of a commit could not be made, and are missing", error)
 
     def _record_all(self, spans: list[SpanFacts]) -> None:
         for facts in spans:

@@ -84,6 +84,9 @@ def test_a_processor_that_hangs_costs_spans_that_are_counted_and_no_step(start, 
     assert hanging.has_begun.wait(30)
     assert [manager.run(Count()) for _ in range(8)] == [2] * 8
     assert tracing.dropped > 0
+    told = manager.metrics()
+    assert f"actorproc_spans_dropped_total {told.spans_dropped}" in told.prometheus().splitlines()
+    assert 0 < told.spans_dropped <= tracing.dropped
     began = time.monotonic()
     manager.stop()
 
@@ -92,6 +95,18 @@ def test_a_processor_that_hangs_costs_spans_that_are_counted_and_no_step(start, 
     wait_until(lambda: not any(thread.name == "actorproc-spans" for thread in threading.enumerate()))
     assert "spans are dropped, as their processor or exporter takes no more" in caplog.text
     assert hanging.ended + tracing.dropped >= 9 * 3
+
+
+def test_what_waits_for_the_next_round_of_the_thread_is_recorded_at_the_end(start, recording, monkeypatch):
+    monkeypatch.setattr(recorder, "_GATHER", 3600.0)
+    manager = start()
+
+    assert [manager.run(Count()) for _ in range(3)] == [2] * 3
+    manager.stop()
+
+    assert len(recording.named("actorproc.procedure")) == 3
+    assert len(recording.named("actorproc.step")) == 6
+    recording.check()
 
 
 def test_after_a_gap_spans_are_whole_again(start, recording, monkeypatch):
