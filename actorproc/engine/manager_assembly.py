@@ -171,7 +171,8 @@ class AssembledManager:
         )
         self._recorder = parts.recorder
         if parts.recorder is not None:
-            parts.recorder.recovered(parts.snapshot.procedures, parts.store, parts.clock.wall())
+            snapshot = parts.snapshot
+            parts.recorder.recovered(snapshot.procedures, parts.store, parts.clock.wall(), snapshot.epoch)
         parts.snapshot.release()
         self.sweeper = RetentionSweeper(
             store=store,

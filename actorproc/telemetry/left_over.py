@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from actorproc.model.rows.records import AttemptRecord, ProcedureRecord, StepKind, StepRecord, Trace, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.telemetry.mark import Marked
 from actorproc.telemetry.spans import (
     SpanFacts,
     attempt_facts,
@@ -47,21 +48,24 @@ class StoredWork(Protocol):
         ...
 
 
-def left_over(store: StoredWork, heads: Iterable[ProcedureRecord], mark: float) -> list[SpanFacts]:
-    """The spans of what was stored after the mark.
+def left_over(store: StoredWork, heads: Iterable[ProcedureRecord], marked: Marked) -> list[SpanFacts]:
+    """The spans of what the manager of the mark has stored after it.
+
+    Procedures that went on under a later manager are left out: that one, on another machine, had a mark of its own.
 
     Args:
         store: The store, which is not written to meanwhile.
         heads: Heads of all trees that go on.
-        mark: Time of the newest commit whose spans were given to the SDK, epoch seconds.
+        marked: Up to where spans were given to the SDK.
 
     Returns:
         The spans.
     """
     found: list[SpanFacts] = []
+    mark = marked.at
     for record in (*heads, *_ended_roots(store, mark)):
         trace = trace_of(record)
-        if trace is None or record.updated_at <= mark:
+        if trace is None or record.updated_at <= mark or record.epoch > marked.epoch:
             continue
         found += _attempts(store, record, trace, mark)
         ended = _first_end(store, record)

@@ -7,15 +7,25 @@ import mmap
 import os
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["FILE", "SpanMark"]
+__all__ = ["FILE", "Marked", "SpanMark"]
 
 FILE = "spans.mark"
-_TIME = struct.Struct("<d")
+_MARK = struct.Struct("<dq")
+
+
+class Marked(NamedTuple):
+    """Up to where spans were given to the SDK."""
+
+    at: float
+    """Time of the newest commit whose spans were, epoch seconds."""
+    epoch: int
+    """Epoch of the store in which that was: later ones may have been those of managers on other machines."""
 
 
 class SpanMark:
-    """Time of the newest commit whose spans were given to the SDK, in a mapped file.
+    """The mark of one machine, in a mapped file.
 
     A write costs no system call, and what is written is there after a kill, though not after a power cut. Without the
     file, where it cannot be made, the mark is never known.
@@ -31,26 +41,27 @@ class SpanMark:
         with contextlib.suppress(OSError, ValueError):
             number = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                if os.fstat(number).st_size != _TIME.size:
-                    os.ftruncate(number, 0)  # what is in it is no time
-                    os.ftruncate(number, _TIME.size)
-                self._map = mmap.mmap(number, _TIME.size)
+                if os.fstat(number).st_size != _MARK.size:
+                    os.ftruncate(number, 0)  # what is in it is no mark
+                    os.ftruncate(number, _MARK.size)
+                self._map = mmap.mmap(number, _MARK.size)
             finally:
                 os.close(number)
 
     @property
-    def at(self) -> float | None:
-        """Epoch seconds; None: nothing was traced here."""
+    def found(self) -> Marked | None:
+        """The mark; None: nothing was traced here."""
         if self._map is None:
             return None
-        at: float = _TIME.unpack_from(self._map)[0]
-        return at if at > 0 else None
+        found = Marked(*_MARK.unpack_from(self._map))
+        return found if found.at > 0 else None
 
-    def move(self, at: float) -> None:
+    def move(self, at: float, epoch: int) -> None:
         """Note that the spans of this commit, and of those before it, were given to the SDK.
 
         Args:
             at: Epoch seconds: time of its newest decision.
+            epoch: Of the store.
         """
         if self._map is not None:
-            _TIME.pack_into(self._map, 0, at)
+            _MARK.pack_into(self._map, 0, at, epoch)

@@ -51,6 +51,8 @@ class Found(NamedTuple):
     failed: list[AttemptRecord]
     late: list[SpanFacts]
     """Spans that it had not recorded when it was killed."""
+    at: float
+    """Time of the start, epoch seconds."""
 
 
 _Item = TracedCommit | Found | tuple[StepToken, float] | None
@@ -144,28 +146,32 @@ class Recorder:
         self._thread: threading.Thread | None = None
         self._warned: dict[str, float] = {}
         self._closed = threading.Event()
+        self._epoch = 0
+        """Of the store, under this manager."""
 
     # ------------------------------------------------------------ in the manager's turn
-    def recovered(self, heads: Iterable[ProcedureRecord], store: StoredWork, now: float) -> None:
+    def recovered(self, heads: Iterable[ProcedureRecord], store: StoredWork, now: float, epoch: int) -> None:
         """Take up the procedures that were found at the start.
 
         Args:
             heads: Their heads.
             store: The store.
             now: Epoch seconds.
+            epoch: Of the store, under this manager.
         """
+        self._epoch = epoch
         found = [record for record in heads if trace_of(record) is not None]
-        mark = self._mark.at
+        marked = self._mark.found
         late: list[SpanFacts] = []
-        if mark is None:
-            self._mark.move(now)
-        else:
+        if marked is not None:
             try:
-                late = left_over(store, found, mark)
+                late = left_over(store, found, marked)
             except Exception as error:  # noqa: BLE001 - damage, or a defect: it costs spans, and not the start
                 self._warn("spans that an earlier manager has left could not be made, and are missing", error)
         if found or late:
-            self._put(Found(found, attempts_of(found, store.attempts), late), 0)
+            self._put(Found(found, attempts_of(found, store.attempts), late, now), 0)
+        else:
+            self._mark.move(now, epoch)
 
     def began(self, token: StepToken, at: float) -> None:
         """Note when a step began, before the commit of its answer.
@@ -234,9 +240,10 @@ class Recorder:
             if isinstance(item, TracedCommit):
                 self._record_all(self._timeline.committed(item))
                 if item.heads:
-                    self._mark.move(max(record.updated_at for record, _ in item.heads))
+                    self._mark.move(max(record.updated_at for record, _ in item.heads), self._epoch)
             elif isinstance(item, Found):
                 self._record_all(item.late)
+                self._mark.move(item.at, self._epoch)
                 self._timeline.recovered(item.heads, item.failed)
             else:
                 self._timeline.began(*item)

@@ -10,7 +10,7 @@ from actorproc.model.messages.events import Tick
 from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from actorproc.store.memory import MemoryStore
 from actorproc.telemetry.left_over import left_over
-from actorproc.telemetry.mark import FILE, SpanMark
+from actorproc.telemetry.mark import FILE, Marked, SpanMark
 from tests.core.harness import boom, later
 from tests.telemetry.traced_core import TracedCore
 
@@ -50,7 +50,7 @@ def test_what_comes_after_the_mark_is_told_as_it_would_have_been(mark, undone):
     core = _played(undone=undone)
     store, heads = _stored(core)
 
-    told = {span.span: span for span in left_over(store, heads, mark)}
+    told = {span.span: span for span in left_over(store, heads, Marked(mark, 1))}
 
     wanted = {span.span: span for span in core.spans if span.end > mark and not span.name.startswith("actorproc.wait")}
     assert set(told) == set(wanted)
@@ -59,30 +59,39 @@ def test_what_comes_after_the_mark_is_told_as_it_would_have_been(mark, undone):
         assert span.context == wanted[id].context
 
 
+@pytest.mark.parametrize("undone", [False, True])
+def test_what_went_on_under_a_later_manager_is_left_to_that_one(undone):
+    core = _played(undone=undone)
+    store, heads = _stored(core)
+
+    assert left_over(store, heads, Marked(0.0, 1)) != []
+    assert left_over(store, heads, Marked(0.0, 0)) == []
+
+
 def test_a_mark_is_there_after_the_process(tmp_path):
     mark = SpanMark(tmp_path)
-    assert mark.at is None
+    assert mark.found is None
 
-    mark.move(1_800_000_000.25)
+    mark.move(1_800_000_000.25, 7)
 
-    assert SpanMark(tmp_path).at == 1_800_000_000.25
+    assert SpanMark(tmp_path).found == (1_800_000_000.25, 7)
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("folder", [None, Path("/proc/none")])
 def test_without_a_place_there_is_no_mark(folder):
     mark = SpanMark(folder)
-    mark.move(5.0)
+    mark.move(5.0, 1)
 
-    assert mark.at is None
+    assert mark.found is None
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 3, b"x" * 9, bytes(8), b"\xff" * 8])
-def test_a_file_that_holds_no_time_counts_as_none(tmp_path, content):
+@pytest.mark.parametrize("content", [b"", b"x" * 8, b"x" * 17, bytes(16), b"\xff" * 16])
+def test_a_file_that_holds_no_mark_counts_as_none(tmp_path, content):
     (tmp_path / FILE).write_bytes(content)
 
     mark = SpanMark(tmp_path)
-    assert mark.at is None
-    mark.move(5.0)
+    assert mark.found is None
+    mark.move(5.0, 1)
 
-    assert SpanMark(tmp_path).at == 5.0
+    assert SpanMark(tmp_path).found == (5.0, 1)
