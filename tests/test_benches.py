@@ -29,6 +29,8 @@ SMALL = {
     "cluster": ("--quick", "--only=core,link", "--hosts=1"),
     "recorded": ("--quick", "--in-flight=4", "--total=40", "--tasks=8", "--calls=8"),
 }
+DRAWN = ("steps", "latency", "fan_out")
+"""Those with a picture, which run in every run of the tests."""
 
 
 @pytest.fixture
@@ -51,15 +53,23 @@ def run(name, arguments=None):
 
 
 @pytest.mark.processes
-def test_benches_print_lines_for_people_and_a_result_that_can_be_drawn(bench_modules):
+@pytest.mark.parametrize("names", [DRAWN, pytest.param(tuple(SMALL), marks=pytest.mark.nightly)], ids=["drawn", "all"])
+def test_benches_print_lines_for_people_and_a_result_that_can_be_drawn(bench_modules, names):
     aims, plot = bench_modules
 
-    results = {name: run(name) for name in SMALL}
+    results = {name: run(name) for name in names}
 
-    assert {name: result["bench"] for name, result in results.items()} == {name: name for name in SMALL}
+    assert {name: result["bench"] for name, result in results.items()} == {name: name for name in names}
     pictures = {picture.name: ET.fromstring(plot.svg(picture)) for picture in plot.pictures(results)}
-    assert set(pictures) == {"steps", "latency", "fan_out"}
+    assert set(pictures) == set(DRAWN)
     assert len(aims.table(results)) == 2 + len(aims.AIMS)
+
+
+@pytest.mark.processes
+@pytest.mark.nightly
+def test_both_benches_of_the_pipeline_alone_have_a_rate_of_each_kind():
+    results = {name: run(name) for name in ("bare", "recorded")}
+
     assert {way: set(rates) for way, rates in results["bare"]["per_s"].items()} == {
         way: {"1", "4", "tasks", "calls"} for way in ("each", "together")
     }

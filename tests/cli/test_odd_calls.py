@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -271,30 +272,31 @@ def test_every_command_tells_where_the_store_is_and_takes_times_alike():
     assert parser.parse_args(["run", "shop", "--stop-timeout", "1m"]).stop_timeout == 60.0
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "words"),
-    [
-        (("why", "only"), 0, "is suspended: nothing goes on"),
-        (("why", "only"), 0, "⇒ kill -CONT"),
-        (("stack", "only"), 4, "does not answer"),
-        (("watch",), 4, "does not answer"),
-        (("watch", "only"), 4, "does not answer"),
-        (("watch", "--digest", "1s"), 4, "does not answer"),
-        (("workers",), 4, "does not answer"),
-        (("kill", "only"), 4, "does not answer"),
-        (("pause", "only"), 4, "It is suspended (kill -CONT"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_a_manager_that_is_suspended_is_named(lonely, command, code, words):
+SUSPENDED = [
+    (("why", "only"), 0, "is suspended: nothing goes on"),
+    (("why", "only"), 0, "⇒ kill -CONT"),
+    (("stack", "only"), 4, "does not answer"),
+    (("watch",), 4, "does not answer"),
+    (("watch", "only"), 4, "does not answer"),
+    (("watch", "--digest", "1s"), 4, "does not answer"),
+    (("workers",), 4, "does not answer"),
+    (("kill", "only"), 4, "does not answer"),
+    (("pause", "only"), 4, "It is suspended (kill -CONT"),
+]
+
+
+def test_a_manager_that_is_suspended_is_named(lonely):
+    """All commands at once: each waits for its answer for seconds."""
+    commands = list(dict.fromkeys(command for command, _, _ in SUSPENDED))
     lonely.tell_service(signal.SIGSTOP)
     try:
-        found, out, said = lonely("-o", "table", *command)
+        with ThreadPoolExecutor(len(commands)) as threads:
+            found = dict(zip(commands, threads.map(lambda one: lonely("-o", "table", *one), commands), strict=True))
     finally:
         lonely.tell_service(signal.SIGCONT)
 
-    assert found == code
-    assert words in out + said
+    assert {command: found[command][0] for command in commands} == {command: code for command, code, _ in SUSPENDED}
+    assert [(command, words) for command, _, words in SUSPENDED if words not in "".join(found[command][1:])] == []
 
 
 def test_the_output_of_a_procedure_is_shown_also_while_the_manager_does_not_answer(quiet):

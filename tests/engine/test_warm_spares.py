@@ -138,23 +138,21 @@ class DiesOnce(Procedure):
 
 
 def test_what_a_spare_says_in_the_moment_in_which_it_is_taken_is_heard_of_the_worker_that_it_becomes(
-    open_manager, tmp_path, monkeypatch, until, caplog
+    open_manager, tmp_path, monkeypatch, until
 ):
     """One look at the selector sees the death and the spare's log line, the pool's thread is slow after the death."""
     armed, report = threading.Event(), PoolThread._report
+    death, line = ("_on_death", False), ("_on_channel", True)
 
-    def both(found):
-        of = {(key.data[0].__name__, key.data[1].worker is None) for key, _ in found if key.data is not None}
-        return {("_on_death", False), ("_on_channel", True)} <= of
+    def of(found):
+        return {(key.data[0].__name__, key.data[1].worker is None) for key, _ in found if key.data is not None}
 
     class Late(selectors.DefaultSelector):
         def select(self, timeout=None):
             found = super().select(timeout)
-            deadline = time.monotonic() + 10
-            while armed.is_set() and not both(found) and time.monotonic() < deadline:
-                time.sleep(0.005)
-                found = super().select(0)
-            armed.clear()
+            if armed.is_set() and death in of(found):
+                found = until(lambda: {death, line} <= of(found := super(Late, self).select(0)) and found)
+                armed.clear()
             return sorted(found, key=lambda one: one[0].data is None or one[0].data[0].__name__ != "_on_death")
 
     def slow_report(thread, link, crash):
@@ -165,7 +163,6 @@ def test_what_a_spare_says_in_the_moment_in_which_it_is_taken_is_heard_of_the_wo
 
     monkeypatch.setattr(selectors, "DefaultSelector", Late)
     monkeypatch.setattr(PoolThread, "_report", slow_report)
-    caplog.set_level(logging.CRITICAL, "library")
     manager = open_manager(workers=1, max_workers=1, procedures=[DiesOnce], environment=chatty)
     spares = manager._tree.pool._thread._spares
     until(lambda: any(spare.prepared for spare in spares))

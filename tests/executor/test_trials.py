@@ -32,8 +32,16 @@ def test_the_right_thing_comes_back_whichever_way_a_program_is_run(script, kind,
     assert tuple(found) == table.row_titles(script), "run python -m tests.executor.trials.table"
 
 
-@pytest.mark.parametrize("script", table.SCRIPTS)
-@pytest.mark.parametrize("kind", [kind for kind in table.POOLS if kind != "actorproc"])
+# In every run those that are quick; what is said of other pools changes with a release of theirs.
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        pytest.param(script, kind, marks=[pytest.mark.nightly] * (kind == "loky" or script == "surroundings"))
+        for kind in table.POOLS
+        for script in table.SCRIPTS
+        if kind != "actorproc"
+    ],
+)
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the table is made with Python 3.11")
 def test_the_table_says_what_the_other_pools_do(script, kind):
     column = list(table.POOLS).index(kind)

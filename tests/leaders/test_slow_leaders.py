@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Self
 
 import pytest
 
@@ -163,7 +164,7 @@ class Quota:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._throttle, daemon=True)
 
-    def __enter__(self) -> Quota:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

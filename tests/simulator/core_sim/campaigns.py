@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.histories import Campaign, History, rarely_collected
 
-__all__ = ["campaign_command", "run_histories"]
+__all__ = ["campaign_command", "in_turn", "run_histories"]
 
 Play = Callable[[int], History]
 """Plays and judges the history of a seed."""
+
+
+def in_turn(*seeds: range) -> Iterator[int]:
+    """Seeds of several ranges, one of each after the other: what shows something in one of them is met early."""
+    for each in itertools.zip_longest(*seeds):
+        yield from (seed for seed in each if seed is not None)
 
 
 def run_histories(
