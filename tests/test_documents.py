@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
 
 _TEST = re.compile(r"\b((?:actorproc/testing|tests)/[\w/.-]+\.py)(?:::(\w+))?")
 _BARE_TEST = re.compile(r"`(test_\w+)(?:\.py)?`")

@@ -26,7 +26,7 @@ from tests.simulator.disk.damaged_stores import KINDS as DAMAGES
 from tests.simulator.scenarios.small_scenarios import SMALL_SCENARIOS
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
 WORDS = {6: "six", 9: "nine", 16: "sixteen", 17: "seventeen", 18: "eighteen", 19: "nineteen"}
 
 # Where an attribute is written as `owner.name`: what the owner has.

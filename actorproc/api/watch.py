@@ -22,9 +22,9 @@ _T = TypeVar("_T", bound=Change | Overflow | ChangeDigest)
 
 
 class Watch(Generic[_T]):
-    """An iterator, and an async iterator, of `Change`s; an `Overflow` stands where some were dropped.
+    """An iterator, and an async iterator, of each `Change`; an `Overflow` stands where some were dropped.
 
-    With ``digest=…`` it gives `ChangeDigest`s instead.
+    With ``digest=…`` it gives a `ChangeDigest` at a time instead.
 
     Made by `ProcedureManager.watch`. One consumer at a time. A watch of one procedure ends after its terminal state;
     any watch ends when it is closed. When the manager stops, a watch of everything ends, and a watch of one procedure

@@ -7,25 +7,11 @@ import re
 from pathlib import Path
 
 from actorproc import Config
+from docs._extensions.tables import in_words
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guide.md").read_text().partition("\n## Settings\n")[2].partition("\n## ")[0]
 ROWS = re.findall(r"^\| (★ )?`(\w+)` \| ([^|]+) \| ([^|]+) \|$", GUIDE, re.MULTILINE)
-IN_BYTES = ("max_state", "max_call", "max_frame", "log_")
-
-
-def in_words(name: str, default: object, annotation: str) -> str:
-    """A default as the table has it."""
-    if "Seconds" in annotation and default is not None:
-        assert isinstance(default, float)
-        return f"{default / 86400:g} days" if default >= 86400 else f"{default:g} s"
-    if name.startswith(IN_BYTES):
-        assert isinstance(default, int)
-        units = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
-        return next(f"{default // size} {unit}" for size, unit in units if not default % size)
-    if isinstance(default, dict):
-        return "none"
-    return f"{default:,}" if type(default) is int else str(default)
 
 
 def test_each_setting_is_in_the_table_with_its_default_in_the_order_of_the_class():

@@ -105,9 +105,9 @@ class InspectVerbs(EngineVerbs, ReadVerbs):
             progress: Count each ``ctx.heartbeat`` as a change too; these are not durable. Default: False.
             buffer: Number of changes that may wait, at least 1. Beyond it the oldest are dropped, and an `Overflow` has
                 their number. Default: 10,000.
-            digest: Seconds, or a timedelta, between two `ChangeDigest`s, at least 0.1. Each has the procedures that
-                changed meanwhile, once; of more than 500 changes the number. It is for all procedures, and takes no
-                other argument. Default: None, each change is told by itself.
+            digest: Seconds, or a timedelta, from one `ChangeDigest` to the next, at least 0.1. It has the procedures
+                that changed meanwhile, once; of more than 500 changes the number. It is for all procedures, and takes
+                no other argument. Default: None, each change is told by itself.
 
         Returns:
             A `Watch`, which is an iterator and an async iterator.

@@ -53,7 +53,7 @@ class SagaOptions(ClassOptions, total=False):
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 class Saga(Procedure):
-    """A dataclass procedure made of `step`s in the order of definition, each with an optional undo.
+    """A dataclass procedure made of each `step` in the order of definition, each with an optional undo.
 
     Steps of base classes come first; an overridden step keeps its place, and its undo unless it brings another. On
     failure the undos of all steps that were started run in reverse, the failing one's included.
