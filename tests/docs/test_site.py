@@ -82,7 +82,7 @@ def test_headings_have_the_anchors_that_a_code_host_gives_them(site):
     ("page", "words"),
     [
         ("reference/settings.html", ["retain_failed_for", "7 days", "wall_time", "max_attempts"]),
-        ("reference/commands.html", ["actorproc why", "--durability", "--changed-since"]),
+        ("reference/commands.html", ["actorproc why", "--changed-until", "--around-step"]),
         ("reference/errors.html", ["ProcedureQuarantined", "whose"]),
         ("reference/events.html", ["worker-parked", "leader-changed"]),
         ("reference/metrics.html", ["actorproc_step_duration_seconds{type,step}", "actorproc_hosts{state}"]),
