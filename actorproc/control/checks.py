@@ -38,7 +38,7 @@ from actorproc.model.messages.events import (
     SignalsWithdrawn,
     Submitted,
 )
-from actorproc.model.policies import LockKey
+from actorproc.model.policies import LockKey, StepLimits
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import NewProcedure
 from actorproc.model.trace_context import CONTEXT, MOST_CONTEXT
@@ -160,7 +160,14 @@ def _check_new(new: NewProcedure, max_state: int) -> None:
         if at is not None:
             _check_number(at, "a time")
     if new.limits is not None:
-        Limits(**{name: value for name, value in _fields_of(new.limits) if name in Limits.__struct_fields__})
+        _check_limits(new.limits)
+
+
+def _check_limits(limits: StepLimits) -> None:
+    if not set(limits.given or ()) <= set(Limits.__struct_fields__):
+        msg = f"a submit gives limits that there are not: {', '.join(limits.given or ())!a:.120}"
+        raise UsageError(msg)
+    Limits(**{name: value for name, value in _fields_of(limits) if name in Limits.__struct_fields__})
 
 
 def _check_context(context: bytes) -> None:

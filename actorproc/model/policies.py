@@ -21,6 +21,7 @@ __all__ = [
     "Retention",
     "Scheduling",
     "StepLimits",
+    "StepPolicy",
     "TypeMeta",
     "checked_lock_key",
     "exclude_each_other",
@@ -254,6 +255,14 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     """Labels that the host must have, sorted."""
     resources: dict[str, float] = {}
     """Amounts that the step takes of its host's resources while it runs."""
+    given: tuple[str, ...] | None = None
+    """Of a submit: the fields that it sets; the others are as the step and the class say. None: all are set."""
+
+    def over(self, declared: StepLimits) -> StepLimits:
+        """The limits of a step: those that are given here, else those that it declares."""
+        if self.given is None:
+            return self
+        return msgspec.structs.replace(declared, **{name: getattr(self, name) for name in self.given})
 
     @property
     def is_placed(self) -> bool:
@@ -276,6 +285,15 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
             or self.processes is not None
             or self.threads > 1
         )
+
+
+class StepPolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Limits and retries of one step that declares its own, with those of its class where it says nothing."""
+
+    limits: StepLimits
+    retry: Backoff
+    retries_overtime: bool = False
+    """As `TypeMeta.retries_overtime`."""
 
 
 class Quotas(msgspec.Struct, frozen=True):
@@ -380,6 +398,13 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """As `StepLimits.heartbeat`."""
     on: tuple[str, ...] = ()
     resources: dict[str, float] = {}
+    steps: dict[str, StepPolicy] = {}
+    """Steps with policies of their own, by name and by each former name."""
+
+    @property
+    def is_placed(self) -> bool:
+        """Not every host will do for each of its steps."""
+        return bool(self.on or self.resources or any(policy.limits.is_placed for policy in self.steps.values()))
 
     @property
     def limits(self) -> StepLimits:

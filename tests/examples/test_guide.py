@@ -31,6 +31,7 @@ EXPECTED = [
     "somewhere after 3 attempts",
     "10485760",
     "MemoryError",
+    "i-7.pdf",
     "sent to Ada",
     (
         "0 submitted procedures are unfinished and 12 more were refused: 10 may run (Config.max_running) and 1 may be queued "

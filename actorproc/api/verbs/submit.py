@@ -37,6 +37,7 @@ from actorproc.model.rows.records import IdReuse, NewProcedure
 from actorproc.procedure.authoring.keys import checked_limit_keys
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.declaring.policies import Limits
+from actorproc.procedure.declaring.step_policies import check_given_limits
 from actorproc.procedure.runtime.class_shipping import refuse_unloadable
 
 __all__ = ["SubmitVerbs", "checked_reuse"]
@@ -100,7 +101,7 @@ class SubmitVerbs(InspectVerbs):
             deadline: A timedelta from now, or a moment: a datetime with a time zone, or seconds since 1970. Default:
                 None.
             tags: Labels to find it by (`list`). Default: None.
-            limits: `Limits` of its steps instead of those of its class. Default: None.
+            limits: `Limits` of its steps. Each that is given goes before the step's and the class's. Default: None.
             limit_keys: Limit keys beside those of the class (`Procedure.limit_keys`). Default: none.
             on_existing: Policy for an id that exists. ``"same"``, the default, returns the existing procedure when type
                 and initial state are equal, as today's class reads the stored one. ``"error"`` refuses every id that
@@ -310,7 +311,7 @@ class SubmitVerbs(InspectVerbs):
             due_at=due_time(delay, self._clock, at),
             deadline=epoch_seconds(deadline, self._clock),
             tags=checked_tags(tags),
-            limits=checked_limits(limits).of_step if limits is not None else None,
+            limits=checked_limits(limits).of_submit if limits is not None else None,
             limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
             reuse=checked_reuse(on_existing),
         )
@@ -331,6 +332,7 @@ class SubmitVerbs(InspectVerbs):
         if new.codec == "pickle":
             refuse_unloadable(procedure, runtime)
         if options.limits is not None:
+            check_given_limits(runtime.type_name, options.limits, runtime.meta)
             new = msgspec.structs.replace(new, limits=options.limits)
         if options.limit_keys:
             both = checked_limit_keys((*new.limit_keys, *options.limit_keys), "limit_keys")

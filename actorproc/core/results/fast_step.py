@@ -47,7 +47,7 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
         return None
     item = worker.queue[procedure]
     known = known_limits_of(state.types, record)
-    if item.forced is not None or item.token != token or not known.is_plain:
+    if item.forced is not None or item.token != token or not known.is_plain or known.steps is not None:
         return None
     if not worker_table.keep(worker, item, state.decision.now, outcome.elapsed):
         return None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from actorproc.errors import InvalidStatus, UsageError
 from actorproc.procedure.authoring.context import Context
-from actorproc.procedure.authoring.procedure import RESERVED, Procedure, not_plain
+from actorproc.procedure.authoring.procedure import RESERVED, Procedure, not_plain, say_option
 from actorproc.procedure.authoring.status import Executing, Status, Suspending
+from actorproc.procedure.declaring.class_line import ClassOptions
+from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.declaring.signatures import HOOKS
+from actorproc.procedure.declaring.step_policies import StepPolicies, check_step_policies, checked_step_policies
 from actorproc.procedure.encoding.state import StateRefused, no_undo, of_another_kind
 from actorproc.procedure.values.members import hook, member, option, overrides, reserve
 
@@ -23,7 +26,15 @@ _OWN_HOOKS = {
     "is_rollback_supported": "self, state",
     "is_no_return": "self, state",
 }
-_OWN_NAMES = (*_OWN_HOOKS, "add_child", "cycles", "current_state", "execute")
+_POLICIES = ("state_retry", "state_limits")
+_OWN_NAMES = (*_OWN_HOOKS, *_POLICIES, "add_child", "cycles", "current_state", "execute")
+
+
+class MachineOptions(ClassOptions, total=False):
+    """Options in the class line of a state machine."""
+
+    state_retry: Mapping[Any, RetryPolicy]
+    state_limits: Mapping[Any, Limits]
 
 
 class StateMachineProcedure(Procedure):
@@ -31,6 +42,10 @@ class StateMachineProcedure(Procedure):
 
     The state reached is stored by name. Each state that ran is one undo unit: `rollback_state` is called for them in
     reverse.
+
+    States may have retries and limits of their own: ``state_retry = {Phase.COPY: RetryPolicy(…)}`` and
+    ``state_limits = {Phase.COPY: Limits(…)}``, as attributes or in the class line. What they do not say is as
+    ``retry`` and ``limits`` of the class say. Limits are for the state and for its undo.
     """
 
     # The position has slots, so that __dict__ holds fields and nothing else. What is ours has names that Python makes
@@ -42,9 +57,20 @@ class StateMachineProcedure(Procedure):
         "_StateMachineProcedure__reached",
     )
     initial_state: ClassVar[Enum]
+    state_retry: ClassVar[Mapping[Any, RetryPolicy]] = {}
+    state_limits: ClassVar[Mapping[Any, Limits]] = {}
     _engine_has_position: ClassVar[bool] = True
     _engine_reserved: ClassVar[frozenset[str]] = RESERVED | frozenset(_OWN_NAMES)
     _engine_forms: ClassVar[Mapping[str, str]] = {**HOOKS, **_OWN_HOOKS}
+
+    def __init_subclass__(cls, **options: Unpack[MachineOptions]) -> None:
+        given: dict[str, Any] = {**options}
+        own = {name: given.pop(name) for name in _POLICIES if name in given}
+        super().__init_subclass__(**given)
+        for name, value in own.items():
+            say_option(cls, name, value)
+        cls._engine_step_policies = _policies_of_states(cls)
+        check_step_policies(cls, cls._engine_step_policies.items())
 
     def execute_from_state(self, ctx: Context, state: Any) -> Enum | Status | None:
         """Do the work of a state.
@@ -262,6 +288,37 @@ class StateMachineProcedure(Procedure):
 
 
 reserve(StateMachineProcedure, _OWN_NAMES)
+
+
+def _policies_of_states(cls: Any) -> dict[str, StepPolicies]:
+    """Policies by name of a state, its aliases included. Raises `TypeError`."""
+    retry, limits = (_by_state(cls, name) for name in _POLICIES)
+    found: dict[str, StepPolicies] = {}
+    for state in dict.fromkeys((*retry, *limits)):
+        own = checked_step_policies(
+            retry.get(state), limits.get(state), f"the state {state.name} of {cls.__qualname__}"
+        )
+        found |= {name: own for name, member in type(state).__members__.items() if member is state}
+    return found
+
+
+def _by_state(cls: Any, name: str) -> Mapping[Enum, Any]:
+    said = option(cls, name)
+    example = "RetryPolicy(…)" if name == "state_retry" else "Limits(…)"
+    if not isinstance(said, Mapping):
+        msg = f"{cls.__qualname__} has {name}={said!r:.60}; it must be a mapping of states, {{Phase.ONE: {example}}}"
+        raise TypeError(msg)
+    initial = getattr(cls, "initial_state", None)
+    kind = type(initial) if isinstance(initial, Enum) else Enum
+    for state, value in said.items():
+        if not isinstance(state, kind):
+            known = ", ".join(kind.__members__) if kind is not Enum else "members of its enum"
+            msg = f"{cls.__qualname__} has {state!r:.60} in {name}, which is none of its states: {known}"
+            raise TypeError(msg)
+        if value is None:
+            msg = f"{cls.__qualname__} has None in {name} of the state {state.name}; write {example}, or leave it out"
+            raise TypeError(msg)
+    return said
 
 
 def _with_children(status: Status, children: list[Any]) -> Status:

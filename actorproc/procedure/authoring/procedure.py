@@ -19,6 +19,7 @@ from actorproc.procedure.declaring.class_line import (
 )
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.declaring.signatures import HOOKS, check_hooks
+from actorproc.procedure.declaring.step_policies import StepPolicies
 from actorproc.procedure.encoding.state import StateRefused, format_of, no_undo
 from actorproc.procedure.values.hints import secret_fields
 from actorproc.procedure.values.members import (
@@ -110,13 +111,13 @@ class Procedure(Submittable):
         if "__repr__" not in cls.__dict__ and mentions_secret(cls):
             cls.__repr__ = _repr_without_secrets  # type: ignore[assignment]
         if "type_name" not in said and ("type_name" not in cls.__dict__ or "type_name" in cls._engine_taken):
-            _say(cls, "type_name", default_type_name(cls))
+            say_option(cls, "type_name", default_type_name(cls))
         if "_engine_found_undo" in cls.__dict__ or (
             "rollback_supported" not in said
             and ("rollback_supported" not in cls.__dict__ or "rollback_supported" in cls._engine_taken)
         ):
             cls._engine_found_undo = _rolls_back(cls)
-            _say(cls, "rollback_supported", cls._engine_found_undo)
+            say_option(cls, "rollback_supported", cls._engine_found_undo)
 
     def execute(self, ctx: Context) -> Status:
         """Do the next step and say what comes then. Called again after a crash with the last stored state."""
@@ -332,6 +333,8 @@ class Procedure(Submittable):
     """It has ended well, and the long state it began with is not needed any more."""
     _engine_own_retry: RetryPolicy | None = None
     """The policy that this object came with, instead of its class's."""
+    _engine_step_policies: ClassVar[Mapping[str, StepPolicies]] = {}
+    """Policies of steps that have their own, by each name of the step."""
     _engine_shipped_classes: ClassVar[tuple[type, ...]] = ()
     """In a worker that got the class by value: what its hints reach, resolved where the class was made."""
     _engine_reserved: ClassVar[frozenset[str]] = frozenset()
@@ -353,7 +356,8 @@ Procedure._engine_reserved = RESERVED
 reserve(Procedure, RESERVED)
 
 
-def _say(cls: Any, name: str, value: Any) -> None:
+def say_option(cls: Any, name: str, value: Any) -> None:
+    """Have a class say an option, beside a field or a step of that name where it has one."""
     if name in cls._engine_taken:
         cls._engine_said[name] = value
     else:

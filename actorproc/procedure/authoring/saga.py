@@ -20,6 +20,7 @@ from actorproc.procedure.authoring.saga_steps import (
     Step,
     bound_steps_of,
     check_steps,
+    policies_of,
     state_order,
     step,
     undoes,
@@ -90,6 +91,7 @@ class Saga(Procedure):
         if order is not None:
             state_order(cls, order)
         cls.__bound_steps = bound_steps_of(cls)
+        cls._engine_step_policies = policies_of(cls.__bound_steps)
         cls.__route = Route(cls.__qualname__, cls.__bound_steps, _on_change_of(cls, on_change, cls.__route.on_change))
         warn_of_idle_methods(cls, {bound_step.undo for bound_step in cls.__bound_steps})
 

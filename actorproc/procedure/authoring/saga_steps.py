@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.procedure import not_plain
+from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.declaring.signatures import check_call
+from actorproc.procedure.declaring.step_policies import StepPolicies, check_step_policies, checked_step_policies
 from actorproc.procedure.values.members import own_annotations
 
-__all__ = ["BoundStep", "Step", "bound_steps_of", "check_steps", "state_order", "step", "undoes"]
+__all__ = ["BoundStep", "Step", "bound_steps_of", "check_steps", "policies_of", "state_order", "step", "undoes"]
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -64,10 +66,13 @@ class Step(Generic[R_co]):
         no_return: bool = False,
         name: str | None = None,
         was: Any = (),
+        retry: RetryPolicy | None = None,
+        limits: Limits | None = None,
     ) -> None:
         _check_plain(function, "step")
         self.function = function
         self.name = function.__name__
+        self.policies = checked_step_policies(retry, limits, f"the step {self.name!r}")
         self.stored_name = None if name is None else _checked_name(name, "name")
         if isinstance(was, str) or not isinstance(was, Iterable):
             msg = f"@step(was=…) takes a tuple of names, was=({was!r},), not {was!r:.60}"
@@ -124,10 +129,22 @@ class Step(Generic[R_co]):
 def step(function: Callable[[S, Context], R], /) -> Step[R]: ...
 @overload
 def step(
-    *, no_return: bool = False, name: str | None = None, was: tuple[str, ...] = ()
+    *,
+    no_return: bool = False,
+    name: str | None = None,
+    was: tuple[str, ...] = (),
+    retry: RetryPolicy | None = None,
+    limits: Limits | None = None,
 ) -> Callable[[Callable[[S, Context], R]], Step[R]]: ...
 def step(
-    function: Any = None, /, *, no_return: bool = False, name: str | None = None, was: tuple[str, ...] = ()
+    function: Any = None,
+    /,
+    *,
+    no_return: bool = False,
+    name: str | None = None,
+    was: tuple[str, ...] = (),
+    retry: RetryPolicy | None = None,
+    limits: Limits | None = None,
 ) -> Any:
     """Decorates a method ``(self, ctx)`` of a `Saga`: one step, run in the order of definition.
 
@@ -141,22 +158,26 @@ def step(
         no_return: The step is the point of no return: from there, failures only retry forward. Default: False.
         name: The name of the step in the store and in idempotency keys. Default: that of the method.
         was: Names that the step had in earlier code. A procedure stored with one of them goes on here. Default: none.
+        retry: Rules for its errors. What it does not say is as the class says. Default: None, those of the class.
+        limits: Limits of the step and of its undo, all but ``dedicated`` and ``threads``. What they do not say is as
+            the class says; limits of a submit go before both. Default: None, those of the class.
 
     Returns:
         The `Step`; with options a decorator that returns it.
 
     Raises:
-        TypeError: The function is no ``def …(self, ctx)``, or a name is none.
+        TypeError: The function is no ``def …(self, ctx)``, a name is none, or policies are none for a step.
     """
     if function is not None:
         return Step(function)
-    return lambda decorated: Step(decorated, no_return=no_return, name=name, was=was)
+    checked_step_policies(retry, limits, "@step")
+    return lambda decorated: Step(decorated, no_return=no_return, name=name, was=was, retry=retry, limits=limits)
 
 
 class BoundStep:
     """One step as one class has it, overrides applied."""
 
-    __slots__ = ("name", "no_return", "run", "undo", "unit", "was")
+    __slots__ = ("name", "no_return", "policies", "run", "undo", "unit", "was")
 
     def __init__(
         self,
@@ -166,8 +187,10 @@ class BoundStep:
         *,
         no_return: bool,
         was: tuple[str, ...] = (),
+        policies: StepPolicies | None = None,
     ) -> None:
         self.name = name
+        self.policies = policies
         self.was = was
         self.run = run
         self.undo = undo
@@ -229,11 +252,19 @@ def bound_steps_of(cls: type) -> tuple[BoundStep, ...]:
             undos.get(name),
             no_return=entry.no_return,
             was=_former_names(cls, name),
+            policies=_policies(cls, name),
         )
         for name, entry in found.items()
     )
     _check_names(cls, bound_steps)
+    check_step_policies(cls, policies_of(bound_steps).items())
     return bound_steps
+
+
+def policies_of(bound_steps: Iterable[BoundStep]) -> dict[str, StepPolicies]:
+    """Policies of the steps that have their own, by name and by each former name."""
+    own = [(bound_step, policies) for bound_step in bound_steps if (policies := bound_step.policies) is not None]
+    return {name: policies for bound_step, policies in own for name in (*bound_step.was, bound_step.name)}
 
 
 def _in_order(cls: type, found: dict[str, Step[Any]]) -> dict[str, Step[Any]]:
@@ -266,6 +297,14 @@ def _steps_named(cls: type, name: str) -> Iterable[Step[Any]]:
 def _stored_name(cls: type, name: str) -> str:
     """An overridden step keeps its name, unless the new one says another."""
     return next((entry.stored_name for entry in _steps_named(cls, name) if entry.stored_name), name)
+
+
+def _policies(cls: type, name: str) -> StepPolicies | None:
+    """An overridden step keeps its retries and its limits, unless the new one brings others."""
+    said = [entry.policies for entry in _steps_named(cls, name)]
+    retry = next((each.retry for each in said if each.retry is not None), None)
+    limits = next((each.limits for each in said if each.limits is not None), None)
+    return None if retry is None and limits is None else StepPolicies(retry, limits)
 
 
 def _former_names(cls: type, name: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +25,7 @@ from actorproc.model.policies import Backoff, StepLimits
 from actorproc.procedure.values.error_text import OF_USERS
 from actorproc.support.durations import Least, in_seconds, seconds_or_none
 
-__all__ = ["Limits", "RetryOn", "RetryPolicy", "is_count"]
+__all__ = ["Limits", "RetryOn", "RetryPolicy", "given_by", "is_count"]
 
 RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 """Exception classes, or a predicate on the exception raised."""
@@ -66,13 +67,31 @@ class _Explained(msgspec.StructMeta):
             if unknown:
                 raise TypeError(_unknown_option(self.__name__, unknown[0], kwargs[unknown[0]], names))
             try:
-                return super().__call__(*args, **kwargs)
+                made = super().__call__(*args, **kwargs)
             except TypeError as error:
                 msg = f"{self.__name__}(…): {error}; its options are {', '.join(names)}"
                 raise TypeError(msg) from None
+            _set(made, "_given", (*names[: len(args)], *kwargs))
+            return made
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
+class _Options(msgspec.Struct, frozen=True, dict=True, metaclass=_Explained):
+    """Options of which it is known which ones were given; the others leave room for those of a class."""
+
+    def __reduce__(self) -> Any:
+        return partial(type(self), **{name: getattr(self, name) for name in given_by(self)}), ()
+
+
+def given_by(options: _Options) -> tuple[str, ...]:
+    """Names of the options that were given, also those that were given their defaults."""
+    names: tuple[str, ...] | None = options.__dict__.get("_given")
+    if names is None:  # made by `msgspec.structs.replace` or `copy.copy`
+        defaults = type(options)()
+        names = tuple(name for name in options.__struct_fields__ if getattr(options, name) != getattr(defaults, name))
+    return names
+
+
+class RetryPolicy(_Options, frozen=True):
     """Rules for trying errors of a step again: which, how often and when.
 
     The nth retry waits ``base * factor**(n-1)``, at most ``cap``, and up to the fraction ``jitter`` longer. A step that
@@ -140,7 +159,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
         return _asked_delay(error) if isinstance(error, RetryLater) else (True, None)
 
 
-class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
+class Limits(_Options, frozen=True):
     """Limits of one step. Durations are seconds or timedeltas, sizes bytes; None means no limit.
 
     Args:
@@ -234,6 +253,11 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
     def of_step(self) -> StepLimits:
         """The limits as the engine carries and stores them."""
         return msgspec.convert(self, StepLimits, from_attributes=True)
+
+    @property
+    def of_submit(self) -> StepLimits:
+        """The same, with the names of those that hold before the ones of the step and the class."""
+        return msgspec.structs.replace(self.of_step, given=given_by(self))
 
 
 def _unknown_option(owner: str, name: str, value: object, names: tuple[str, ...]) -> str:

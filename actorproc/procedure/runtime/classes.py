@@ -14,6 +14,7 @@ from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.authoring.procedure import Procedure, not_plain
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy, is_count
 from actorproc.procedure.declaring.signatures import HOOKS
+from actorproc.procedure.declaring.step_policies import stored_step_policies
 from actorproc.procedure.encoding.signing import SigningKey
 from actorproc.procedure.values.evolution import check_alias
 from actorproc.procedure.values.fields import declared_fields
@@ -61,6 +62,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         on=limits.on,
         resources=limits.resources,
         keep_steps=said.keep_steps,
+        steps=stored_step_policies(cls._engine_step_policies, said.retry, said.limits),
     )
 
 

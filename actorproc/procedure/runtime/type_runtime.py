@@ -32,6 +32,7 @@ from actorproc.procedure.authoring.procedure import Procedure, refuse_unrun
 from actorproc.procedure.authoring.status import Done, Executing, Poisoning, Renewing, Sleeping, Suspending, Waiting
 from actorproc.procedure.declaring import unsubmitted
 from actorproc.procedure.declaring.signatures import is_of_own_signature
+from actorproc.procedure.declaring.step_policies import retry_of
 from actorproc.procedure.encoding.digest import digest_of
 from actorproc.procedure.encoding.original_errors import dump_exception, exceptions_among, load_exception
 from actorproc.procedure.encoding.signing import SigningKey, signed_state, verified
@@ -435,7 +436,7 @@ class TypeRuntime:
     def failed(self, error: BaseException, ctx: Context, mode: Mode, live: Procedure) -> Failed:
         """The outcome of a step that raised this; whether it is tried again is the class's to say."""
         unsubmitted.forget()
-        policy = self._rollback_retry if mode is Mode.ROLLBACK else (live._engine_own_retry or self._retry)
+        policy = self._rollback_retry if mode is Mode.ROLLBACK else retry_of(live, self._retry)
         retryable, after = policy.judge(error)
         if retryable and is_of_own_signature(error, type(live)):
             retryable = False

@@ -21,6 +21,8 @@ class KnownLimits(msgspec.Struct, frozen=True, gc=False):
     """The class that says so; None: the submit does."""
     demand: Demand | None = None
     """Labels and resources of the host that it asks for."""
+    steps: dict[str, KnownLimits] | None = None
+    """Of a class: the same for each step that has limits of its own; None: all steps have these."""
 
 
 class KnownTypes:
@@ -48,7 +50,7 @@ class KnownTypes:
         """Note that this type is registered: its procedures need not be parked."""
         self.metas[meta.type_name] = meta
         self.blanks.pop(meta.type_name, None)
-        if meta.dedicated or meta.on or meta.resources or meta.type_name in self.divided:
+        if meta.dedicated or meta.is_placed or meta.type_name in self.divided:
             self.choosy.add(meta.type_name)
             self.sorts_work = True
         else:
