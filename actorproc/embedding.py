@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pykka
 
@@ -31,6 +31,8 @@ from actorproc.report.info import ProcedureInfo
 from actorproc.support.durations import seconds_or_none
 
 __all__ = ["EngineActor", "EngineFailed"]
+
+R = TypeVar("R")
 
 logger = logging.getLogger("actorproc")
 
@@ -91,7 +93,7 @@ class EngineActor(pykka.ThreadingActor):
         self.manager._at_failure(self._on_fatal)
 
     # ------------------------------------------------------------ what a proxy offers
-    def submit(self, procedure: Procedure, *args: Any, **options: Any) -> ProcedureHandle:
+    def submit(self, procedure: Procedure[R], *args: Any, **options: Any) -> ProcedureHandle[R]:
         """Submit a procedure, as `ProcedureManager.submit`; returns once it is durable.
 
         Args:
@@ -107,7 +109,9 @@ class EngineActor(pykka.ThreadingActor):
         """
         return self.manager.submit(procedure, *args, **options)
 
-    def submit_many(self, procedures: Iterable[Procedure | tuple[str, Procedure]], **options: Any) -> Any:
+    def submit_many(
+        self, procedures: Iterable[Procedure | tuple[str, Procedure]], **options: Any
+    ) -> list[ProcedureHandle]:
         """Submit procedures in one commit, as `ProcedureManager.submit_many`.
 
         Args:

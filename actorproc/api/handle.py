@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, NoReturn, Protocol
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from actorproc.engine.end_waiters import take_back
 from actorproc.engine.messages import Described, Ending, Patience
@@ -19,11 +19,13 @@ from actorproc.errors import ProcedureFailed, ProcedureParked, ResultTimeout
 from actorproc.model.names import step_in_words
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
+from actorproc.procedure.authoring.submittable import R_co
 from actorproc.report.failures import failure_of
 from actorproc.report.info import ProcedureInfo
 
 __all__ = ["HandleSource", "ProcedureHandle", "as_completed", "late"]
 
+R = TypeVar("R")
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _CALL, _PARKED, _SUCCESS = Patience.CALL, Patience.PARKED, ProcedureState.SUCCESS
@@ -74,11 +76,12 @@ class _Process:
 os.register_at_fork(after_in_child=_Process.ask)
 
 
-class ProcedureHandle:
+class ProcedureHandle(Generic[R_co]):
     """Waits for one procedure and gives its output. Cheap, thread-safe, and good for finished procedures too.
 
     Made by `submit`, `get` and `retry`. A handle holds no work: dropping it, or cancelling an ``await`` of it, changes
-    nothing for the procedure.
+    nothing for the procedure. Its type parameter is the output: that of a `procedure` function is what it returns, that
+    of a class is declared, ``class Order(Saga[str])``, or else ``Any``.
 
     Args:
         id: The procedure.
@@ -99,7 +102,7 @@ class ProcedureHandle:
         """The procedure's id."""
         return self._id
 
-    def result(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> Any:
+    def result(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> R_co:
         """Wait for the end and return the output.
 
         Args:
@@ -176,7 +179,7 @@ class ProcedureHandle:
         """The procedure as it is now."""
         return self._source.info(self._id)
 
-    def future(self) -> Future[Any]:
+    def future(self) -> Future[R_co]:
         """A future of the output: for `asyncio.wrap_future`, `concurrent.futures.wait` and the like.
 
         While the procedure is parked the future is pending, and a warning is logged. To cancel it changes nothing for
@@ -185,7 +188,7 @@ class ProcedureHandle:
         Returns:
             A future with the output, or with the exception that `result` would raise.
         """
-        own: Future[Any] = Future()
+        own: Future[R_co] = Future()
 
         def settle(end: Ending | Future[Ending]) -> None:
             if not own.set_running_or_notify_cancel():
@@ -204,7 +207,7 @@ class ProcedureHandle:
             own.set_exception(error)
         return own
 
-    def add_done_callback(self, function: Callable[[ProcedureHandle], object]) -> None:
+    def add_done_callback(self, function: Callable[[ProcedureHandle[R_co]], object]) -> None:
         """Have a function called once the procedure has ended; at once when it has ended already.
 
         Its errors are logged. It is not called when the manager stops first. While the procedure is parked it waits,
@@ -220,7 +223,7 @@ class ProcedureHandle:
 
         self._when_over(ended)
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, R_co]:
         return self._awaited().__await__()
 
     def __reduce__(self) -> NoReturn:
@@ -230,7 +233,7 @@ class ProcedureHandle:
     def __repr__(self) -> str:
         return f"<ProcedureHandle {self._id}>"
 
-    async def _awaited(self) -> Any:
+    async def _awaited(self) -> R_co:
         future = self._watch()
         if isinstance(future, Ending):
             return self._unpack(future)
@@ -290,12 +293,13 @@ class ProcedureHandle:
         except TimeoutError:
             raise late(self._id, asked, self._source._glance(self._id)) from None
 
-    def _result(self, timeout: float | timedelta | None, *, wait_parked: bool, asked: float | timedelta | None) -> Any:
+    def _result(self, timeout: float | timedelta | None, *, wait_parked: bool, asked: float | timedelta | None) -> R_co:
         return self._unpack(self._end_within(timeout, wait_parked=wait_parked, asked=asked))
 
-    def _unpack(self, ending: Ending) -> Any:
+    def _unpack(self, ending: Ending) -> R_co:
         if ending.record.state == _SUCCESS:
-            return self._source._output_of(ending)
+            output: R_co = self._source._output_of(ending)
+            return output
         raise self._failure(ending)
 
     def _failure(self, ending: Ending) -> ProcedureFailed:
@@ -307,8 +311,8 @@ class ProcedureHandle:
 
 
 def as_completed(
-    handles: Iterable[ProcedureHandle], timeout: float | timedelta | None = None
-) -> Iterator[ProcedureHandle]:
+    handles: Iterable[ProcedureHandle[R]], timeout: float | timedelta | None = None
+) -> Iterator[ProcedureHandle[R]]:
     """The handles, each as soon as its procedure has ended, those that have ended already first.
 
     They may be of several managers and clients. A handle whose manager stops first is given too, and its `result`
@@ -335,9 +339,9 @@ def as_completed(
 
 
 def _in_order_of_ends(
-    handles: list[ProcedureHandle], until: float | None, timeout: float | timedelta | None
-) -> Iterator[ProcedureHandle]:
-    over: queue.SimpleQueue[ProcedureHandle] = queue.SimpleQueue()
+    handles: list[ProcedureHandle[R]], until: float | None, timeout: float | timedelta | None
+) -> Iterator[ProcedureHandle[R]]:
+    over: queue.SimpleQueue[ProcedureHandle[R]] = queue.SimpleQueue()
     waited: list[tuple[Future[Ending], Callable[[Any], object]]] = []
     left = dict.fromkeys(handles)
     try:
@@ -365,7 +369,7 @@ def _in_order_of_ends(
             take_back(future, heard)
 
 
-def _putter(over: queue.SimpleQueue[ProcedureHandle], handle: ProcedureHandle) -> Callable[[Any], None]:
+def _putter(over: queue.SimpleQueue[ProcedureHandle[R]], handle: ProcedureHandle[R]) -> Callable[[Any], None]:
     def hear(_: object) -> None:
         over.put(handle)
 

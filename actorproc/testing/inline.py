@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.manager import ProcedureManager
@@ -37,6 +37,8 @@ from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.frames import Began, Ended, Run, ToWorker
 
 __all__ = ["CrashingStore", "InlineManager", "InlinePool", "VirtualClock"]
+
+R = TypeVar("R")
 
 FAST = Config(spares=0, commit_backoff=0.005, commit_backoff_cap=0.02)
 _LOOK = 0.005
@@ -244,7 +246,7 @@ class InlineManager(ProcedureManager):
                 return True
         return False
 
-    def finish(self, handle: ProcedureHandle, timeout: float | timedelta = 20.0) -> ProcedureHandle:
+    def finish(self, handle: ProcedureHandle[R], timeout: float | timedelta = 20.0) -> ProcedureHandle[R]:
         """Wait until a procedure has ended, and skip the time in which nothing happens.
 
         Whenever no step runs, the clock is moved to what the engine waits for next.

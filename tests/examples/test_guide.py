@@ -63,6 +63,7 @@ EXPECTED = [
     "['retry'] resume",
     "[3, 5]",
     "3",
+    "BOOK-7",
     "Declined('visa')",
     "4",
     "True",

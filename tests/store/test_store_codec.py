@@ -113,8 +113,8 @@ def test_bytes_of_format_version_1_still_decode_to_the_same_record(table):
         ),
         pytest.param(
             StepLimits(wall_time=9.5, heartbeat=3.0, on=("gpu", "ssd"), resources={"gpu": 0.5}),
-            "dc0011cb4023000000000000c0c0c003c201c0c0cb3ff0000000000000c0c0c0c2cb4008000000000000"
-            "92a3677075a373736481a3677075cb3fe0000000000000",
+            "dc0012cb4023000000000000c0c0c003c201c0c0cb3ff0000000000000c0c0c0c2cb4008000000000000"
+            "92a3677075a373736481a3677075cb3fe0000000000000c0",
             (
                 "9fcb4023000000000000c0c0c003c201c0c0cb3ff0000000000000c0c0c0c2cb4008000000000000",
                 {"on": (), "resources": {}},

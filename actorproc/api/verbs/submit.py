@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -40,7 +40,9 @@ from actorproc.procedure.declaring.policies import Limits
 from actorproc.procedure.declaring.step_policies import check_given_limits
 from actorproc.procedure.runtime.class_shipping import refuse_unloadable
 
-__all__ = ["SubmitVerbs", "checked_reuse"]
+__all__ = ["SubmitOptions", "SubmitVerbs", "checked_reuse"]
+
+R = TypeVar("R")
 
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
@@ -64,6 +66,20 @@ class _Options(NamedTuple):
     reuse: IdReuse | None
 
 
+class SubmitOptions(TypedDict, total=False):
+    """Options of `SubmitVerbs.submit` that `SubmitVerbs.run` takes as well."""
+
+    owner: str | None
+    priority: int
+    delay: float | timedelta
+    deadline: datetime | timedelta | float | None
+    tags: Iterable[str] | None
+    limits: Limits | None
+    limit_keys: Iterable[str]
+    on_existing: OnExisting
+    at: datetime | float | None
+
+
 def checked_reuse(on_existing: OnExisting) -> IdReuse | None:
     """The policy of one submit with a token of its own; None for the default, which counts once without."""
     policy = checked_on_existing(on_existing)
@@ -75,7 +91,7 @@ class SubmitVerbs(InspectVerbs):
 
     def submit(
         self,
-        procedure: Procedure,
+        procedure: Procedure[R],
         id: str | None = None,
         owner: str | None = None,
         priority: int = 0,
@@ -87,7 +103,7 @@ class SubmitVerbs(InspectVerbs):
         limit_keys: Iterable[str] = (),
         on_existing: OnExisting = "same",
         at: datetime | float | None = None,
-    ) -> ProcedureHandle:
+    ) -> ProcedureHandle[R]:
         """Submit a procedure; returns once it is durable.
 
         A submit counts once, however often its message arrives: a repetition after a lost answer begins nothing.
@@ -202,6 +218,18 @@ class SubmitVerbs(InspectVerbs):
             raise DuplicateProcedure(msg)
         return msgspec.structs.replace(new, is_compared=True)
 
+    @overload
+    def submit_many(
+        self, procedures: Iterable[Procedure[R]], **options: Unpack[SubmitOptions]
+    ) -> list[ProcedureHandle[R]]: ...
+    @overload
+    def submit_many(
+        self, procedures: Iterable[tuple[str, Procedure[R]]], **options: Unpack[SubmitOptions]
+    ) -> list[ProcedureHandle[R]]: ...
+    @overload
+    def submit_many(
+        self, procedures: Iterable[Procedure | tuple[str, Procedure]], **options: Unpack[SubmitOptions]
+    ) -> list[ProcedureHandle]: ...
     def submit_many(
         self,
         procedures: Iterable[Procedure | tuple[str, Procedure]],
@@ -255,13 +283,13 @@ class SubmitVerbs(InspectVerbs):
 
     def run(
         self,
-        procedure: Procedure,
+        procedure: Procedure[R],
         id: str | None = None,
         *,
         timeout: float | timedelta | None = None,
         wait_parked: bool = False,
-        **options: Any,
-    ) -> Any:
+        **options: Unpack[SubmitOptions],
+    ) -> R:
         """Submit a procedure, wait for its end and return its output.
 
         Args:
@@ -290,7 +318,8 @@ class SubmitVerbs(InspectVerbs):
             raise ResultTimeout(msg, id=id or "", reason=reason) from None
         except TimeoutError:
             raise late(new.id, timeout, self._glance(new.id)) from None
-        return ProcedureHandle(new.id, self)._unpack(ending)
+        handle: ProcedureHandle[R] = ProcedureHandle(new.id, self)
+        return handle._unpack(ending)
 
     def _options(
         self,

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.kinds.base import is_text
 
 __all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "UnreadableValue"]
+
+T = TypeVar("T")
 
 _LONGEST_MESSAGE = 1000
 """Characters of a heartbeat's message that are shown."""
@@ -251,7 +253,7 @@ class Context(msgspec.Struct, eq=False):
             self._children = _Children(self._load_children)
         return self._children
 
-    def remember(self, key: str, make: Callable[[], Any]) -> Any:
+    def remember(self, key: str, make: Callable[[], T]) -> T:
         """The value that a function gave the first time, in whichever attempt; it is durable before this returns.
 
         So "read the old value, then change it" is safe: a repeated step sees the value from before the change. Each
@@ -278,7 +280,8 @@ class Context(msgspec.Struct, eq=False):
                 self._notes, self._turns = {}, {}
             turn = self._turns.setdefault(key, threading.RLock())
         with turn:  # of the threads of a step that ask for one key, one makes the value; `make` may ask for it itself
-            return self._remembered(key, make, self._notes)
+            value: T = self._remembered(key, make, self._notes)
+            return value
 
     def _remembered(self, key: str, make: Callable[[], Any], notes: dict[str, bytes]) -> Any:
         if key in notes:

@@ -14,6 +14,7 @@ from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.dropped_work import PLAIN_RESULTS, dropped_work
 from actorproc.procedure.authoring.procedure import Procedure, not_plain
 from actorproc.procedure.authoring.status import Status
+from actorproc.procedure.authoring.submittable import R_co
 from actorproc.procedure.declaring import unsubmitted
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.values.hints import secret_fields
@@ -28,7 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class FunctionProcedure(Procedure):
+class FunctionProcedure(Procedure[R_co]):
     """A call that will be made in a worker: its fields are the bound arguments. Made by a `procedure` function."""
 
     __procedure_fields__: ClassVar[tuple[str, ...]] = ()
@@ -102,16 +103,16 @@ class ProcedureFunction(Generic[P, R]):
 
     _engine_is_function: ClassVar[bool] = True
 
-    def __init__(self, function: Callable[..., R], procedure_class: type[FunctionProcedure], signature: Any) -> None:
+    def __init__(self, function: Callable[..., R], procedure_class: type[FunctionProcedure[R]], signature: Any) -> None:
         self.function = function
         self.procedure_class = procedure_class
         self._signature = signature
         functools.update_wrapper(self, function)
 
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> FunctionProcedure:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> FunctionProcedure[R]:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        made: FunctionProcedure = self.procedure_class()
+        made: FunctionProcedure[R] = self.procedure_class()
         made.__dict__.update(bound.arguments)
         if unsubmitted.steps_of:
             unsubmitted.note(made, self.function.__name__)

@@ -10,6 +10,7 @@ from actorproc.errors import InvalidStatus, UsageError
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.procedure import RESERVED, Procedure, not_plain, say_option
 from actorproc.procedure.authoring.status import Executing, Status, Suspending
+from actorproc.procedure.authoring.submittable import R_co
 from actorproc.procedure.declaring.class_line import ClassOptions
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.declaring.signatures import HOOKS
@@ -37,15 +38,15 @@ class MachineOptions(ClassOptions, total=False):
     state_limits: Mapping[Any, Limits]
 
 
-class StateMachineProcedure(Procedure):
+class StateMachineProcedure(Procedure[R_co]):
     """Set ``initial_state`` to a member of an enum and override `execute_from_state`.
 
     The state reached is stored by name. Each state that ran is one undo unit: `rollback_state` is called for them in
     reverse.
 
     States may have retries and limits of their own: ``state_retry = {Phase.COPY: RetryPolicy(…)}`` and
-    ``state_limits = {Phase.COPY: Limits(…)}``, as attributes or in the class line. What they do not say is as
-    ``retry`` and ``limits`` of the class say. Limits are for the state and for its undo.
+    ``state_limits = {Phase.COPY: Limits(…)}``, as attributes or in the class line. Fields that they do not give are
+    those of ``retry`` and ``limits`` of the class. Limits are for the state and for its undo.
     """
 
     # The position has slots, so that __dict__ holds fields and nothing else. What is ours has names that Python makes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 from actorproc.errors import InvalidStatus, RetryLater, UsageError
 from actorproc.model.policies import LockKey, LockScope
-from actorproc.procedure.authoring.submittable import Submittable
+from actorproc.procedure.authoring.submittable import R_co, Submittable
 from actorproc.procedure.declaring.class_line import (
     OPTIONS,
     ClassOptions,
@@ -46,7 +46,7 @@ __all__ = ["RESERVED", "Procedure", "not_plain", "refuse_unrun", "unrun_kind"]
 _UNRUN = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
 
-class Procedure(Submittable):
+class Procedure(Submittable[R_co]):
     """A multi-step operation that either finishes or is undone (Greptime's Procedure, IoTDB's, HBase's ProcedureV2).
 
     Override `execute`; it is called until it returns ``Status.done``. Each call is a step: when it returns, the

@@ -26,6 +26,7 @@ from actorproc.procedure.authoring.saga_steps import (
     undoes,
 )
 from actorproc.procedure.authoring.status import Executing, Sleeping, Status, Suspending, Waiting
+from actorproc.procedure.authoring.submittable import R_co
 from actorproc.procedure.declaring.class_line import ClassOptions
 from actorproc.procedure.declaring.idle_methods import warn_of_idle_methods
 from actorproc.procedure.encoding.state import StateRefused
@@ -53,7 +54,7 @@ class SagaOptions(ClassOptions, total=False):
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
-class Saga(Procedure):
+class Saga(Procedure[R_co]):
     """A dataclass procedure made of each `step` in the order of definition, each with an optional undo.
 
     Steps of base classes come first; an overridden step keeps its place, and its undo unless it brings another. On

@@ -158,9 +158,9 @@ def step(
         no_return: The step is the point of no return: from there, failures only retry forward. Default: False.
         name: The name of the step in the store and in idempotency keys. Default: that of the method.
         was: Names that the step had in earlier code. A procedure stored with one of them goes on here. Default: none.
-        retry: Rules for its errors. What it does not say is as the class says. Default: None, those of the class.
-        limits: Limits of the step and of its undo, all but ``dedicated`` and ``threads``. What they do not say is as
-            the class says; limits of a submit go before both. Default: None, those of the class.
+        retry: Rules for its errors. Fields that are not given are the class's. Default: None, those of the class.
+        limits: Limits of the step and of its undo, all but ``dedicated`` and ``threads``. Fields that are not given are
+            the class's; limits of a submit go before both. Default: None, those of the class.
 
     Returns:
         The `Step`; with options a decorator that returns it.

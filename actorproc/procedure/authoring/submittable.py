@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-__all__ = ["Submittable"]
+from typing import TYPE_CHECKING, Any, Generic
 
+__all__ = ["R_co", "Submittable"]
 
-class Submittable:
-    """A procedure, as `Status` sees it: it is told from other values, and nothing of it is called."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-    __slots__ = ()
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+    """The output of a procedure: ``class Order(Saga[str])``."""
+
+    class Submittable(Generic[R_co]):
+        """A procedure, as `Status` sees it: it is told from other values, and nothing of it is called."""
+
+        __slots__ = ()
+
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
+
+    class Submittable:
+        """A procedure, as `Status` sees it: it is told from other values, and nothing of it is called."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            """The class itself: what stands in the brackets is for type checkers, unless the class is generic."""
+            return super().__class_getitem__(parameters) if issubclass(cls, Generic) else cls
