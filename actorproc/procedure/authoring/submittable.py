@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 __all__ = ["R_co", "Submittable"]
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    R_co = TypeVar("R_co", covariant=True, default=Any)
+    R_co = TypeVar("R_co", covariant=True, default=Any)  # checkers know defaults; Python does from 3.13 on
     """The output of a procedure: ``class Order(Saga[str])``."""
 
     class Submittable(Generic[R_co]):
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
         __slots__ = ()
 
 else:
-    from typing import TypeVar
-
     R_co = TypeVar("R_co", covariant=True)
 
     class Submittable:
