@@ -24,6 +24,7 @@ from actorproc.errors import (
 )
 from actorproc.model.ids import StepToken, WorkerId, check_id
 from actorproc.model.policies import LockMode
+from actorproc.model.reports import Looked
 from actorproc.model.rows.records import LockRecord, NoteRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import Phase
 from actorproc.report.audit import AuditInfo, audit_log, audit_of
@@ -158,9 +159,9 @@ class StoredQueries:
         """One procedure as it is now."""
         return self._infos((self.head(id),))[0]
 
-    def listed(self, wanted: ListFilter) -> list[ProcedureInfo]:
-        """Procedures in submit order, or newest first, that match all filters."""
-        heads = wanted.heads(self._store)
+    def listed(self, wanted: ListFilter, looked: Looked | None = None) -> list[ProcedureInfo]:
+        """Procedures in submit order, or newest first, that match all filters, as far as a bound allows."""
+        heads = wanted.heads(self._store, looked)
         infos: list[ProcedureInfo] = []
         while wanted.limit is None or len(infos) < wanted.limit:
             room = _CHUNK if wanted.limit is None or wanted.phases else min(_CHUNK, wanted.limit - len(infos))

@@ -16,7 +16,7 @@ from actorproc.api.queries import StoredQueries
 from actorproc.api.stored_source import StoredSource
 from actorproc.api.verbs.read import ReadVerbs
 from actorproc.model.plain import plain_dict
-from actorproc.model.reports import BackupReport
+from actorproc.model.reports import BackupReport, Looked
 from actorproc.model.states import ProcedureState
 from actorproc.report.info import ProcedureInfo
 from actorproc.report.listing import ListFilter
@@ -123,11 +123,12 @@ class StoreReader(ReadVerbs):
         found = self._store.owner()
         return OwnerInfo(pid=found.pid, host=found.host) if found is not None else None
 
-    def matching(self, wanted: ListFilter) -> _List[ProcedureInfo]:
+    def matching(self, wanted: ListFilter, looked: Looked | None = None) -> _List[ProcedureInfo]:
         """Procedures that a checked filter matches; `list` with the filter made beforehand.
 
         Args:
             wanted: The filter.
+            looked: Bounds the heads that are read, and tells afterwards where the look was cut off. Default: no bound.
 
         Returns:
             One `ProcedureInfo` for each, in the order the filter asks for.
@@ -136,7 +137,7 @@ class StoreReader(ReadVerbs):
             UnknownProcedure: The filter goes on after a procedure that does not exist.
         """
         with self._asking() as queries:
-            return queries.listed(wanted)
+            return queries.listed(wanted, looked)
 
     def finished_roots(self, before: datetime | float) -> _List[tuple[str, ProcedureState]]:
         """Roots that finished before a moment, the longest finished first.
@@ -184,7 +185,7 @@ class StoreReader(ReadVerbs):
             The ids, in order of ids.
         """
         with self._lock:
-            return self._store.ids(start)[:limit]
+            return self._store.ids(start, limit)
 
     def types(self) -> _List[str]:
         """Names of the types of stored procedures, in order."""

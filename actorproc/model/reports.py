@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["BackupReport", "CompactionReport", "KeptSignal", "StoreSize"]
+__all__ = ["BackupReport", "CompactionReport", "KeptSignal", "Looked", "StoreSize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +72,18 @@ class StoreSize:
     """Records in all step logs."""
     finished: int = 0
     """Rows of the index of finish times: roots that have ended, and are not removed."""
+
+
+class Looked:
+    """Bound of a look, which ends after a number of heads, whether or not they match.
+
+    Args:
+        most: Number of heads.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = 0
+        """Heads that were read."""
+        self.cut_at: str | None = None
+        """Id of the last one, after which a look can go on; None: this one was not cut off."""

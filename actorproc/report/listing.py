@@ -11,6 +11,7 @@ import msgspec
 
 from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.model.ids import check_id
+from actorproc.model.reports import Looked
 from actorproc.model.rows.records import CHILD_STATES, ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.store.base import RecordStore
@@ -98,15 +99,28 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
             **{name: value for name, value in others.items() if value is not None},
         )
 
-    def heads(self, store: RecordStore) -> Iterator[ProcedureRecord]:
-        """Stored heads that match all but the phases, in order. Raises `UnknownProcedure` when `after` is unknown."""
+    def heads(self, store: RecordStore, looked: Looked | None = None) -> Iterator[ProcedureRecord]:
+        """Stored heads that match all but the phases, in order.
+
+        Args:
+            store: The store.
+            looked: Bounds the heads that are read where no index has just those that match. Default: no bound.
+
+        Returns:
+            The heads.
+
+        Raises:
+            UnknownProcedure: ``after`` is unknown.
+        """
         if self.parent is not None:
             children = self._unfinished_children(store, self.parent) or self._many_children(store, self.parent)
             if children is not None:
                 return children
             return self._in_order(store, (_sound(store, link.child) for link in store.children(self.parent)))
         if self.id_prefix:
-            return self._in_order(store, (_sound(store, name) for name in store.ids(self.id_prefix)))
+            names = store.ids(self.id_prefix, None if looked is None else looked.most)
+            if looked is None or len(names) < looked.most:
+                return self._in_order(store, (_sound(store, name) for name in names))
         states = self.states
         if states is None and self.phases is not None and self.phases <= _LIVE_PHASES:
             if self.phases & _UNDONE_PHASES:
@@ -122,6 +136,7 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
             after=self.after,
             reverse=self.newest_first,
             skip_damaged=True,
+            looked=looked,
         )
         return (head for head in found if self.matches(head))
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
-from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, StoreSize
+from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, Looked, StoreSize
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -351,11 +351,12 @@ class RecordStore(Protocol):
         """The `store_id` of the store of which this one began as a backup; None when it did not."""
         ...
 
-    def ids(self, start: str) -> list[str]:
+    def ids(self, start: str, limit: int | None = None) -> list[str]:
         """Ids that begin with a text.
 
         Args:
             start: The text; "": all ids.
+            limit: Greatest number of them. Default: None, no limit.
 
         Returns:
             The ids, in order of ids.
@@ -384,6 +385,7 @@ class RecordStore(Protocol):
         after: str | None = None,
         reverse: bool = False,
         skip_damaged: bool = False,
+        looked: Looked | None = None,
     ) -> Iterator[ProcedureRecord]:
         """Heads in submit order that match all given filters.
 
@@ -398,6 +400,7 @@ class RecordStore(Protocol):
             after: The id of the last head seen; go on behind it. Default: None.
             reverse: Newest first. Default: False.
             skip_damaged: Leave damaged heads out. Default: False, they are raised.
+            looked: Bound of this look. Default: None, all are read.
 
         Returns:
             An iterator of heads.

@@ -10,6 +10,7 @@ from actorproc.api.manager import ProcedureManager
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.status import Status
 from actorproc.web import create_app
+from actorproc.web.api import filters
 from tests.web.conftest import HOST, TOKEN, opened
 
 
@@ -81,3 +82,62 @@ def test_the_token_is_swapped_for_a_cookie_and_the_cookie_opens_the_api(page):
 def test_an_application_without_a_login_is_refused_in_words(store):
     with pytest.raises(Exception, match="say who may come in"):
         create_app(store)
+
+
+def pages(page, query):
+    """Ids on all pages of a list, the most procedures that one page looked at, and the number of pages."""
+    found, looked, number, after = [], 0, 0, None
+    while True:
+        answer = page.get(f"procedures?{query}" + (f"&after={after}" if after else "")).json()
+        found += [item["id"] for item in answer["items"]]
+        looked, number, after = max(looked, answer["searched"]), number + 1, answer["next"]
+        if after is None:
+            return found, looked, number
+
+
+@pytest.mark.parametrize("order", ["trouble", "newest", "oldest"])
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("owner=nothing", []),
+        ("owner=ada", ["many-03", "many-19"]),
+        ("prefix=many-1", [f"many-{number}" for number in range(10, 20)]),
+        ("q=many-07", ["many-07"]),
+        ("troubled=1", []),
+        ("roots=1&owner=ada&state=SUCCESS", ["many-03", "many-19"]),
+    ],
+)
+def test_a_filter_that_matches_little_reads_a_bounded_part_of_the_store_for_each_page(
+    many, monkeypatch, order, query, wanted
+):
+    monkeypatch.setattr(filters, "LOOKED", 7)
+
+    found, looked, number = pages(many, f"{query}&order={order}")
+
+    assert sorted(found) == wanted
+    assert looked <= 7
+    assert number > 1 or query == "troubled=1"
+
+
+def test_all_that_match_are_only_told_where_that_is_a_bounded_work(many, monkeypatch):
+    monkeypatch.setattr(filters, "ALL_LOOKED", 7)
+
+    counted = many.get("procedures/count?owner=ada").json()
+    assert (counted["count"], counted["is_exact"]) == (1, False)
+    refused = many.post("bulk", {"verb": "ack", "filter": {"owner": "ada"}, "dry_run": True})
+    assert refused.status_code == 422
+    assert "narrow the filter" in refused.json()["do"]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    path = tmp_path_factory.mktemp("many") / "store"
+    with ProcedureManager(path, procedures=[Greeting], workers=1) as manager:
+        handles = [
+            manager.submit(Greeting(), id=f"many-{number:02}", owner="ada" if number in (3, 19) else None)
+            for number in range(20)
+        ]
+        for handle in handles:
+            handle.result(30)
+    with opened(path) as found:
+        yield found

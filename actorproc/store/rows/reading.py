@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure
-from actorproc.model.reports import KeptSignal, StoreSize
+from actorproc.model.reports import KeptSignal, Looked, StoreSize
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -52,6 +52,7 @@ _SEQ = 8
 _Index = tuple[Table, bytes]
 """A table and the beginning of keys."""
 _COUNTED = (ProcedureState.FAILED, ProcedureState.ROLLEDBACK)
+_FEW_ENDED = 10_000
 """States with an index table of their own."""
 
 
@@ -318,12 +319,12 @@ class RecordReader(ABC):
             heads = _indexed_heads(rows, [(Table.MEMBERS, *entry) for entry in entries[:limit]])
         return heads, len(heads) < len(entries)
 
-    def ids(self, start: str) -> list[str]:
+    def ids(self, start: str, limit: int | None = None) -> list[str]:
         """Ids that begin with this text, in order of ids."""
         with self._view() as rows:
             gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
-            found = [_name(key) for key, _ in rows.scan(Table.PROCEDURES, start.encode("utf-8", "replace"))]
-        return [name for name in found if name not in gone]
+            found = (_name(key) for key, _ in rows.scan(Table.PROCEDURES, start.encode("utf-8", "replace")))
+            return list(islice((name for name in found if name not in gone), limit))
 
     def count_states(self) -> dict[ProcedureState, int]:
         """Number of procedures by state; states without any are left out.
@@ -370,6 +371,7 @@ class RecordReader(ABC):
         after: str | None = None,
         reverse: bool = False,
         skip_damaged: bool = False,
+        looked: Looked | None = None,
     ) -> Iterator[ProcedureRecord]:
         """Heads in submit order that match all given filters; newest first with `reverse`.
 
@@ -377,7 +379,6 @@ class RecordReader(ABC):
         and one that changed meanwhile comes as it is when its chunk is read.
         """
         states = frozenset({state}) if isinstance(state, ProcedureState) else state
-        indexes = _narrowest_indexes(states, type_name, root, tag)
         place = None
         if after is not None:
             head = self.procedure(after)
@@ -394,12 +395,21 @@ class RecordReader(ABC):
             )
 
         def chunks(place: bytes | None) -> Iterator[ProcedureRecord]:
+            indexes: list[_Index] = []
             while True:
                 with self._view() as rows:
+                    indexes = indexes or _narrowest_indexes(rows, states, type_name, root, tag)
                     entries = list(islice(_merged(rows, indexes, place, reverse=reverse), _CHUNK))
                     heads = _indexed_heads(rows, entries, skip_damaged=skip_damaged)
                     gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
-                yield from (head for head in heads if head.root not in gone and matches(head))
+                for head in heads:
+                    if looked is not None:
+                        looked.count += 1
+                        looked.cut_at = head.id if looked.count >= looked.most else None
+                    if head.root not in gone and matches(head):
+                        yield head
+                    if looked is not None and looked.cut_at is not None:
+                        return
                 if len(entries) < _CHUNK:
                     return
                 place = entries[-1][1][-_SEQ:]
@@ -418,18 +428,23 @@ def refuse_moved(store: RecordReader, words: object) -> None:
 
 
 def _narrowest_indexes(
-    states: Collection[ProcedureState] | None, type_name: str | None, root: str | None, tag: str | None
+    rows: Rows, states: Collection[ProcedureState] | None, type_name: str | None, root: str | None, tag: str | None
 ) -> list[_Index]:
     """The indexes that probably have the fewest rows for these filters, with the prefixes of their keys."""
     if root is not None:
         return [(Table.MEMBERS, prefix(root))]
     if tag is not None:
         return [(Table.BY_TAG, text_key(tag) + b"\0")]
-    if states is not None and (type_name is None or not TERMINAL.intersection(states)):
+    if states is not None and (type_name is None or _are_few(rows, TERMINAL.intersection(states))):
         return [STATE_INDEX[state] for state in ProcedureState if state in states]
     if type_name is not None:
         return [(Table.BY_TYPE, text_key(type_name) + b"\0")]
     return [(Table.ORDER, b"")]
+
+
+def _are_few(rows: Rows, ended: Collection[ProcedureState]) -> bool:
+    """Few procedures are in these states of ended ones, of any type. Most have succeeded."""
+    return set(ended) <= set(_COUNTED) and sum(rows.count(STATE_INDEX[state][0]) for state in ended) <= _FEW_ENDED
 
 
 def _merged(

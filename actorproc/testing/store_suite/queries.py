@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from actorproc.errors import UnknownProcedure
-from actorproc.model.rows.records import (
-    ProcedureRecord,
-)
+from actorproc.model.reports import Looked
+from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import DeleteProcedure
 from actorproc.model.states import ProcedureState
 from actorproc.store.base import ProcedureStore
@@ -121,6 +120,39 @@ class QueryCases(SuiteFixtures):
             and (seq is None or (head.seq < seq if reverse else head.seq > seq))
         ]
         assert found == (expected[::-1] if reverse else expected)
+
+    @pytest.mark.parametrize("reverse", [False, True])
+    @pytest.mark.parametrize("filters", [{"state": SUCCESS, "type_name": "b"}, {"type_name": "a"}, {"tag": "five"}])
+    def test_a_scan_that_is_cut_off_goes_on_after_what_it_read(
+        self, store: ProcedureStore, crowd: list[ProcedureRecord], filters: dict[str, Any], reverse: bool
+    ) -> None:
+        assert len(crowd) == 700
+        found: list[str] = []
+        after: str | None = None
+        while True:
+            looked = Looked(60)
+            found += ids(store.scan(**filters, after=after, reverse=reverse, looked=looked))
+            assert looked.count <= 60
+            if looked.cut_at is None:
+                break
+            after = looked.cut_at
+
+        assert found == ids(store.scan(**filters, reverse=reverse))
+
+    def test_few_that_failed_are_found_without_a_look_at_all_of_their_type(
+        self, store: ProcedureStore, crowd: list[ProcedureRecord], make: type[Writes]
+    ) -> None:
+        failed = ProcedureState.FAILED
+        store.commit([make.new("x", 900, type_name=crowd[0].type_name, state=failed, finished_at=1.0)], 1)
+
+        looked = Looked(1000)
+
+        assert ids(store.scan(type_name=crowd[0].type_name, state=failed, looked=looked)) == ["x"]
+        assert looked.count == 1
+
+    def test_ids_are_read_up_to_a_limit(self, store: ProcedureStore, crowd: list[ProcedureRecord]) -> None:
+        assert store.ids("p1", 3) == ["p1", "p10", "p100"]
+        assert len(store.ids("p")) == len(crowd)
 
     def test_a_scan_after_an_unknown_id_is_refused_at_once(self, store: ProcedureStore) -> None:
         with pytest.raises(UnknownProcedure, match="missing"):

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from actorproc.api.reader import StoreReader
-from actorproc.model.states import ProcedureState
+from actorproc.model.reports import Looked
+from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.info import ProcedureInfo
 from actorproc.report.listing import ListFilter
 from actorproc.ui.command_words import whole_type
@@ -16,12 +17,16 @@ from actorproc.ui.views.rows import why_of
 from actorproc.web.answers import ApiError
 from actorproc.web.api.operations import LIMIT, Parameter
 
-__all__ = ["FILTERS", "PAGING", "counted", "filter_of", "has_filter", "matching", "page_of", "with_store"]
+__all__ = ["FILTERS", "LOOKED", "PAGING", "counted", "filter_of", "has_filter", "matching", "page_of", "with_store"]
 
 SEARCHED = 1000
 """Rows that are searched for a text."""
 COUNTED = 100_000
 """Rows that are counted."""
+LOOKED = 20_000
+"""Heads that are read for one page, where no index has just those that match."""
+ALL_LOOKED = 200_000
+"""Heads that are read to find all that match."""
 _CHUNK = 256
 _ENDED_WELL = frozenset({ProcedureState.SUCCESS, ProcedureState.ROLLEDBACK})
 _NAMES = {
@@ -88,32 +93,42 @@ def filter_of(reader: StoreReader, query: Mapping[str, Any], **others: Any) -> L
 
 
 def page_of(reader: StoreReader, query: Mapping[str, Any]) -> tuple[list[ProcedureInfo], str | None, int]:
-    """One page of a list: the rows, the cursor of the next page, and the number of rows that were looked at."""
+    """One page of a list: the rows, the cursor of the next page, and the number of procedures that were looked at.
+
+    A page may have fewer rows than there is room for, or none, and a next one all the same: so a filter that matches
+    little or nothing is answered as soon as others, with a store of any size.
+    """
     limit, order = query["limit"], query.get("order", "trouble")
     if order not in ("trouble", "newest", "oldest"):
         raise ApiError(422, f"order is trouble, newest or oldest, not {order!r:.60}")
-    parts = [(frozenset(ProcedureState) - _ENDED_WELL), _ENDED_WELL] if order == "trouble" else [None]
+    phases = filter_of(reader, query).phases
+    is_live = phases is not None and Phase.DONE not in phases  # of which the list knows where they are
+    parts = [(frozenset(ProcedureState) - _ENDED_WELL), _ENDED_WELL] if order == "trouble" and not is_live else [None]
     part, after = _place(query.get("after"), len(parts))
     found: list[ProcedureInfo] = []
-    looked = 0
+    looked, searched = Looked(LOOKED), 0
     while part < len(parts):
         wanted = filter_of(reader, query, newest_first=order != "oldest", after=after)
         states = parts[part]
         if states is not None:
             states = states if wanted.states is None else wanted.states & states
+            if wanted.troubled and wanted.states is None:  # a success has no trouble
+                states -= {ProcedureState.SUCCESS}
             wanted = msgspec.structs.replace(wanted, states=states)
-        for info in _rows(reader, wanted, query, limit + 1 - len(found)) if states is None or states else ():
-            looked += 1
+        for info in _rows(reader, wanted, query, limit + 1 - len(found), looked) if states is None or states else ():
+            searched += 1
             if _has_text(info, query.get("q")):
                 if len(found) == limit:
-                    return found, f"{part}.{found[-1].id}", looked
+                    return found, f"{part}.{found[-1].id}", searched
                 found.append(info)
-            if query.get("q") and looked >= SEARCHED:
-                return found, f"{part}.{info.id}", looked
+            if query.get("q") and searched >= SEARCHED:
+                return found, f"{part}.{info.id}", searched
+        if looked.cut_at is not None:
+            return found, f"{part}.{looked.cut_at}", looked.count
         if len(found) == limit and part + 1 < len(parts):
-            return found, f"{part + 1}.", looked
+            return found, f"{part + 1}.", searched
         part, after = part + 1, None
-    return found, None, looked
+    return found, None, searched
 
 
 def _place(cursor: str | None, parts: int) -> tuple[int, str | None]:
@@ -125,15 +140,17 @@ def _place(cursor: str | None, parts: int) -> tuple[int, str | None]:
     return int(part), after or None
 
 
-def _rows(reader: StoreReader, wanted: ListFilter, query: Mapping[str, Any], limit: int) -> Iterator[ProcedureInfo]:
+def _rows(
+    reader: StoreReader, wanted: ListFilter, query: Mapping[str, Any], limit: int, looked: Looked
+) -> Iterator[ProcedureInfo]:
     """Rows in order: a page of them, or with a text to look for as many as are asked for."""
     if not query.get("q"):
-        yield from reader.matching(msgspec.structs.replace(wanted, limit=limit))
+        yield from reader.matching(msgspec.structs.replace(wanted, limit=limit), looked)
         return
     while True:
-        chunk = reader.matching(msgspec.structs.replace(wanted, limit=_CHUNK))
+        chunk = reader.matching(msgspec.structs.replace(wanted, limit=_CHUNK), looked)
         yield from chunk
-        if len(chunk) < _CHUNK:
+        if len(chunk) < _CHUNK or looked.cut_at is not None:
             return
         wanted = msgspec.structs.replace(wanted, after=chunk[-1].id)
 
@@ -148,27 +165,30 @@ def matching(reader: StoreReader, query: Mapping[str, Any], *, roots: bool = Fal
     """Ids of all that match, oldest first. Raises `ApiError` (422) when that are too many."""
     found: list[str] = []
     chosen = {**query, "roots": True} if roots else query
-    wanted = filter_of(reader, chosen)
+    wanted, looked = filter_of(reader, chosen), Looked(ALL_LOOKED)
     while True:
-        chunk = reader.matching(msgspec.structs.replace(wanted, limit=_CHUNK))
+        chunk = reader.matching(msgspec.structs.replace(wanted, limit=_CHUNK), looked)
         found += [info.id for info in chunk if _has_text(info, chosen.get("q"))]
+        if looked.cut_at is not None:
+            msg = f"more than {ALL_LOOKED:,} procedures have to be looked at to find all that match"
+            raise ApiError(422, msg, "narrow the filter by state, type, tag or root", count=len(found))
         if len(chunk) < _CHUNK:
             return found
         if len(found) > COUNTED:
-            raise ApiError(422, f"more than {COUNTED:,} procedures match", "narrow the filter")
+            raise ApiError(422, f"more than {COUNTED:,} procedures match", "narrow the filter", count=COUNTED)
         wanted = msgspec.structs.replace(wanted, after=chunk[-1].id)
 
 
 def counted(reader: StoreReader, query: Mapping[str, Any]) -> tuple[int, bool]:
-    """Number of procedures that match, and whether it is exact; at most 100,000 are counted."""
+    """Number of procedures that match, and whether it is exact: at most 100,000 are counted, of 200,000 looked at."""
     if set(query) <= {"state", "limit"} and (cheap := cheap_total(reader, query)) is not None:
         return cheap, True
     try:
         return len(matching(reader, query)), True
     except ApiError as error:
-        if "more than" not in str(error):
+        if "count" not in error.body:
             raise
-        return COUNTED, False
+        return error.body["count"], False
 
 
 def cheap_total(reader: StoreReader, query: Mapping[str, Any]) -> int | None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from actorproc.api.reader import StoreReader
 from actorproc.model.plain import plain_dict
 from actorproc.model.policies import is_nested
+from actorproc.model.reports import Looked
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.report.listing import ListFilter
 from actorproc.report.schema.document import document
 from actorproc.report.step_log import attempt_info_of
 from actorproc.ui.command_words import whole_type
@@ -15,7 +17,7 @@ from actorproc.ui.stored_status import stored_status, unfinished_status, unregis
 from actorproc.ui.views.failures import failure_groups
 from actorproc.ui.views.wait_graph import wait_graph_of
 from actorproc.web.answers import ApiError, listed, object_of, shaped_all
-from actorproc.web.api.filters import cheap_total, counted, page_of, with_store
+from actorproc.web.api.filters import LOOKED, cheap_total, counted, page_of, with_store
 
 if TYPE_CHECKING:
     from actorproc.web.api.operations import CheckedRequest
@@ -222,8 +224,9 @@ def type_detail(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
         name = whole_type(asked.path["type"], known)
         if name not in known and not (look.health is not None and name in look.health.types):
             raise ApiError(404, f"no procedure has the type {name!r:.120}", "types are listed by /api/v1/types")
-        failed = reader.list(type_name=name, state=ProcedureState.FAILED, newest_first=True, limit=_FAILED)
-        live = reader.list(type_name=name, state=_LIVE, limit=_SOME)
+        wanted = ListFilter.of(type_name=name, state=ProcedureState.FAILED, newest_first=True, limit=_FAILED)
+        failed = reader.matching(wanted, Looked(LOOKED))
+        live = reader.matching(ListFilter.of(type_name=name, state=_LIVE, limit=_SOME), Looked(LOOKED))
         return {
             "type_name": name,
             "failures": shaped_all("failure-group", failure_groups(failed)),

@@ -101,7 +101,7 @@ export function view(app) {
   const isOperator = !app.session?.read_only;
   return html`<h1 tabindex="-1">Procedures</h1>${filters(app)}
     ${bulk(app)}
-    ${items.length === 0 ? nothingFound(app, filter) : html`<div class="scroll" tabindex="0" role="region" aria-label="Procedures, as a table"><table class="list">
+    ${items.length === 0 ? nothingFound(app, filter, next) : html`<div class="scroll" tabindex="0" role="region" aria-label="Procedures, as a table"><table class="list">
       <thead><tr>${isOperator ? html`<th><input type="checkbox" aria-label="Choose all shown" .checked=${live(items.every((/** @type {any} */ info) => chosen.has(info.id)))} @change=${all}></th>` : nothing}
         <th>Id</th><th>Phase</th><th>Type</th><th>Step</th><th class="number wide">Attempt</th><th class="wide">Age</th><th>Changed</th><th class="wide">Progress</th><th>Why</th></tr></thead>
       <tbody>${keyed(items, (/** @type {any} */ info) => info.id, (info) => html`<tr data-row data-id=${info.id} class=${chosen.has(info.id) ? "chosen" : ""}>
@@ -115,10 +115,10 @@ export function view(app) {
       ${next ? html`<a rel="next" href=${"procedures" + query({ ...filter, order: app.query.get("order"), after: next })}>Next ${LIMIT}</a>` : nothing}</p>`;
 }
 
-function nothingFound(/** @type {any} */ app, /** @type {any} */ filter) {
+function nothingFound(/** @type {any} */ app, /** @type {any} */ filter, /** @type {any} */ next) {
   const found = words(filter);
   if (!found.length) return empty("There is no procedure in this store yet.", html`<p><a href=".">The overview shows a first program.</a></p>`);
-  return empty(html`Nothing matches ${found.map((word) => html`<b>${word}</b> `)}.`, html`<p>Drop a filter: ${Object.keys(filter).map((name) => html`<button class="quiet" @click=${() => app.setQuery({ [name]: null, after: null })}>without ${name}</button> `)}</p>`);
+  return empty(html`Nothing ${next ? "of this part " : ""}matches ${found.map((word) => html`<b>${word}</b> `)}.`, html`<p>Drop a filter: ${Object.keys(filter).map((name) => html`<button class="quiet" @click=${() => app.setQuery({ [name]: null, after: null })}>without ${name}</button> `)}</p>`);
 }
 
 /** Key a: verbs for the chosen ones, else for the row with the focus. @param {any} app */
