@@ -95,8 +95,8 @@ def filter_of(reader: StoreReader, query: Mapping[str, Any], **others: Any) -> L
 def page_of(reader: StoreReader, query: Mapping[str, Any]) -> tuple[list[ProcedureInfo], str | None, int]:
     """One page of a list: the rows, the cursor of the next page, and the number of procedures that were looked at.
 
-    A page may have fewer rows than there is room for, or none, and a next one all the same: so a filter that matches
-    little or nothing is answered as soon as others, with a store of any size.
+    A page may have fewer rows than there is room for, or none, and a next one all the same. So a filter that matches
+    little or nothing is answered as soon as others.
     """
     limit, order = query["limit"], query.get("order", "trouble")
     if order not in ("trouble", "newest", "oldest"):
