@@ -152,19 +152,6 @@ def test_the_suites_that_the_page_about_tests_shows_pass_as_they_stand(tmp_path)
     assert int(re.search(r"^(\d+) passed", ended.stdout, re.MULTILINE)[1]) > 150
 
 
-@pytest.mark.processes
-def test_the_program_of_the_page_for_users_of_other_pools_runs_as_it_stands(tmp_path):
-    (shown,) = programs_in("docs/coming-from.md")
-    (tmp_path / "page.py").write_text(shown)
-
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "page.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-
-    assert ended.stdout == "1024\n", ended.stderr
-
-
 def test_the_readme_shows_the_first_example():
     def without_comments(text):
         lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
