@@ -56,7 +56,7 @@ _PLAIN = """
     bounded by cache caller cancellation cgroup children claim claimed clock close code codec combining committed committing
     compaction connecting container count counter cross crowd dangling data database define describe described died
     dir dispatched down draining end ended ending entry environment error exceeded exit explain failed farewell
-    filling filter find finding finish forget forgettable fork forwarder frozen gate gc glance gone guard halt hand
+    filling filter find finding finish forget forgettable forwarder frozen gate gc glance gone guard halt hand
     held hello hook hosted housekeeping ids info intake interpreter interrupt isolated joined kept killer killing
     known lag late launch layout leadership leading learn leaving left lifecycle limiter line listener listening
     live lmdb loading local look loss lost main mark marker memory metric move moving need offspring on opened order

@@ -36,6 +36,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("commands.submit", "add_submit"),
     "abort": ("commands.operator", "add_abort"),
     "retry": ("commands.operator", "add_retry"),
+    "restart": ("commands.operator", "add_restart"),
+    "fork": ("commands.operator", "add_fork"),
     "rollback": ("commands.operator", "add_rollback"),
     "bypass": ("commands.operator", "add_bypass"),
     "pause": ("commands.operator", "add_pause"),
@@ -75,7 +77,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("locks", "poisons", "signals", "audit", "workers", "watch", "top", "web", "metrics"),
     ),
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
-    "Repair": ("retry", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
+    "Repair": ("retry", "restart", "fork", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),
     "Store": ("backup", "compact", "move", "export", "import", "leader", "hosts", "grants", "rotate-key", "reload"),
     "Run": ("run", "worker", "ray-hosts", "demo", "torture", "schema", "completion"),
 }

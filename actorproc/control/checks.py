@@ -31,9 +31,11 @@ from actorproc.model.messages.events import (
     Acknowledged,
     DeleteRequested,
     Event,
+    ForkRequested,
     PoisonCleared,
     Published,
     Resized,
+    RestartRequested,
     Signalled,
     SignalsWithdrawn,
     Submitted,
@@ -69,6 +71,8 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
                     for new in event.procedures
                 )
                 event = msgspec.structs.replace(event, procedures=news)
+        case RestartRequested() | ForkRequested():
+            event = _checked_anew(event, max_state, traced=traced)
         case Signalled() | Published():
             _check_sent(event, max_state)
             event = event if traced or not event.trace else msgspec.structs.replace(event, trace=b"")
@@ -96,6 +100,19 @@ def _with_name(event: Any) -> Event:
         return event  # of a program
     named: Event = msgspec.structs.replace(event, by=checked_by(event.by))
     return named
+
+
+def _checked_anew(event: Any, max_state: int, *, traced: bool) -> Event:
+    """A request with the stored state that is to run again."""
+    check_id(event.id)
+    _check_new(event.new, max(max_state, len(event.new.state)))  # it is stored already, whatever the limit is now
+    _check_number(event.generation if isinstance(event, RestartRequested) else event.step, "a restart or a fork")
+    if event.new.reuse is None or (isinstance(event, RestartRequested) and event.new.id != event.id):
+        msg = f"a request about {event.id} names {event.new.id}, or has no token"
+        raise UsageError(msg)
+    new = msgspec.structs.replace(event.new, fresh=False, trace=event.new.trace if traced else None)
+    checked: Event = msgspec.structs.replace(event, new=new)
+    return checked
 
 
 def checked_definition(definition: Definition) -> Definition:

@@ -36,6 +36,7 @@ from actorproc.model.ids import HeldSteps, StepToken
 from actorproc.model.messages.commands import Decision, RunStep
 from actorproc.model.messages.events import (
     Event,
+    ForkRequested,
     Published,
     StepEnded,
     Submitted,
@@ -128,6 +129,8 @@ class Coordinator:
                 names = (new.id for new in children if not new.fresh)
             case Published():
                 names = signals.first_listener(state, event.name)
+            case ForkRequested(id=origin, new=new):
+                names = (origin,) if new.fresh else (origin, new.id)
             case Tick():
                 names = state.timers.due(now)
             case _:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec.structs import replace
 
 from actorproc.errors import UsageError
-from actorproc.model.messages.events import Event, Published, Signalled, Submitted
+from actorproc.model.messages.events import Event, ForkRequested, Published, RestartRequested, Signalled, Submitted
 from actorproc.model.rows.records import NewProcedure, Trace
 from actorproc.model.trace_context import CONTEXT, is_sampled
 from actorproc.support import trace_scope
@@ -82,10 +82,16 @@ class Tracing:
             except Exception as error:  # noqa: BLE001 - samplers are code of the host
                 self._fail(error)
                 return replace(event, procedures=tuple(replace(new, trace=None) for new in event.procedures))
+        if isinstance(event, RestartRequested | ForkRequested):
+            return self._entered_anew(event)
         if isinstance(event, Signalled | Published) and not event.trace:
             here = trace_scope.current()
             return replace(event, trace=here[:CONTEXT]) if here else event
         return event
+
+    def _entered_anew(self, event: RestartRequested | ForkRequested) -> Event:
+        (submitted,) = self._entered(Submitted((event.new,), event.reply)).procedures  # type: ignore[union-attr]
+        return replace(event, new=submitted)
 
     def _traced(self, new: NewProcedure, here: bytes) -> NewProcedure:
         above = new.trace.context if new.trace is not None else here

@@ -11,7 +11,7 @@ from actorproc.ui.text import plain_line
 __all__ = ["command_line", "in_command_words", "path_option", "whole_type"]
 
 _CALL = re.compile(
-    r"(?:manager\.)?\b(?:abort|bypass|clear_poison|delete|kill|publish|resume|retry|rollback)"
+    r"(?:manager\.)?\b(?:abort|bypass|clear_poison|delete|kill|publish|restart|resume|retry|rollback)"
     r"""\((?:[^()'"]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")*\)"""
 )
 _OPTION = re.compile(r"\b(force|children|ancestors)=True\b|\bon_existing='([a-z-]+)'")

@@ -52,6 +52,8 @@ EXECUTIONS = {
     "start behind a gate": 2,
     "restart of an undone tree": 2 * (2 + 1 + 1 + 2 + 1 + 1),
     "restart of what succeeded": 3 * 2,
+    "restart by id": 2 * (2 + 2),
+    "fork of one that runs": 2 * 2,
     "delete by hand": 2 * (2 + 1 + 1),
     "expiry of a tree": 2 + 1 + 1 + 2,
     "one at a time by a key": 3 + 2 + 2 + 2 + 2,
@@ -72,6 +74,7 @@ COUNTS_ATTEMPTS = {"retry of a rollback that gave up", "retry of a failed step"}
 ANSWERED_OFTEN = {
     "retry with backoff",
     "rollback that gives up",
+    "restart by id",
     "restart of an undone tree",
     "restart of what succeeded",
     "delete by hand",

@@ -539,7 +539,7 @@ def done(monkeypatch):
 
 @pytest.mark.parametrize(
     ("key", "verb"),
-    [("k", "kill"), ("a", "abort"), ("f", "abort --force"), ("r", "retry"), ("u", "rollback"), ("p", "pause"), ("o", "resume"), ("b", "bypass"), ("c", "ack"), ("d", "delete")],
+    [("k", "kill"), ("a", "abort"), ("f", "abort --force"), ("r", "retry"), ("R", "restart"), ("u", "rollback"), ("p", "pause"), ("o", "resume"), ("b", "bypass"), ("c", "ack"), ("d", "delete")],
 )  # fmt: skip
 def test_a_verb_is_done_once_it_was_confirmed(done, key, verb):
     text, _ = play(MadeSource(), ["2", "j", "a", key, "enter"])

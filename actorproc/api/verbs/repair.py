@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from actorproc.api.handle import ProcedureHandle
-from actorproc.api.verbs.inspect import InspectVerbs
+from actorproc.api.verbs.restart_fork import RestartVerbs
 from actorproc.engine.arguments import check_flag, checked_by, checked_reason
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import (
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["RepairVerbs"]
 
 
-class RepairVerbs(InspectVerbs):
-    """`retry`, `bypass`, `rollback`, `pause`, `resume`, `open`.
+class RepairVerbs(RestartVerbs):
+    """`restart`, `fork`, `retry`, `bypass`, `rollback`, `pause`, `resume`, `open`.
 
     Each is durable when it returns, survives a crash, and is kept with its reason: see `audit`. All raise
     `ManagerStopped` when no manager runs.

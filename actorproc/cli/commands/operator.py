@@ -1,4 +1,4 @@
-"""``abort``, ``retry``, ``rollback``, ``bypass``, ``pause``, ``resume``, ``ack``, ``delete``, ``gc``.
+"""Verbs of operators on procedures, one command each, and ``gc``.
 
 They go to the running manager through its control socket. When none runs they are decided here, on the stopped store.
 """
@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from actorproc.cli.output.outcomes import DRY_RUN, outcome
 from actorproc.cli.output.output import Output
-from actorproc.cli.select.common import REFUSED, globals_for, is_owned, open_reader, start_command, typed
+from actorproc.cli.select.common import (
+    ID_HELP,
+    REFUSED,
+    full_id,
+    globals_for,
+    is_owned,
+    open_reader,
+    start_command,
+    typed,
+)
 from actorproc.cli.select.filters import has_filter, seconds
 from actorproc.cli.select.selection import add_care, add_selection, apply, asked, carry_out, confirmed
 from actorproc.cli.select.steering import Steered, is_stopped
@@ -28,8 +37,10 @@ __all__ = [
     "add_ack",
     "add_bypass",
     "add_delete",
+    "add_fork",
     "add_gc",
     "add_pause",
+    "add_restart",
     "add_resume",
     "add_retry",
     "add_rollback",
@@ -123,6 +134,50 @@ def add_retry(commands: _Commands) -> None:
 def _retry(options: argparse.Namespace, engine: Steering, name: str) -> str:
     engine.retry(name, **asked(options))
     return "runs again" + _later(engine)
+
+
+def add_restart(commands: _Commands) -> None:
+    """Add ``restart``."""
+    says = "begin ended roots again from their first state, as a new generation"
+    _add(commands, "restart", _restart, roots=True, help=says)
+
+
+def _restart(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    engine.restart(name, **asked(options))
+    return "begins again" + _later(engine)
+
+
+def add_fork(commands: _Commands) -> None:
+    """Add ``fork``."""
+    parser = commands.add_parser(
+        "fork",
+        help="begin a new root at a step of a procedure",
+        description=(
+            "The new root has the state that was stored before the step. The procedure is left alone, and what it did "
+            "is not undone when the fork fails."
+        ),
+    )
+    globals_for(parser)
+    parser.add_argument("ids", nargs=1, metavar="ID", help=ID_HELP)
+    parser.add_argument(
+        "--from", dest="from_step", required=True, metavar="STEP", help="name of the step or state, or its number"
+    )
+    parser.add_argument("--id", dest="new_id", metavar="NEW", help="id of the fork (default: a new one)")
+    add_care(parser)
+    parser.set_defaults(run=_fork, all_matching=False)
+
+
+def _fork(options: argparse.Namespace) -> int:
+    with open_reader(options) as reader:
+        name = full_id(reader, options.ids[0])
+    return carry_out(options, "fork", [name], partial(_forked, options))
+
+
+def _forked(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    step = options.from_step
+    number = int(step) if step.isascii() and step.isdigit() else step
+    fork = engine.fork(name, number, new_id=options.new_id, **asked(options))
+    return f"forked as {fork.id}" + _later(engine)
 
 
 def add_rollback(commands: _Commands) -> None:

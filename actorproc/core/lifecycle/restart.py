@@ -20,7 +20,7 @@ from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import IdReuse, NewProcedure, Past, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
-__all__ = ["KEPT", "follows", "make_room", "refusal", "was_done"]
+__all__ = ["KEPT", "follows", "make_room", "no_restart", "refusal", "was_done"]
 
 KEPT = 16
 """Tokens that a head keeps at most: those of its newest generations."""
@@ -37,10 +37,11 @@ def refusal(state: EngineState, new: NewProcedure, reuse: IdReuse, known: Proced
         return DuplicateProcedure(
             f"procedure {known.id} exists as {known.type_name}; it cannot be restarted as {new.type_name}"
         )
-    return _no_restart(state, reuse, known)
+    return no_restart(state, reuse, known)
 
 
-def _no_restart(state: EngineState, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
+def no_restart(state: EngineState, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
+    """The reason why a procedure cannot begin its next generation now; None when it can."""
     name = f"{known.id} cannot be restarted: it"
     if known.parent is not None:
         return NotAllowed(f"{name} is a child of {known.parent}; only a root can, with all that ran under it")

@@ -13,7 +13,7 @@ from actorproc.core.state.head import begin_step, end_last_step
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade, StepReported
-from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Waited
+from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Renewed, Waited
 from actorproc.model.rows.records import (
     ErrorInfo,
     ExposedRecord,
@@ -22,6 +22,7 @@ from actorproc.model.rows.records import (
     ProcedureRecord,
     StepKind,
     StepRecord,
+    StepTerms,
 )
 from actorproc.model.rows.writes import PutExposed, PutNote, PutStep, TrimLog
 
@@ -52,6 +53,9 @@ def commit_step(
     record.state_at = 0
     worker = item.token.worker
     version = outcome.version or state.types.metas[record.type_name].version
+    is_plain = not (record.locks or record.poisons or outcome.poisons or outcome.no_return) and (
+        type(outcome) is not Advanced or not outcome.acquire
+    )
     state.decision.writes.append(
         PutStep(
             StepRecord(  # by position: half the time, and this one is made for nearly every step
@@ -77,6 +81,7 @@ def commit_step(
                 record.payload,
                 outcome.event if type(outcome) is Waited else None,
                 outcome.fence,
+                None if is_plain else _terms_after(record, outcome),
             )
         )
     )
@@ -98,6 +103,15 @@ def commit_step(
         acquire.end_of_step(state, record)
     _trim(state, record, record.records - outcome.steps)
     state.decision.touch(record)
+
+
+def _terms_after(record: ProcedureRecord, outcome: Outcome) -> StepTerms | None:
+    """Terms of the step that comes after this outcome."""
+    locks = outcome.locks if type(outcome) is Renewed else record.locks
+    if type(outcome) is Advanced and outcome.acquire:
+        locks = tuple(dict.fromkeys((*locks, *outcome.acquire)))
+    poisons = record.poisons if outcome.poisons is None else outcome.poisons
+    return StepTerms(locks, poisons, outcome.no_return)
 
 
 def _trim(state: EngineState, record: ProcedureRecord, below: int) -> None:

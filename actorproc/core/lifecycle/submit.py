@@ -17,11 +17,12 @@ from actorproc.core.state.transitions import Trigger, move
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, UnknownType
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import Submitted
-from actorproc.model.rows.records import NewProcedure, Past, ProcedureRecord, StepKind, StepRecord, copied
+from actorproc.model.policies import TypeMeta
+from actorproc.model.rows.records import NewProcedure, Past, ProcedureRecord, StepKind, StepRecord, StepTerms, copied
 from actorproc.model.rows.writes import PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
 
-__all__ = ["admit", "refusal", "submit"]
+__all__ = ["admit", "refusal", "submit", "too_many"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _INITIALIZING = ProcedureState.INITIALIZING
@@ -47,7 +48,7 @@ def submit(state: EngineState, event: Submitted) -> None:
             elif new.reuse is not None and not restart.was_done(state.residents.procs[new.id], new.reuse):
                 accepted.append(new)
                 restarted.append(new.id)
-    if accepted and (busy := _too_many(state, len(accepted))) is not None:
+    if accepted and (busy := too_many(state, len(accepted))) is not None:
         state.decision.command(Reply(event.reply, error=busy))
         return
     if restarted or state.ended.shedding:
@@ -116,7 +117,7 @@ def _needs_only_a_worker(types: KnownTypes, new: NewProcedure) -> bool:
     )
 
 
-def _too_many(state: EngineState, count: int) -> ManagerBusy | None:
+def too_many(state: EngineState, count: int) -> ManagerBusy | None:
     """The limit on unfinished roots. Children, retries and what recovery finds are never refused for it."""
     limits = state.settings.scheduling
     room = limits.max_queued + (limits.max_running or 0)
@@ -173,9 +174,14 @@ def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> Ac
     return None
 
 
-def admit(state: EngineState, new: NewProcedure, parent: ProcedureRecord | None) -> ProcedureRecord:
-    """Make the head and the first step record of a procedure; the caller wakes it."""
-    record = _head_of(state, new)
+def admit(
+    state: EngineState, new: NewProcedure, parent: ProcedureRecord | None, like: ProcedureRecord | None = None
+) -> ProcedureRecord:
+    """Make the head and the first step record of a procedure; the caller wakes it.
+
+    `like`: a stored procedure of its class, which may not be registered.
+    """
+    record = _head_of(state, new, like)
     if new.due_at is not None:
         head.wait_until(record, new.due_at)
     record.locks = new.locks
@@ -204,9 +210,13 @@ def admit(state: EngineState, new: NewProcedure, parent: ProcedureRecord | None)
     return record
 
 
-def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
+def _head_of(state: EngineState, new: NewProcedure, like: ProcedureRecord | None = None) -> ProcedureRecord:
     """Make the part of a head that is common to all new procedures."""
-    record = copied(state.types.blanks.get(new.type_name) or _blank(state.types, new.type_name))
+    known = state.types.blanks.get(new.type_name)
+    if known is None:
+        traits = like if like is not None and new.type_name not in state.types.metas else None
+        known = _blank(state.types, new.type_name) if traits is None else _blank_of(traits)
+    record = copied(known)
     record.id = new.id
     record.version = new.version
     record.unit = new.unit
@@ -227,27 +237,32 @@ def _head_of(state: EngineState, new: NewProcedure) -> ProcedureRecord:
 def _first_step(decision: PendingDecision, new: NewProcedure) -> PutStep:
     # By position: half the time.
     record = StepRecord(new.id, 1, _STEP, decision.now, new.state, new.codec, new.version, "submitted", new.unit)
+    if new.locks or new.poisons or new.no_return:
+        record = replace(record, terms=StepTerms(new.locks, new.poisons, new.no_return))
     return PutStep(record if new.step_name is None else replace(record, step_name=new.step_name))
 
 
 def _blank(types: KnownTypes, type_name: str) -> ProcedureRecord:
     """Common part of the heads of a class's new procedures, with the traits that are fixed at submit."""
-    meta = types.metas[type_name]
-    blank = types.blanks[type_name] = ProcedureRecord(
+    blank = types.blanks[type_name] = _blank_of(types.metas[type_name])
+    return blank
+
+
+def _blank_of(traits: TypeMeta | ProcedureRecord) -> ProcedureRecord:
+    return ProcedureRecord(
         id="",
-        type_name=type_name,
-        version=meta.version,
+        type_name=traits.type_name,
+        version=traits.version,
         root="",
         parent=None,
         seq=0,
         state=_INITIALIZING,
-        rollback_supported=meta.rollback_supported,
-        on_child_failure=meta.on_child_failure,
-        undo_children=meta.undo_children,
-        lock_scope=meta.lock_scope,
+        rollback_supported=traits.rollback_supported,
+        on_child_failure=traits.on_child_failure,
+        undo_children=traits.undo_children,
+        lock_scope=traits.lock_scope,
         child_states=(),
     )
-    return blank
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

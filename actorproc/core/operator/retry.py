@@ -36,7 +36,7 @@ from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.trace_context import opened_again
 
-__all__ = ["request_retry", "request_rollback"]
+__all__ = ["left_to_undo", "request_retry", "request_rollback"]
 
 _REASONS: dict[ProcedureState, str] = {
     ProcedureState.SUCCESS: "has succeeded; there is nothing to retry",
@@ -55,7 +55,7 @@ def request_retry(state: EngineState, event: RetryRequested) -> None:
         state.decision.command(Reply(event.reply, error=error))
         return
     tree = state.residents.tree_of(root)
-    members = [member for member in tree.members.values() if member is root or member.ended_in == root.run]
+    members = _members_of_run(tree, root)
     stopped_at = _unit_to_undo(state.residents, tree, members)
     keys = _keys_of(state.residents, tree, members)
     if stopped_at is None and (error := _no_way_forward(state.locks, root, members, keys)) is not None:
@@ -82,6 +82,17 @@ def request_retry(state: EngineState, event: RetryRequested) -> None:
     elif acquire.has_retaken(state, tree):
         assert root.id in state.follow_ups.retaken
     state.decision.command(Reply(event.reply, value=True))
+
+
+def left_to_undo(state: EngineState, root: ProcedureRecord) -> UndoRecord | None:
+    """The unit with which a retry of a failed root goes on undoing; None: its undo is complete, or there is none."""
+    tree = state.residents.tree_of(root)
+    return _unit_to_undo(state.residents, tree, _members_of_run(tree, root))
+
+
+def _members_of_run(tree: Tree, root: ProcedureRecord) -> list[ProcedureRecord]:
+    """The root, and the members that ended with its failure."""
+    return [member for member in tree.members.values() if member is root or member.ended_in == root.run]
 
 
 def _unknown(damage: DamageTable, id: str) -> ActorprocError:

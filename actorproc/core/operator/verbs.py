@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from actorproc.core.lifecycle import removal, signals
 from actorproc.core.lock_manager import poison
-from actorproc.core.operator import bypass, kill, pause, retry
+from actorproc.core.operator import bypass, kill, pause, restart_fork, retry
 from actorproc.core.results import abort
 from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.events import (
@@ -19,10 +19,12 @@ from actorproc.model.messages.events import (
     Acknowledged,
     BypassRequested,
     DeleteRequested,
+    ForkRequested,
     KillRequested,
     PauseRequested,
     PoisonCleared,
     Published,
+    RestartRequested,
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
@@ -68,6 +70,8 @@ VERBS = (
         refused="no worker has a step of it, so there is nothing to kill",
     ),
     Verb("retry", RetryRequested, retry.request_retry, is_for_roots=True),
+    Verb("restart", RestartRequested, restart_fork.request_restart, is_repeatable=True, is_for_roots=True),
+    Verb("fork", ForkRequested, restart_fork.request_fork, is_repeatable=True),
     Verb("rollback", RollbackRequested, retry.request_rollback, is_for_roots=True),
     Verb("bypass", BypassRequested, bypass.request_bypass),
     Verb("pause", PauseRequested, pause.request_pause, is_repeatable=True, is_for_all=True),

@@ -20,6 +20,7 @@ __all__ = [
     "CrashReport",
     "DeleteRequested",
     "Event",
+    "ForkRequested",
     "HostAdded",
     "HostClaimed",
     "HostDraining",
@@ -33,6 +34,7 @@ __all__ = [
     "ReloadBegan",
     "RemovalContinued",
     "Resized",
+    "RestartRequested",
     "ResultsTaken",
     "ResumeRequested",
     "RetryRequested",
@@ -183,6 +185,32 @@ class RetryRequested(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     reply: int
+    reason: str | None = None
+    by: str | None = None
+
+
+class RestartRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a root that has ended to begin its next generation, from its first state."""
+
+    id: str
+    reply: int
+    new: NewProcedure
+    """The procedure as it was submitted; its token tells this request from another one."""
+    generation: int
+    """Generation that was read: another one has begun since when it is not that of the head."""
+    reason: str | None = None
+    by: str | None = None
+
+
+class ForkRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a new root that begins at a step of a procedure, with the state that was stored before it."""
+
+    id: str
+    reply: int
+    new: NewProcedure
+    """The new root; its token tells this request from another one."""
+    step: int
+    """Number of the step, as the step sees it (`Context.step`)."""
     reason: str | None = None
     by: str | None = None
 
@@ -403,6 +431,8 @@ Event = (
     | WorkerLost
     | AbortRequested
     | RetryRequested
+    | RestartRequested
+    | ForkRequested
     | BypassRequested
     | RollbackRequested
     | KillRequested

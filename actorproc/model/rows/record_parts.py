@@ -24,6 +24,7 @@ __all__ = [
     "Interrupted",
     "Leftover",
     "Past",
+    "StepTerms",
     "Trace",
     "Wait",
 ]
@@ -120,6 +121,17 @@ class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Locks it was still waiting for, with those it held; empty: those it has are all."""
     step_name: str | None = None
     """Name of its last step."""
+
+
+class StepTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts with which a step begins besides its state: a restart and a fork begin with the same."""
+
+    locks: tuple[LockKey, ...] = ()
+    """Declared keys, and those that earlier steps asked for."""
+    poisons: tuple[str, ...] = ()
+    """`poison_keys()` before the step."""
+    no_return: bool = False
+    """The step was declared the point of no return."""
 
 
 class IdReuse(msgspec.Struct, frozen=True, array_like=True, gc=False):

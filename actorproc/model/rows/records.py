@@ -21,6 +21,7 @@ from actorproc.model.rows.record_parts import (
     Interrupted,
     Leftover,
     Past,
+    StepTerms,
     Trace,
     Wait,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "StartRecord",
     "StepKind",
     "StepRecord",
+    "StepTerms",
     "Trace",
     "UndoRecord",
     "Wait",
@@ -371,6 +373,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Name of the event that the procedure waits for from here on; None: for none."""
     fence: int = 0
     """Fence of the attempt that ended with this record (`Context.fence`), if its step asked for it; 0: it did not."""
+    terms: StepTerms | None = None
+    """Of a ``.step``: locks, poison and the point of no return of the step that runs from it; None: it has none."""
 
 
 ATTEMPTS_KEPT = 20

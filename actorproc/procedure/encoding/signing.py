@@ -39,7 +39,7 @@ from actorproc.support.digests import (
 if TYPE_CHECKING:
     import hmac
 
-__all__ = ["SigningKey", "content_of", "digest_in", "opened", "seal", "signed_state", "verified"]
+__all__ = ["SigningKey", "content_of", "digest_in", "opened", "seal", "signed_for_another", "signed_state", "verified"]
 
 SigningKey = bytes | tuple[bytes, ...]
 """One key, or several, of which the first signs and all verify."""
@@ -50,6 +50,9 @@ _OF_DIGEST = "sha256 of "
 """Begins the purpose of such a signature, and no other one: it holds for no pickle, whatever that looks like."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
+_PAIR = b"\x92"
+"""First byte of a position and the rest."""
 
 
 def signed_state(
@@ -66,9 +69,28 @@ def signed_state(
         field = unpicklable(values)
         msg = f"{type_name if field is None else f'{type_name}.{field}'} cannot be pickled: {in_words(error)}"
         raise StateNotEncodable(msg) from error
+    check_size(sum(map(len, parts)), type_name, of_call=bool(tail))
+    return _signed(parts, _state_of(type_name, procedure), key)
+
+
+def signed_for_another(state: bytes, type_name: str, procedure: str, other: str, key: SigningKey | None) -> bytes:
+    """The state of a procedure, signed as that of the procedure `other`. It is checked, and not decoded.
+
+    Raises `StateRefused`.
+    """
+    if not key:
+        msg = f"the state of {type_name} is pickled, and there is no signing key here"
+        raise StateRefused(msg)
+    if state[:1] == _PAIR:
+        position, payload = _enveloped.decode(state)
+        inner = signed_for_another(bytes(payload), type_name, procedure, other, key)
+        return _encode((position, msgspec.Raw(inner)))
+    body = _checked(_signed_in(state), _state_of(type_name, procedure), key, f"pickled state of {type_name}")
+    return _signed([bytes(body)], _state_of(type_name, other), key)
+
+
+def _signed(parts: Sequence[bytes], purpose: str, key: SigningKey | None) -> bytes:
     size = sum(map(len, parts))
-    check_size(size, type_name, of_call=bool(tail))
-    purpose = _state_of(type_name, procedure)
     if size < LARGE:
         return _encode(_sign(parts, purpose, key) + b"".join(parts))
     digest = digest_of_parts(parts)

@@ -70,6 +70,14 @@ ACTIONS = (
         "runs again",
     ),
     Action(
+        "R",
+        "restart",
+        "begin an ended root again from its first state",
+        lambda engine, id, reason: engine.restart(id, reason=reason),
+        "begins again",
+        "begins again",
+    ),
+    Action(
         "u",
         "rollback",
         "undo an unfinished root, as if it had failed",

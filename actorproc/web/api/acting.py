@@ -126,6 +126,13 @@ VERBS: dict[str, PageVerb] = {
         is_for_roots=True,
         later="runs again when a manager starts",
     ),
+    "restart": PageVerb(
+        lambda engine, id, reason, by, _: engine.restart(id, reason=reason, by=by) is not None,
+        "begins again",
+        "",
+        is_for_roots=True,
+        later="begins again when a manager starts",
+    ),
     "rollback": PageVerb(
         lambda engine, id, reason, by, _: engine.rollback(id, reason=reason, by=by),
         "is rolled back",

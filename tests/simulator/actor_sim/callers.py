@@ -18,7 +18,7 @@ from tests.simulator.actor_sim.host import SimulatedHost
 from tests.simulator.actor_sim.replacing import SimulatedReload
 from tests.simulator.core_sim.loose_ends import LooseEnds
 from tests.simulator.core_sim.world import World
-from tests.simulator.generators.requests import Call, Operator, Resubmits, call_of, described
+from tests.simulator.generators.requests import Call, Operator, Resubmits, anew, call_of, described
 from tests.simulator.generators.scripts import ClientAction, program_of
 
 __all__ = ["KILLS_FROM", "RESTARTS_FROM", "Callers"]
@@ -87,6 +87,12 @@ class Callers:
         elif action.kind in {"resubmit", "repeat"}:
             if again := self._resubmits.of(action, new, self._last_call + 1):
                 self.submit(again)
+        elif action.kind in {"restart", "fork"}:
+            request = anew(action, new, list(self._world.store.scan()), self._last_call + 1)
+            if request is not None:
+                call = self._next_call()
+                self._world.journal += Resubmits.entries(call, (request.new,))
+                self._tell(call, request)
         elif action.kind == "conflict":
             self.submit((replace(new[0], digest=b"another"),))
         elif action.kind == "sweep":

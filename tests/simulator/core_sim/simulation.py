@@ -26,7 +26,7 @@ from tests.simulator.core_sim.histories import Campaign, History
 from tests.simulator.core_sim.loose_ends import LooseEnds
 from tests.simulator.core_sim.player import Player
 from tests.simulator.core_sim.world import Drawn, World
-from tests.simulator.generators.requests import FIRST_RESTARTS, Operator, Resubmits, call_of
+from tests.simulator.generators.requests import FIRST_RESTARTS, Operator, Resubmits, anew, call_of
 from tests.simulator.generators.scripts import ClientAction, program_of
 from tests.simulator.rules.invariants import StoreDump, check
 
@@ -223,6 +223,11 @@ class Simulation(Player):
         elif action.kind in {"resubmit", "repeat"}:
             if again := self.resubmits.of(action, new, self.last_reply + 1):
                 self._submit(again)
+        elif action.kind in {"restart", "fork"}:
+            request = anew(action, new, list(self.world.store.scan()), self.last_reply + 1)
+            if request is not None:
+                self.world.journal += Resubmits.entries(self._reply(), (request.new,))
+                self.shell.tell(request)
         elif action.kind == "conflict":
             self._submit((msgspec.structs.replace(new[0], digest=b"another"),))
         elif action.kind == "nap":

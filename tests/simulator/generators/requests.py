@@ -14,12 +14,14 @@ from actorproc.model.messages.events import (
     Acknowledged,
     BypassRequested,
     DeleteRequested,
+    ForkRequested,
     KillRequested,
     PauseRequested,
     PoisonCleared,
     Published,
     ReloadBegan,
     Resized,
+    RestartRequested,
     ResultsTaken,
     ResumeRequested,
     RetryRequested,
@@ -34,7 +36,17 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from tests.simulator.generators.scripts import ClientAction, Scenario
 from tests.simulator.rules.judge import Entry
 
-__all__ = ["FIRST_REPORTS", "FIRST_RESTARTS", "Call", "Operator", "Resubmits", "call_of", "described"]
+__all__ = [
+    "FIRST_ANEW",
+    "FIRST_REPORTS",
+    "FIRST_RESTARTS",
+    "Call",
+    "Operator",
+    "Resubmits",
+    "anew",
+    "call_of",
+    "described",
+]
 
 Call = (
     Submitted
@@ -42,11 +54,13 @@ Call = (
     | Acknowledged
     | BypassRequested
     | DeleteRequested
+    | ForkRequested
     | KillRequested
     | PauseRequested
     | PoisonCleared
     | ReloadBegan
     | Resized
+    | RestartRequested
     | ResultsTaken
     | ResumeRequested
     | RetryRequested
@@ -62,6 +76,9 @@ FIRST_RESTARTS = 40_000_000_000
 """Seed from which on ids are submitted again with a policy: seeds that were kept before mean what they meant."""
 FIRST_REPORTS = 60_000_000_000
 """Seed from which on steps show values and send heartbeats with details as well."""
+FIRST_ANEW = 70_000_000_000
+"""First of the seeds, up to those of hosts, in which ended roots are restarted by their ids, and roots are forked."""
+_LAST_ANEW = 79_999_999_999
 _POLICIES = ("restart", "restart", "restart-failed", "restart-failed", "error")
 
 _SENDERS = (b"", b"s" * 25, b"", b"s" * 25 + b"vendor=1")
@@ -129,7 +146,7 @@ def described(call: Call) -> tuple[str, str, bytes] | None:
     None for a submit, which is noted when it is made, and for a resize or a reload, of which nothing is stored.
     """
     match call:
-        case Submitted() | Resized() | ReloadBegan():
+        case Submitted() | RestartRequested() | ForkRequested() | Resized() | ReloadBegan():
             return None
         case ResultsTaken():
             return "taken", call.ids[0], b""
@@ -143,6 +160,21 @@ def described(call: Call) -> tuple[str, str, bytes] | None:
             return "clear", call.path, b""
         case _:
             return _KINDS[type(call)], call.id or "", b""
+
+
+def anew(
+    action: ClientAction, new: list[NewProcedure], heads: list[ProcedureRecord], number: int
+) -> RestartRequested | ForkRequested | None:
+    """The request of a "restart" or a "fork", whose second target is the new id; None: there is nothing to do it to."""
+    head = next((head for head in heads if head.id == action.targets[0]), None)
+    if head is None:
+        return None
+    token = number.to_bytes(TOKEN, "big")
+    if action.kind == "restart":
+        again = replace(new[0], reuse=IdReuse("restart", token))
+        return RestartRequested(head.id, number, again, head.generation, _WHY)
+    fork = replace(new[0], id=action.targets[1], reuse=IdReuse("error", token))
+    return ForkRequested(head.id, number, fork, 1, _WHY)
 
 
 class Resubmits:
@@ -173,6 +205,7 @@ class Operator:
 
     def __init__(self, seed: int, scenario: Scenario, *, restarts: bool) -> None:
         """`restarts`: ids are submitted again with policies, which once nobody did."""
+        self._anew = FIRST_ANEW <= seed <= _LAST_ANEW
         self.random: Callable[[], float] = Random(f"operator of {seed}").random
         self._bystander = scenario.bystander
         self._roots = [name for name in scenario.roots if name != scenario.bystander]
@@ -220,6 +253,13 @@ class Operator:
             return ClientAction("repeat", ())
         chosen = ended if ended and draw < 0.3 else roots
         policy = _POLICIES[self.below(len(_POLICIES))]
+        if self._anew and policy != "restart-failed":
+            target = chosen[self.below(len(chosen))].id
+            return (
+                ClientAction("restart", (target,))
+                if policy == "restart"
+                else ClientAction("fork", (target, f"{target}-fork{self.below(4)}"))
+            )
         return ClientAction("resubmit", (chosen[self.below(len(chosen))].id, policy))
 
     def _about(self, head: ProcedureRecord) -> ClientAction:

@@ -100,6 +100,17 @@ def _restart_of_what_succeeded() -> Scenario:
     return make_small(make_saga("Repeated", "go", "done", locks=(LockKey.write("a"),)), actions=calls)
 
 
+def _restart_by_id() -> Scenario:
+    calls = make_calls("submit A", *_TIME_TO_FAIL, "restart A")
+    operations = (Operation("go", "u0"), Operation("fatal", "u1"))
+    return make_small(make_program("Again", *operations, locks=(LockKey.write("a"),)), actions=calls)
+
+
+def _fork_of_one_that_runs() -> Scenario:
+    calls = make_calls("submit A", "fork A F", "fork A F", *_TIME_TO_FAIL)
+    return make_small(make_saga("Forked", "go", "done", locks=(LockKey.write("a"),)), actions=calls)
+
+
 # ---------------------------------------------------------------- removal
 def _family() -> Program:
     children = (make_saga("Left", "done"), make_saga("Right", "done"))
@@ -159,6 +170,8 @@ OPERATOR_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "start behind a gate": _start_behind_a_gate,
     "restart of an undone tree": _restart_of_an_undone_tree,
     "restart of what succeeded": _restart_of_what_succeeded,
+    "restart by id": _restart_by_id,
+    "fork of one that runs": _fork_of_one_that_runs,
     "delete by hand": _delete_by_hand,
     "expiry of a tree": _expiry_of_a_tree,
     "one at a time by a key": _one_at_a_time_by_a_key,

@@ -5,6 +5,7 @@ import { html, nothing } from "./html.js";
 export const VERBS = {
   kill: { name: "Kill the step", says: "The step that runs now is killed with SIGKILL. Only this step runs again, as a new attempt.", tone: "bad" },
   retry: { name: "Retry", says: "It goes on from where it failed.", all: true },
+  restart: { name: "Restart", says: "It begins again from its first state, as a new generation. What is stored of the one that ended is removed.", all: true },
   abort: { name: "Abort", says: "It stops, and what it has done is undone.", flags: { force: "kill the step that runs" }, tone: "bad", all: true },
   rollback: { name: "Roll back", says: "What it has done is undone.", tone: "bad", all: true },
   pause: { name: "Pause", says: "No step of it begins until it is resumed; the one that runs may end.", all: true },
@@ -19,7 +20,7 @@ export const may = (app, verb) => !app.session?.read_only && (!app.session?.verb
 
 /** Verbs that fit what a procedure does now. @param {any} info */
 export function fitting(info) {
-  if (info.phase === "done") return info.state === "FAILED" ? ["retry", "rollback", "bypass", "ack", "delete"] : ["ack", "delete"];
+  if (info.phase === "done") return info.state === "FAILED" ? ["retry", "restart", "rollback", "bypass", "ack", "delete"] : ["restart", "ack", "delete"];
   const found = [];
   if (["running", "rolling-back"].includes(info.phase)) found.push("kill");
   found.push(info.paused !== null || info.phase === "paused" ? "resume" : "pause", "abort", "bypass");
