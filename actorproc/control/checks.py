@@ -44,8 +44,8 @@ from actorproc.model.policies import LockKey, StepLimits
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import NewProcedure
 from actorproc.model.trace_context import CONTEXT, MOST_CONTEXT
-from actorproc.procedure.authoring.keys import checked_limit_keys
 from actorproc.procedure.declaring.policies import Limits
+from actorproc.procedure.declaring.submit_options import checked_limit_keys
 
 __all__ = ["MOST_CHANGES", "checked_definition", "checked_request"]
 

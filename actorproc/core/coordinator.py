@@ -119,14 +119,16 @@ class Coordinator:
         Those of the cold run queue need not be loaded: they become resident here.
         """
         state = self._state
-        if type(event) is StepEnded and type(event.outcome) is not Suspended:
+        if type(event) is StepEnded and type(event.outcome) is not Suspended and event.outcome.requests is None:
             return ()  # the most frequent of all events
         names: Iterable[str]
         match event:
             case Submitted():
                 names = (new.id for new in event.procedures if not new.fresh)
-            case StepEnded(outcome=Suspended(children=children)):
-                names = (new.id for new in children if not new.fresh)
+            case StepEnded(outcome=outcome):
+                names = [] if outcome.requests is None else [new.id for new in outcome.requests.roots]
+                if type(outcome) is Suspended:
+                    names += (new.id for new in outcome.children if not new.fresh)
             case Published():
                 names = signals.first_listener(state, event.name)
             case ForkRequested(id=origin, new=new):

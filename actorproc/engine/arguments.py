@@ -8,11 +8,11 @@ from typing import Any, get_args
 
 from actorproc.config import Config
 from actorproc.errors import InvalidId, UsageError
-from actorproc.model.exact import exact_text
 from actorproc.model.ids import check_id, event_target
 from actorproc.model.policies import OnExisting
 from actorproc.model.slots import MOST_WORKERS
 from actorproc.procedure.declaring.policies import Limits
+from actorproc.procedure.declaring.submit_options import MAX_TAGS, checked_priority, checked_tags, checked_text
 from actorproc.support.clock import Clock
 from actorproc.support.durations import LATEST, in_seconds, moment
 from actorproc.support.login_name import login_name
@@ -42,9 +42,6 @@ __all__ = [
     "pair",
 ]
 
-MAX_TAGS = 100
-"""Tags of one procedure; they are in its head, which is written with every step."""
-
 _STORE = ("own", "load", "commit", "reopen", "close")
 _CLOCK = ("wall", "monotonic")
 
@@ -54,22 +51,6 @@ def check_flag(value: Any, name: str) -> None:
     if not isinstance(value, bool):
         msg = f"{name} is True or False, not {value!r:.60}"
         raise TypeError(msg)
-
-
-def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
-    """Labels of a procedure."""
-    if isinstance(tags, str):
-        msg = f"tags={tags!r} is one string; give a list of strings"
-        raise TypeError(msg)
-    given: Any = () if tags is None else tags
-    if not isinstance(given, Iterable):
-        msg = f"tags={tags!r:.60} is no list of strings"
-        raise TypeError(msg)
-    labels: tuple[Any, ...] = tuple(given)
-    if len(labels) > MAX_TAGS:
-        msg = f"{len(labels)} tags are given; a procedure may have {MAX_TAGS}. Keep the rest in its fields"
-        raise ValueError(msg)
-    return tuple(checked_text(label, "a tag") for label in labels)
 
 
 def checked_tracing(tracing: Any) -> Any:
@@ -96,22 +77,6 @@ def checked_on_existing(policy: Any) -> OnExisting:
             return name
     msg = f"on_existing is one of {', '.join(map(repr, known))}, not {policy!r:.60}"
     raise (ValueError if isinstance(policy, str) else TypeError)(msg)
-
-
-def checked_text(text: Any, what: str, limit: int = 256) -> str:
-    """Text of the caller, as it is stored: a plain string that UTF-8 can hold, of a bounded length."""
-    if not isinstance(text, str):
-        msg = f"{what} is a string, not {text!r:.60}"
-        raise TypeError(msg)
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        msg = f"{what} {text!a:.60} holds a lone surrogate, which cannot be stored"
-        raise ValueError(msg) from None
-    if not 0 < size <= limit:
-        msg = f"{what} has {size} bytes in UTF-8; 1 to {limit} are allowed"
-        raise ValueError(msg)
-    return exact_text(text)
 
 
 def checked_reason(reason: Any) -> str | None:
@@ -144,14 +109,6 @@ def kept_target(id: str | None, event: str | None) -> str | None:
     if event is not None:
         return event_target(checked_event(event))
     return None if id is None else checked_receiver(id)
-
-
-def checked_priority(priority: Any) -> int:
-    """A priority the store can hold in order."""
-    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > 1_000_000_000:
-        msg = f"priority is an int between -1000000000 and 1000000000, not {priority!r:.60}"
-        raise TypeError(msg)
-    return int(priority)
 
 
 def check_workers(workers: Any, *, least: int = 1) -> None:

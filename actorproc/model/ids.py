@@ -24,6 +24,7 @@ __all__ = [
     "fence_of",
     "name_of_event",
     "new_id",
+    "root_id",
 ]
 
 _EVENT = "event "
@@ -148,6 +149,12 @@ def child_id(parent: str, step: int, index: int, generation: int = 1) -> str:
     """
     family = parent if generation == 1 else f"{parent}\0g{generation}"
     return f"{_family(family, step)}{index:08x}"
+
+
+def root_id(procedure: str, step: int, index: int, generation: int, mode: Mode) -> str:
+    """The default id of a root that a step submits: made as a child's, and never one of a child."""
+    family = f"{procedure}\0root of {mode.name}"
+    return child_id(family, step, index, generation)
 
 
 @functools.lru_cache(maxsize=16)

@@ -34,10 +34,10 @@ from actorproc.model.messages.events import Submitted
 from actorproc.model.policies import OnExisting, StepLimits
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import IdReuse, NewProcedure
-from actorproc.procedure.authoring.keys import checked_limit_keys
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.declaring.policies import Limits
 from actorproc.procedure.declaring.step_policies import check_given_limits
+from actorproc.procedure.declaring.submit_options import checked_limit_keys
 from actorproc.procedure.runtime.class_shipping import refuse_unloadable
 
 __all__ = ["SubmitOptions", "SubmitVerbs", "checked_reuse"]

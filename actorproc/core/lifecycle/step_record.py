@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actorproc.core.lifecycle.finish import forget_listening
+from actorproc.core.lifecycle.step_requests import grant
 from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import update_poisons
 from actorproc.core.queues.worker_table import InHand
@@ -103,6 +104,8 @@ def commit_step(
         acquire.end_of_step(state, record)
     _trim(state, record, record.records - outcome.steps)
     state.decision.touch(record)
+    if outcome.requests is not None:
+        grant(state, record, outcome.requests)
 
 
 def _terms_after(record: ProcedureRecord, outcome: Outcome) -> StepTerms | None:
@@ -193,6 +196,8 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
             )
         )
     )
+    if outcome.requests is not None:
+        grant(state, record, outcome.requests)
     if outcome.is_spent and record.records == 2 and record.parent is None:
         _empty_first_record(state.decision, record, outcome)
 

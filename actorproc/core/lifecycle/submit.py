@@ -22,7 +22,7 @@ from actorproc.model.rows.records import NewProcedure, Past, ProcedureRecord, St
 from actorproc.model.rows.writes import PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
 
-__all__ = ["admit", "refusal", "submit", "too_many"]
+__all__ = ["admit", "clash_of_twins", "refusal", "submit", "too_many"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _INITIALIZING = ProcedureState.INITIALIZING
@@ -36,7 +36,7 @@ def submit(state: EngineState, event: Submitted) -> None:
     named: dict[str, NewProcedure] = {}
     for new in event.procedures:
         twin = None if new.fresh else named.get(new.id)
-        error = _refused(state, new) if twin is None else _clash_of_twins(new, twin)
+        error = _refused(state, new) if twin is None else clash_of_twins(new, twin)
         if error is not None:
             state.decision.command(Reply(event.reply, error=error))
             return
@@ -154,7 +154,7 @@ def _missing(state: EngineState, new: NewProcedure, root: str) -> ActorprocError
     return None
 
 
-def _clash_of_twins(new: NewProcedure, twin: NewProcedure) -> ActorprocError | None:
+def clash_of_twins(new: NewProcedure, twin: NewProcedure) -> ActorprocError | None:
     """The error of a call that cannot submit both; None when the second is the first one again."""
     if new.reuse is not None and new.reuse.policy == "error":
         return DuplicateProcedure(f"procedure {new.id} is named twice in one call, with on_existing='error'")

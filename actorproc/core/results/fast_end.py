@@ -35,6 +35,8 @@ def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> boo
     record = state.residents.procs.get(procedure)
     if record is None or token.mode is not _EXECUTE or record.poisons or not is_plain(record):
         return False
+    if outcome.requests is not None:
+        return False
     tree = state.residents.trees[record.root]
     if not _is_calm(tree, procedure) or (record.parent is None and tree.open != 1):
         return False

@@ -37,7 +37,7 @@ def go_straight_on(state: EngineState, event: StepEnded, outcome: Advanced) -> D
     if outcome.after or outcome.acquire or outcome.yield_ or outcome.no_return or outcome.poisons is not None:
         return None
     tree = state.residents.trees[record.root]
-    if outcome.placed or tree.still or (record.parent is not None and tree.held):
+    if outcome.placed or outcome.requests is not None or tree.still or (record.parent is not None and tree.held):
         return None
     if (record.locks and record.lock_scope == "step") or record.type_name not in state.types.metas:
         return None

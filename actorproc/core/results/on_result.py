@@ -11,6 +11,7 @@ from actorproc.core.lifecycle.finish import end, settle_bypass
 from actorproc.core.lifecycle.late_step import last_step, note_interrupted, stop_late
 from actorproc.core.lifecycle.signals import take_buffered
 from actorproc.core.lifecycle.step_record import close_step, commit_step
+from actorproc.core.lifecycle.step_requests import problem_with_requests
 from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import poison
 from actorproc.core.queues import backoff
@@ -179,7 +180,9 @@ def on_delayed(state: EngineState, event: StepDelayed) -> None:
 
 # ---------------------------------------------------------------------- forward
 def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
-    if type(outcome) is Advanced and outcome.placed:
+    if outcome.requests is not None and (refused := problem_with_requests(state, outcome.requests)) is not None:
+        _refuse(state, record, item, outcome, refused)
+    elif type(outcome) is Advanced and outcome.placed:
         _place(state, record, item, outcome)
     elif type(outcome) is Advanced and not record.rolling:  # most steps
         commit_step(state, record, item, outcome, "executing", None)
@@ -195,11 +198,7 @@ def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, 
     elif isinstance(outcome, Renewed):
         _begin_again(state, record, item, outcome)
     elif (problem := problem_with(state, record, outcome)) is not None:
-        error = ErrorInfo(
-            "usage", "UsageError", problem, procedure=record.id, step=record.step, step_name=record.step_name or ""
-        )
-        note_attempt(state.decision, record, item, error, outcome.elapsed)
-        on_step_error(state, record, error, retryable=False)
+        _refuse(state, record, item, outcome, problem)
     else:
         commit_step(state, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
         if record.rolling:
@@ -208,6 +207,15 @@ def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, 
         else:
             _go_on(state, record, outcome)
             _after_step(state, record)
+
+
+def _refuse(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome, problem: str) -> None:
+    """The engine cannot do what the step asked for: it counts as failed."""
+    error = ErrorInfo(
+        "usage", "UsageError", problem, procedure=record.id, step=record.step, step_name=record.step_name or ""
+    )
+    note_attempt(state.decision, record, item, error, outcome.elapsed)
+    on_step_error(state, record, error, retryable=False)
 
 
 def _place(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Advanced) -> None:

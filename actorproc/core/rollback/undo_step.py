@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actorproc.core.lifecycle.attempts import note_attempt
+from actorproc.core.lifecycle.step_requests import grant, problem_with_requests
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues import backoff
 from actorproc.core.queues.worker_table import InHand
@@ -24,7 +25,8 @@ __all__ = ["after_rollback", "on_rollback_error"]
 def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
     """Take a worker's answer to a rollback step; the unit is given up only with the record of its undo."""
     tree = state.residents.tree_of(record)
-    if isinstance(outcome, Finished | Advanced):
+    problem = None if outcome.requests is None else problem_with_requests(state, outcome.requests)
+    if problem is None and isinstance(outcome, Finished | Advanced):
         unit = tree.units[record.undoing]
         record.undone += 1
         _note_reverted(state, tree.scope_of(record.id))
@@ -46,6 +48,8 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
         )
         head.begin_undo_step(record)
         state.decision.touch(record)
+        if outcome.requests is not None:
+            grant(state, record, outcome.requests)
         acquire.end_of_step(state, record)
         if isinstance(outcome, Finished):
             drop_unit(state, tree, unit)
@@ -53,7 +57,7 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
             head.wait_until(record, state.decision.now + outcome.after if outcome.after > 0 else None)
             wake(state, record)
     else:
-        error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
+        error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome, problem)
         note_attempt(state.decision, record, item, error, outcome.elapsed)
         on_rollback_error(state, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
 
@@ -112,6 +116,8 @@ def _skip(state: EngineState, record: ProcedureRecord, error: ErrorInfo) -> None
     state.follow_ups.scopes_to_advance[top] = None
 
 
-def _not_an_undo(record: ProcedureRecord, outcome: Outcome) -> ErrorInfo:
+def _not_an_undo(record: ProcedureRecord, outcome: Outcome, problem: str | None) -> ErrorInfo:
+    if problem is not None:
+        return ErrorInfo("usage", "UsageError", problem, procedure=record.id, step=record.records)
     message = f"rollback() answered {type(outcome).__name__.lower()}; it may return None, done or executing"
     return ErrorInfo("invalid-status", "InvalidStatus", message, procedure=record.id, step=record.records)

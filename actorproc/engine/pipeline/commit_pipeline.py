@@ -162,7 +162,8 @@ class CommitPipeline:
         core = self.core
         now = self._clock.wall()
         batch = self._open
-        if type(event) is not StepEnded or type(event.outcome) is Suspended:  # else it names no other one
+        # The answer of a step names no other procedure, unless it brings new ones.
+        if type(event) is not StepEnded or type(event.outcome) is Suspended or event.outcome.requests is not None:
             batch.is_routine = False
             if type(event) is Resized:
                 self._resize(event)

@@ -19,9 +19,17 @@ __all__ = [
     "Refused",
     "Renewed",
     "Slept",
+    "StepRequests",
     "Suspended",
     "Waited",
 ]
+
+
+class StepRequests(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Requests of a step that are granted in the commit of its success, and never without it."""
+
+    roots: tuple[NewProcedure, ...] = ()
+    """New roots; their `due_at` counts from that commit, in seconds."""
 
 
 class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
@@ -45,6 +53,8 @@ class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False
     """Name of the next step; None: steps of its class have numbers only."""
     fence: int = 0
     """Fence of the attempt, if its step asked for it; 0: it did not."""
+    requests: StepRequests | None = None
+    """None: the step made none, or did not end well."""
 
 
 class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv", gc=False):
@@ -107,7 +117,12 @@ class Renewed(_Base, frozen=True, array_like=True, kw_only=True, tag="ren", gc=F
     def as_last_step(self) -> Finished:
         """The outcome when its tree has failed meanwhile: the step has run, and is undone like the others."""
         return Finished(
-            state=self.state, steps=self.steps, elapsed=self.elapsed, version=self.version, codec=self.codec
+            state=self.state,
+            steps=self.steps,
+            elapsed=self.elapsed,
+            version=self.version,
+            codec=self.codec,
+            requests=self.requests,
         )
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from actorproc.errors import RemoteError, UnknownProcedure, ValueNotDecodable
+from actorproc.errors import NotAllowed, RemoteError, UnknownProcedure, ValueNotDecodable
 from actorproc.model.exact import exact_text
-from actorproc.model.ids import Mode, check_id
+from actorproc.model.ids import Mode, check_id, root_id
 from actorproc.model.messages.definitions import OutcomeRow
 from actorproc.model.names import LAST_HEARTBEAT, note_key
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.authoring.reporting import Reporting, as_fraction
 from actorproc.procedure.authoring.step_logger import StepLogger
+from actorproc.procedure.authoring.step_requests import Describer, RequestList
+from actorproc.procedure.authoring.submittable import Submittable
 from actorproc.procedure.encoding.log_records import LogParts
 from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
 from actorproc.procedure.values.codec import PLAIN
@@ -193,6 +196,9 @@ class Context(msgspec.Struct, eq=False):
     """Runs an attempt inside of the program's own context manager; None: it has none."""
     _step_name: str | None = ""
     """"": it was not asked for yet."""
+    _runtime: Describer | None = None
+    """None before and after the step."""
+    _requests: RequestList | None = None
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
@@ -375,6 +381,61 @@ class Context(msgspec.Struct, eq=False):
             NotAllowed: The step is over, or this is a forked copy of its process.
         """
         self._reports.expose(key, value)
+
+    def submit_root(
+        self,
+        procedure: Submittable,
+        id: str | None = None,
+        *,
+        owner: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta = 0,
+        tags: Iterable[str] | None = None,
+    ) -> str:
+        """Submit a root of its own, in the commit of this step's success: never before, and not at all if it fails.
+
+        The root is no child: the step does not wait for it, and an undo of this procedure leaves it alone. A repeated
+        attempt names the same id again, and so submits it once. Where that id exists with another type or state, the
+        step fails. `Config.max_queued` does not refuse it.
+
+        Args:
+            procedure: An instance of a procedure class.
+            id: Its name for ever. Default: None, one made of this procedure, its generation, the step, and the place
+                among the roots of the step.
+            owner: As in `ProcedureManager.submit`. Default: None.
+            priority: As in `ProcedureManager.submit`. Default: 0.
+            delay: Seconds, or a timedelta, from the commit before it may start. Default: 0.
+            tags: As in `ProcedureManager.submit`. Default: None.
+
+        Returns:
+            The id.
+
+        Raises:
+            InvalidId: The id is no id.
+            StateNotEncodable: Its state cannot be stored.
+            UsageError: Its class is wrong; the message says where.
+            NotAllowed: The step is over, or this is `Procedure.abort`.
+            TypeError: It is no procedure, or an option is of the wrong kind.
+            ValueError: An option is out of range.
+        """
+        runtime = self._runtime
+        if runtime is None or self.mode is Mode.ASK_ABORT:
+            where = "abort() is a question" if runtime is not None else f"step {self.step} of {self.id} is over"
+            msg = f"submit_root is for steps that run: {where}"
+            raise NotAllowed(msg)
+        given = None if id is None else check_id(id)
+        with _beginning:
+            if self._requests is None:
+                self._requests = RequestList()
+        return self._requests.add_root(
+            procedure,
+            runtime,
+            lambda index: given or root_id(self.id, self.step, index, self.generation, self.mode),
+            owner=owner,
+            priority=priority,
+            delay=delay,
+            tags=tags,
+        )
 
     def query(self, procedure_id: str) -> dict[str, Any]:
         """Facts of `ProcedureManager.info` about a procedure.

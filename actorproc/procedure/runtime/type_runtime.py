@@ -263,6 +263,7 @@ class TypeRuntime:
         own = self if type(live) is self.procedure_class else self._of(live)
         if own._has_position:
             ctx._live = live
+        ctx._runtime = own
         try:
             if ctx._around is None:
                 ended = own._ran(live, ctx, mode, unit, event)
@@ -274,10 +275,10 @@ class TypeRuntime:
             ended = Refused(reason=error.reason), ()
         except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
             ended = own.failed(error, ctx, mode, live), ()
-        if ctx._unreadable is None:
-            return ended
-        reason, type_name = ctx._unreadable
-        return Refused(reason=reason, needs=type_name), ()
+        ctx._runtime = None
+        if ctx._unreadable is not None:
+            return Refused(reason=ctx._unreadable[0], needs=ctx._unreadable[1]), ()
+        return ended if ctx._requests is None else ctx._requests.added_to(*ended)
 
     def _ran(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
         if event is not None:

@@ -24,6 +24,7 @@ from actorproc.model.messages.outcomes import (
     Poisoned,
     Renewed,
     Slept,
+    StepRequests,
     Suspended,
     Waited,
 )
@@ -64,6 +65,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     event: str = ""
     children: tuple[Program, ...] = ()
     wait: Wait = "all"
+    roots: bool = False
+    """go, done: the children are roots of their own, submitted with the success of the step."""
     leave: bool = False
     """spawn: outstanding children outlive their parent."""
     max_parallel: int | None = None
@@ -252,8 +255,10 @@ def _forward(
     steps: int,
 ) -> Outcome:
     kind = operation.kind
+    requests = StepRequests(_children(id, operation, position, counter)) if operation.roots else None
     if kind == "done":
-        return Finished(state=_state(position, counter + 1), steps=steps, output=b"%s=%d" % (id.encode(), counter))
+        output = b"%s=%d" % (id.encode(), counter)
+        return Finished(state=_state(position, counter + 1), steps=steps, output=output, requests=requests)
     if kind == "fatal":
         return Failed(state=_state(position, counter), error=ErrorInfo("error", "ValueError", "fatal"))
     if kind == "poison":
@@ -284,6 +289,7 @@ def _forward(
             acquire=operation.acquire,
             poisons=operation.poisons,
             yield_=operation.yields,
+            requests=requests,
         )
     if kind == "sleep":
         seconds, keys = operation.seconds, operation.poisons
@@ -298,7 +304,20 @@ def _forward(
             timeout=operation.seconds or None,
             poisons=operation.poisons,
         )
-    children = tuple(
+    return Suspended(
+        state=after,
+        unit=unit,
+        no_return=no_return,
+        steps=steps,
+        children=_children(id, operation, position, counter),
+        wait=operation.wait,
+        on_parent_end="leave" if operation.leave else "abort",
+        max_parallel=operation.max_parallel,
+    )
+
+
+def _children(id: str, operation: Operation, position: int, counter: int) -> tuple[NewProcedure, ...]:
+    return tuple(
         NewProcedure(
             id=f"{id}.{position}{index}" if counter < _GENERATION else f"{id}.{position}{index}.g2",
             type_name=child.meta.type_name,
@@ -311,16 +330,6 @@ def _forward(
             limit_keys=child.limit_keys,
         )
         for index, child in enumerate(operation.children)
-    )
-    return Suspended(
-        state=after,
-        unit=unit,
-        no_return=no_return,
-        steps=steps,
-        children=children,
-        wait=operation.wait,
-        on_parent_end="leave" if operation.leave else "abort",
-        max_parallel=operation.max_parallel,
     )
 
 

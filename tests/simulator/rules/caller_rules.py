@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from actorproc.errors import UnknownProcedure
-from actorproc.model.ids import event_target, name_of_event
+from actorproc.model.ids import StepToken, event_target, name_of_event
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import EventRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -75,6 +76,12 @@ class CallerRules(Judge):
         self.submits[reply] = ids
         self.known[reply] = frozenset(self.facts.heads.keys() & set(ids))
         self.offered.update(ids)
+
+    def on_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
+        del token, unit
+        requests = getattr(outcome, "requests", None)
+        if requests is not None:  # a step has answered with roots of their own
+            self.offered.update(new.id for new in requests.roots)
 
     def on_resubmit(self, reply: int, id: str, token: bytes) -> None:
         self.resubmits.setdefault(reply, []).append((id, token))

@@ -111,6 +111,12 @@ def _fork_of_one_that_runs() -> Scenario:
     return make_small(make_saga("Forked", "go", "done", locks=(LockKey.write("a"),)), actions=calls)
 
 
+def _roots_with_the_success_of_a_step() -> Scenario:
+    own = (make_saga("Own", "done"),)
+    operations = (Operation("go", "u0", children=own, roots=True, flaky=1), Operation("fatal", "u1"))
+    return make_small(make_program("Starts", *operations))
+
+
 # ---------------------------------------------------------------- removal
 def _family() -> Program:
     children = (make_saga("Left", "done"), make_saga("Right", "done"))
@@ -172,6 +178,7 @@ OPERATOR_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "restart of what succeeded": _restart_of_what_succeeded,
     "restart by id": _restart_by_id,
     "fork of one that runs": _fork_of_one_that_runs,
+    "roots with the success of a step": _roots_with_the_success_of_a_step,
     "delete by hand": _delete_by_hand,
     "expiry of a tree": _expiry_of_a_tree,
     "one at a time by a key": _one_at_a_time_by_a_key,

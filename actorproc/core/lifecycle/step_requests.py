@@ -1,0 +1,38 @@
+"""Requests of a step that are granted in the commit of its success: new roots."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actorproc.core.lifecycle.removal import remove_one
+from actorproc.core.lifecycle.submit import admit, clash_of_twins, refusal
+from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state.engine_state import EngineState
+from actorproc.model.messages.outcomes import StepRequests
+from actorproc.model.rows.records import NewProcedure, ProcedureRecord
+from actorproc.model.trace_context import child_trace
+
+__all__ = ["grant", "problem_with_requests"]
+
+
+def problem_with_requests(state: EngineState, requests: StepRequests) -> str | None:
+    """Reason why the engine cannot grant what a step asked for; None when it can."""
+    named: dict[str, NewProcedure] = {}
+    for new in requests.roots:
+        twin = named.setdefault(new.id, new)
+        error = refusal(state, new) if twin is new else clash_of_twins(new, twin)
+        if error is not None:
+            return f"submit_root: {error}"
+    return None
+
+
+def grant(state: EngineState, record: ProcedureRecord, requests: StepRequests) -> None:
+    """Carry out what the step asked for that is recorded with this decision."""
+    for new in requests.roots:
+        if new.id in state.residents.procs:
+            continue  # it was submitted before, with the same start
+        if new.id in state.ended.shedding:
+            remove_one(state, state.ended.shedding[new.id])
+        due_at = None if new.due_at is None else state.decision.now + new.due_at
+        trace = child_trace(record, new.id, left=True)
+        wake(state, admit(state, replace(new, due_at=due_at, trace=trace), parent=None))

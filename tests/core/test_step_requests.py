@@ -1,0 +1,116 @@
+"""Roots that a step submits: they come with the record of its success, once, and with nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from actorproc.model.messages.events import AbortRequested
+from actorproc.model.messages.outcomes import (
+    Advanced,
+    Finished,
+    Outcome,
+    Renewed,
+    Slept,
+    StepRequests,
+    Suspended,
+    Waited,
+)
+from actorproc.model.rows.records import NewProcedure
+from actorproc.model.rows.writes import PutProcedure, PutStep
+from actorproc.model.states import ProcedureState
+from tests.core.harness import CoreHarness, boom, difference
+
+OUTCOMES = [Advanced, Slept, Waited, Finished, Suspended, Renewed]
+
+
+def outcome_of(kind: type[Outcome], harness: CoreHarness, *roots: NewProcedure) -> Outcome:
+    options = {
+        Slept: {"seconds": 5.0},
+        Waited: {"event": "e"},
+        Suspended: {"children": (harness.new("c"),)},
+        Renewed: {"fresh": b"0"},
+    }.get(kind, {})
+    return kind(state=b"1", requests=StepRequests(roots), **options)  # type: ignore[call-arg]
+
+
+def root(harness: CoreHarness, id: str = "r", **fields: object) -> NewProcedure:
+    new = harness.new(id, **fields)
+    return NewProcedure(**{name: getattr(new, name) for name in new.__struct_fields__} | {"fresh": False})
+
+
+@pytest.mark.parametrize("kind", OUTCOMES)
+def test_a_root_comes_in_the_commit_of_the_record_of_the_step(kind: type[Outcome]) -> None:
+    harness = CoreHarness(workers=3)
+    harness.submit(harness.new("p"))
+    at = len(harness.writes)
+
+    harness.answer("p", outcome_of(kind, harness, root(harness), root(harness, "s", due_at=3.0)))
+
+    writes = harness.writes[at:]
+    assert any(isinstance(write, PutStep) and write.record.procedure == "p" for write in writes)
+    heads = {write.record.id: write.record for write in writes if isinstance(write, PutProcedure)}
+    assert (heads["r"].parent, heads["r"].root, heads["s"].due_at) == (None, "r", harness.now + 3.0)
+    assert "r" in harness.inbox
+    assert "s" not in harness.inbox
+    assert difference(harness) is None
+
+
+def test_an_attempt_that_fails_submits_nothing_and_a_root_stays_when_its_submitter_is_undone() -> None:
+    harness = CoreHarness(workers=3, rollback_supported=True)
+    harness.submit(harness.new("p", unit="u"))
+    harness.answer("p", Advanced(state=b"1", unit="v", requests=StepRequests((root(harness),))))
+    harness.answer("p", boom())
+    harness.undo_all()
+    assert harness.state("p") is ProcedureState.ROLLEDBACK
+    harness.answer("r", Finished(state=b"1"))
+    assert harness.state("r") is ProcedureState.SUCCESS
+    assert difference(harness) is None
+
+
+@pytest.mark.parametrize("how", ["same", "other type", "other state", "unknown type", "twice"])
+def test_an_id_that_exists_is_the_same_submit_or_the_step_fails(how: str) -> None:
+    harness = CoreHarness(workers=3)
+    harness.register("U")
+    harness.submit(harness.new("p"))
+    if how not in {"unknown type", "twice"}:
+        harness.submit(harness.new("r", "U" if how == "other type" else "T"))
+    news = [root(harness, type_name="V" if how == "unknown type" else "T")]
+    if how in {"other state", "twice"}:
+        new = news[0]
+        other = {name: getattr(new, name) for name in new.__struct_fields__} | {"digest": b"other"}
+        news = [NewProcedure(**other)] if how == "other state" else [new, NewProcedure(**other)]
+
+    harness.answer("p", Finished(state=b"1", requests=StepRequests(tuple(news))))
+
+    head = harness.core.view("p")
+    assert head is not None
+    if how == "same":
+        assert head.state is ProcedureState.SUCCESS
+    else:
+        assert head.state is ProcedureState.FAILED
+        assert head.error is not None
+        assert head.error.message.startswith("submit_root: ")
+    assert difference(harness) is None
+
+
+def test_a_step_that_ends_while_its_tree_is_undone_has_its_root_as_its_undo_sees_it() -> None:
+    harness = CoreHarness(workers=3, rollback_supported=True)
+    harness.submit(harness.new("p", unit="u"))
+    harness.handle(AbortRequested("p", 7, force=True))
+    harness.answer("p", Finished(state=b"1", requests=StepRequests((root(harness),))))
+    harness.undo_all()
+    assert harness.core.view("r") is not None
+    assert difference(harness) is None
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_an_undo_submits_a_root_or_gives_up_where_the_id_is_taken(*, taken: bool) -> None:
+    harness = CoreHarness(workers=3, rollback_supported=True)
+    harness.register("U")
+    if taken:
+        harness.submit(harness.new("r", "U"))
+    harness.submit(harness.new("p", unit="u"))
+    harness.answer("p", boom())
+    harness.answer("p", Finished(state=b"1", requests=StepRequests((root(harness),))))
+    assert harness.state("p") is (ProcedureState.FAILED if taken else ProcedureState.ROLLEDBACK)
+    assert harness.core.view("r") is not None
