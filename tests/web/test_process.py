@@ -19,6 +19,7 @@ from actorproc.api.manager import ProcedureManager
 from actorproc.errors import UsageError
 from actorproc.web.place import address_of, place_of_page
 from actorproc.web.serving import PageSettings, check_settings, read_token
+from tests.kit.waiting import once_within
 from tests.web.servers import command, service, until, web
 from tests.web.test_live import Stream
 
@@ -54,21 +55,24 @@ def streams_of(address, token, count, topics="status"):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_within_three_seconds_with_twenty_open_streams(store, number):
-    with web(store) as (address, token, process):
-        found = streams_of(address, token, 20)
-        began = time.monotonic()
-        process.send_signal(number)
-        for stream in found:
-            assert stream.until("bye")
-        code = process.wait(20)
-        took = time.monotonic() - began
-        for stream in found:
-            stream.close()
-        _, errors = process.communicate()
+    def stop() -> float:
+        with web(store) as (address, token, process):
+            found = streams_of(address, token, 20)
+            began = time.monotonic()
+            process.send_signal(number)
+            for stream in found:
+                assert stream.until("bye")
+            code = process.wait(20)
+            took = time.monotonic() - began
+            for stream in found:
+                stream.close()
+            _, errors = process.communicate()
 
-    assert (code, "Traceback" in errors, "ERROR" in errors) == (0, False, False), errors
-    assert took < 3
-    assert not (store / "web.json").exists()
+        assert (code, "Traceback" in errors, "ERROR" in errors) == (0, False, False), errors
+        assert not (store / "web.json").exists()
+        return took
+
+    once_within(3.0, stop)
 
 
 def test_its_place_is_a_file_for_its_user_alone_and_the_token_is_in_no_output(store):
