@@ -92,6 +92,8 @@ def test_hbase_35_one_more_worker_when_all_are_stuck_and_it_goes_when_idle(tmp_p
         stuck = manager.submit_many([Held(folder, "a"), Held(folder, "b")])
         wait_until(lambda: len(noted(folder)) == 2)
         manager.run(Steps(folder, "free", 3))
+        stuck.append(manager.submit(Held(folder, "c")))  # it keeps the extra worker
+        wait_until(lambda: "begin c" in noted(folder))
         assert len(manager.workers()) == 3
 
         _open(folder)

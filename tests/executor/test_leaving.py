@@ -13,6 +13,7 @@ import pytest
 from actorproc import ProcedureExecutor, ProcedureManager, StorageUnavailable
 from actorproc.executor import queue
 from tests.executor.calls import add, mark_and_wait
+from tests.kit.waiting import until_it_waits
 
 pytestmark = pytest.mark.processes
 
@@ -75,7 +76,7 @@ def run(tmp_path, program):
 def test_one_ctrl_c_leaves_says_what_stays_and_the_next_run_goes_on(tmp_path, wait):
     with run(tmp_path, WAITS[wait]) as program:
         assert program.stdout.readline() == "ready\n"
-        time.sleep(0.2)  # until it waits; nothing tells
+        until_it_waits(program.pid)
         program.send_signal(signal.SIGINT)
         _, said = program.communicate(timeout=20)
 
@@ -236,7 +237,7 @@ executor.shutdown(wait=False)
 def test_one_ctrl_c_leaves_an_executor_that_was_shut_down_without_waiting(tmp_path, way):
     with run(tmp_path, WITHOUT_WAITING[way]) as program:
         assert program.stdout.readline() == "ready\n"
-        time.sleep(0.2)  # until it waits; nothing tells
+        until_it_waits(program.pid)
         program.send_signal(signal.SIGINT)
         _, said = program.communicate(timeout=20)
 
@@ -277,7 +278,7 @@ print(futures[0].result() is not None)
 """
     with run(tmp_path, program) as running:
         assert running.stdout.readline() == "ready\n"
-        time.sleep(0.2)
+        until_it_waits(running.pid)
         running.send_signal(signal.SIGINT)
         out, said = running.communicate(timeout=60)
 

@@ -540,7 +540,7 @@ def test_a_host_that_speaks_of_the_workers_of_another_is_lost(opened):
 
 def test_hosts_of_a_leader_that_may_not_lead_any_more_look_who_does_and_no_step_is_lost(opened):
     """The database may be away for all. Then they come back, as their leader may be the next one too."""
-    leader, listener, (host,) = opened(patience=1.0)
+    leader, listener, (host,) = opened(patience=4.0)
     worker = listener.boot(first_slot(1))
     run = listener.start(worker, Hold())
     ask = listener.next_message(Ask, worker)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from actorproc.errors import ActorprocError
 
 BOUND = 30.0
 """Seconds any awaited condition may take; only a failing test waits that long."""
+_LOOKS = 20
+"""Looks at a thread that find it as it was; between two of them are five milliseconds at least."""
 
 
 def wait_until(condition: Callable[[], Any], bound: float = BOUND) -> Any:
@@ -36,6 +39,18 @@ def once_within(seconds: float, attempt: Callable[[], Any], tries: int = 5) -> A
         if took[-1] < seconds:
             return given
     raise AssertionError(f"{attempt} took {', '.join(f'{one:.2f}' for one in took)} s, and {seconds} s are allowed")
+
+
+def until_it_waits(pid: int) -> None:
+    """Wait until the first thread of another process has waited for a tenth of a second, where nothing else tells it."""
+    seen: list[tuple[str, ...]] = []
+
+    def has_waited() -> bool:
+        lines = Path(f"/proc/{pid}/task/{pid}/status").read_text().splitlines()
+        seen.append(tuple(line for line in lines if line.startswith(("State", "voluntary", "nonvoluntary"))))
+        return len(set(seen[-_LOOKS:])) == 1 and len(seen) >= _LOOKS and seen[-1][0].split()[1] == "S"
+
+    wait_until(has_waited)
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:

@@ -548,8 +548,10 @@ def spares_know_the_classes(host: Listener) -> bool:
 
 
 def threads_asleep(pid: int) -> bool:
-    states = [Path(f"/proc/{pid}/task/{task}/stat").read_text().rpartition(")")[2].split()[0] for task in tasks(pid)]
-    return len(states) >= 2 and set(states) == {"S"}
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile: look again
+        stats = [Path(f"/proc/{pid}/task/{task}/stat").read_text() for task in tasks(pid)]
+        return len(stats) >= 2 and {stat.rpartition(")")[2].split()[0] for stat in stats} == {"S"}
+    return False
 
 
 def tasks(pid: int) -> list[str]:
