@@ -104,7 +104,7 @@ def test_every_feature_that_is_compared_names_a_test_of_ours():
 
 def rows_of_bugs() -> list[list[str]]:
     """The cells of the table of bugs: what it was, found by, seed and test, fixed in."""
-    table = (ROOT / "docs" / "reliability.md").read_text().partition("\n## Bugs found")[2]
+    table = (ROOT / "docs" / "reliability" / "bugs.md").read_text()
     lines = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| bug |")]
     return [[cell.strip() for cell in line.strip("|").replace("\\|", "/").split("|")] for line in lines]
 

@@ -10,6 +10,7 @@ import pytest
 import actorproc
 from actorproc import embedding, executor, testing
 from actorproc.cli.main import COMMANDS
+from docs._extensions.drawings import DRAWINGS
 from docs._extensions.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
@@ -60,3 +61,24 @@ def test_every_example_is_on_its_page():
     ]
 
     assert [path for path in programs if f"../../{path.relative_to(ROOT).as_posix()}\n" not in page] == []
+
+
+def test_drawings_are_those_of_their_program():
+    pictures = ROOT / "docs" / "pictures"
+
+    assert {name: draw() for name, draw in DRAWINGS.items()} == {
+        path.name: path.read_text(encoding="utf-8") for path in pictures.glob("*.svg")
+    }
+
+
+def test_the_readme_is_short_and_the_changelog_has_a_line_for_each_change():
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")[2].splitlines()
+
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 100
+    assert [line for line in changes if line and not line.startswith(("- ", "## ", "### ", "["))] == []
+    assert {line for line in changes if line.startswith("### ")} <= {
+        "### Added",
+        "### Changed",
+        "### Fixed",
+        "### Removed",
+    }
