@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from actorproc.api.client import ProcedureClient
     from actorproc.api.deploys.deploy_check import check_deploy
     from actorproc.api.handle import ProcedureHandle, as_completed
+    from actorproc.api.launch.connected import ConnectedManager, connect
     from actorproc.api.manager import ProcedureManager
     from actorproc.api.reader import StoreReader
     from actorproc.api.watch import Watch
@@ -146,6 +147,7 @@ __all__ = [
     "ChildOutcome",
     "CompactionReport",
     "Config",
+    "ConnectedManager",
     "Context",
     "CrashReport",
     "DeadlineExceeded",
@@ -225,6 +227,7 @@ __all__ = [
     "WorkerInfo",
     "as_completed",
     "check_deploy",
+    "connect",
     "decode_value",
     "freeze_support",
     "migrates",
@@ -275,12 +278,14 @@ _LAZY = {
     "Status": "actorproc.procedure.authoring.status",
     "StateInfo": "actorproc.report.states",
     "StepInfo": "actorproc.report.step_log",
+    "ConnectedManager": "actorproc.api.launch.connected",
     "ProcedureClient": "actorproc.api.client",
     "StoreReader": "actorproc.api.reader",
     "ValueAdapter": "actorproc.procedure.values.adapters",
     "Watch": "actorproc.api.watch",
     "WorkerEvent": "actorproc.report.changes",
     "WorkerInfo": "actorproc.workers.base",
+    "connect": "actorproc.api.launch.connected",
     "as_completed": "actorproc.api.handle",
     "check_deploy": "actorproc.api.deploys.deploy_check",
     "decode_value": "actorproc.procedure.values.stored",

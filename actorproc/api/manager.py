@@ -294,6 +294,14 @@ class ProcedureManager(
         """Managers on several machines may want the store: one leads, and the others follow."""
         return self._given_store is None and not self._home.is_near
 
+    @property
+    def _serves_leader(self) -> bool:
+        """The workers of this machine run steps for another manager that leads."""
+        return bool(self._slots)
+
+    _sends_modules = False
+    """Another manager that leads is sent the types that modules have, too."""
+
     def _make_store(self) -> ProcedureStore:
         config = self._config
         return self._home.store(
@@ -361,13 +369,14 @@ class ProcedureManager(
             make_store=lambda: cast("SharedStore", self._make_store()),
             lead=lead,
             make_host=self._make_host,
-            runs_steps=bool(self._slots),
+            runs_steps=self._serves_leader,
             may_lead=self._may_lead,
             definitions=self._definitions,
             on_change=lambda kind, epoch: hooks.put(
                 LeaderEvent(kind=kind, at=self._clock.wall(), epoch=epoch, store=self._path)
             ),
         )
+        engine.sends_modules = self._sends_modules
         self._shared = engine
         engine.start(until)
         self._attach(engine)

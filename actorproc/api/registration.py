@@ -172,6 +172,21 @@ class Registration:
             for definition in list(self._definitions.values()):  # a signal handler may register one more
                 listener.register(definition)
 
+    # ------------------------------------------------------------ forks
+    def hold(self) -> None:
+        """Let no other thread be in the middle of something, so that a copy of this process finds it whole."""
+        self._lock.acquire()
+        self._registry.hold()
+
+    def release(self) -> None:
+        """Go on, in this process and in its copy."""
+        self._registry.release()
+        self._lock.release()
+
+    def leave(self) -> None:
+        """Tell the engine of another process no more."""
+        self._listener = None
+
     def _announce(self, runtime: TypeRuntime, *, again: bool = False) -> None:
         """Pass a type on; with `again` also when it is known: what was parked for its refusal is tried once more."""
         name = runtime.type_name

@@ -53,6 +53,11 @@ class DirectoryHome(Home):
 
         return LmdbReader(self._directory, allow_any_filesystem=allow_any_filesystem, even_damaged=even_damaged)
 
+    def leave_inherited(self) -> None:
+        from actorproc.store.lmdb.open_store import leave_inherited  # noqa: PLC0415 - as above
+
+        leave_inherited(self._directory)
+
     def exists(self) -> bool:
         return os.path.lexists(self._directory / DATA_FILE)
 

@@ -37,6 +37,10 @@ class Home(ABC):
     secrets: tuple[str, ...] = ()
     """Variables of the environment that open it, which workers are not given."""
 
+    def leave_inherited(self) -> None:
+        """In a forked copy of a process: leave what the parent has open of this store, so that the copy can open it."""
+        return
+
     @abstractmethod
     def store(
         self,

@@ -147,6 +147,47 @@ def test_django_under_gunicorn_submits_from_two_processes(tmp_path, options):
             assert found == {"item": f"lamp-{number}", "state": "shipped", "procedure": "SUCCESS"}
 
 
+# ------------------------------------------------------------ one connection for all processes
+SERVERS = {
+    "gunicorn": ("gunicorn", (*QUIETLY, "-w", "2", "-b", "127.0.0.1:{port}", "web:wsgi"), r"Listening at"),
+    "gunicorn, preloaded": (
+        "gunicorn",
+        (*QUIETLY, "-w", "2", "--preload", "-b", "127.0.0.1:{port}", "web:wsgi"),
+        r"Listening at",
+    ),
+    "uvicorn": ("uvicorn", ("web:app", "--workers", "2", "--port", "{port}"), "startup complete"),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_processes_of_a_web_server_share_one_connection_of_a_module(tmp_path, server):
+    module, arguments, says = SERVERS[server]
+    pytest.importorskip(module)
+    pytest.importorskip("fastapi")
+    port = free_port()
+    arguments = [argument.format(port=port) for argument in arguments]
+    state = str(tmp_path / "state")
+    with running(module, *arguments, cwd=EXAMPLES / "13_connected", says=says, STATE=state):
+        listening(port)
+        answers = several(lambda n: ask(f"http://127.0.0.1:{port}/orders/book-{n}", method="POST")[1])
+        assert [answer["says"] for answer in answers] == [f"book-{n} shipped" for n in range(len(answers))]
+        leaders = {answer["process"] for answer in answers if answer["role"] == "leading"}
+        assert len(leaders) == 1
+        os.kill(leaders.pop(), signal.SIGKILL)  # its server starts another process
+        for n in range(5):
+            assert _asked_again(f"http://127.0.0.1:{port}/orders/again-{n}")["says"] == f"again-{n} shipped"
+
+
+def _asked_again(url):
+    """The answer; the connection that the killed process had taken is lost, and is made again."""
+    until = time.monotonic() + BOUND
+    while True:
+        try:
+            return ask(url, method="POST")[1]
+        except OSError:
+            assert time.monotonic() < until
+
+
 # ------------------------------------------------------------ a manager at the top of the application's module
 ON_TOP = """\
 from fastapi import FastAPI

@@ -13,11 +13,14 @@ from actorproc import (
     Config,
     EngineError,
     LeaderEvent,
+    Procedure,
     ProcedureClient,
     ProcedureExecutor,
     ProcedureManager,
+    Status,
     StoreReader,
     UnknownType,
+    connect,
 )
 from tests.kit.procedures import Add, Nap, Part
 from tests.kit.waiting import BOUND, wait_until
@@ -423,3 +426,21 @@ def test_a_leader_may_be_asked_to_step_down_as_soon_as_its_door_is_open(open_man
     may_go_on.set()
     wait_until(lambda: leads(first))
     assert second.run(Add(1, 2)) == 3
+
+
+@pytest.mark.parametrize("kind", ["directory", "database"])
+def test_a_connection_that_closes_answers_its_callers_through_the_next_one(tmp_path, request, kind):
+    place = tmp_path / "state" if kind == "directory" else request.getfixturevalue("url")
+    leader, other = (connect(place, procedures=[Waits], workers=1, config=config()) for _ in range(2))
+    future = leader.submit(Waits(), id="asked").future()
+    with other:
+        assert (leader.health().role, other.health().role) == ("leading", "following")
+        leader.close()
+        wait_until(lambda: other.health().role == "leading")
+        assert other.signal("asked", "here")
+        assert future.result(BOUND) == "here"
+
+
+class Waits(Procedure):
+    def execute(self, ctx):
+        return Status.done(ctx.event) if ctx.step > 1 else Status.wait("go")

@@ -57,6 +57,8 @@ class SharedRequests(ABC):
         self._local: EngineTree | None = None
         """The engine here, while this manager leads."""
         self._ending = threading.Event()
+        self.sends_modules = False
+        """A leader elsewhere is sent all types: it may be a program that knows none of them itself."""
         self.held: str | None = None
         """Reason of a pause that was asked for here while another manager led; None: there is none."""
 
@@ -177,7 +179,7 @@ class SharedRequests(ABC):
         local = self._leading()
         if local is not None:
             local.register(definition)
-        if definition.pickled is not None:
+        if definition.pickled is not None or self.sends_modules:
             self._remote.register(definition)
 
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:

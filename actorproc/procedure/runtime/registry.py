@@ -25,6 +25,14 @@ class TypeRegistry:
         self._loaders: dict[str, Loader] = {}
         self._lock = threading.RLock()
 
+    def hold(self) -> None:
+        """Keep all other threads out, while this process forks."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Let them in again."""
+        self._lock.release()
+
     def register(self, procedure_class: type[Procedure] | ProcedureFunction[..., Any]) -> TypeRuntime:
         """Make a class, or a `procedure` function, known, with those of its ``uses``. The same again changes nothing.
 

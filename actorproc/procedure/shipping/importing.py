@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from actorproc.procedure.shipping.child_main import pickled_main, receive_main
 
-__all__ = ["Importer", "Shut", "imports_only", "is_repeated", "mark_multiprocessing", "shut_here"]
+__all__ = ["Importer", "Shut", "imports_for_others", "imports_only", "is_repeated", "mark_multiprocessing", "shut_here"]
 
 _MARK = "actorproc"
 """The name of our entry in the configuration that `multiprocessing` hands down to its children."""
@@ -73,7 +73,7 @@ class Shut:
         """The message for a use of it.
 
         Args:
-            kind: "manager" or "executor".
+            kind: "manager", "executor" or "connection".
             path: its directory.
         """
         return (
@@ -99,6 +99,11 @@ def imports_only(name: str, *, starts_late: bool = False, repeats: bool = False)
 def is_repeated() -> bool:
     """Warnings of modules that are imported now were issued in the program already."""
     return _current is not None and _current.repeats
+
+
+def imports_for_others() -> bool:
+    """This process runs steps of a program, or looks into its modules, and is not the program."""
+    return _current is not None and not _current.starts_late
 
 
 def shut_here() -> Shut | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -13,9 +14,10 @@ import lmdb
 
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.reports import BackupReport, StoreSize
-from actorproc.store.directory import DATA_FILE, refuse_url
+from actorproc.store.directory import DATA_FILE, LOCK_FILE, refuse_url
 from actorproc.store.lmdb.environment import Databases, ReadSnapshot, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import names_in, size_of_blobs
+from actorproc.store.lmdb.files.reader_table import part_from_table_of_readers
 from actorproc.store.lmdb.map_gate import MapGate
 from actorproc.store.lmdb.transaction import Txn, read_meta
 from actorproc.store.lmdb.upkeep.backup import back_up
@@ -23,7 +25,7 @@ from actorproc.store.rows.layout import STORE_ID
 from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.tables import Table
 
-__all__ = ["OpenStore"]
+__all__ = ["OpenStore", "leave_inherited"]
 
 
 _PATIENCE = 2.0
@@ -103,6 +105,12 @@ class OpenStore(RecordReader):
                 self._env.close()
                 self._env = None
 
+    def _leave_inherited(self) -> None:
+        """In a forked copy: close what the parent has open."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
         """Copy the last commit into a new directory, a store of its own. See `ProcedureStore.backup`.
 
@@ -131,8 +139,22 @@ class OpenStore(RecordReader):
         return str(read_meta(txn, databases, STORE_ID))
 
 
+def leave_inherited(path: Path) -> None:
+    """In a forked copy: close what the parent has open of this store, without a trace in the parent.
+
+    Where the system does not let it, all stays as it is: then the copy cannot open the store.
+    """
+    left = [store for store in list(_made) if store._env is not None and store._pid != os.getpid()]
+    left = [store for store in left if store.path == path]
+    if left:
+        with contextlib.suppress(OSError):
+            part_from_table_of_readers(path / LOCK_FILE)
+            for store in left:
+                store._leave_inherited()
+
+
 def _keep_in_a_forked_child() -> None:
-    """Never let go of environments that were inherited: LMDB would free the parent's places among the readers."""
+    """Never let go of inherited environments by chance: LMDB would free the parent's places among the readers."""
     import ctypes  # noqa: PLC0415 - for programs that fork alone
 
     for store in list(_made):

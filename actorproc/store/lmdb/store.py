@@ -196,6 +196,10 @@ class LmdbStore(OpenStore):
         """The file that holds the long field of a record of the step log. See `RecordStore.place_of`."""
         return self._blobs.place_of(id, number)
 
+    def _leave_inherited(self) -> None:
+        super()._leave_inherited()
+        self._file.close()
+
     def _drop_blobs(self) -> None:
         """Remove files that no row names, after a durable commit, unless a backup may still copy them."""
         self._blobs.after(is_copying=self._copying.locked())

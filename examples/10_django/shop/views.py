@@ -1,6 +1,5 @@
 """Views that submit to the manager of the service, and look there; and their URLs."""
 
-import functools
 import os
 
 from django.conf import settings
@@ -11,14 +10,11 @@ from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from actorproc import ProcedureClient
+from actorproc import connect
 from shop.models import Fulfil, Order
 
-
-@functools.cache
-def client():
-    # Made by the first request, so in the process that serves it: gunicorn forks before, also with --preload.
-    return ProcedureClient(settings.PROCEDURES, procedures=[Fulfil], patience=10)
+# Opened by the first request in each process; the service leads, whatever becomes of the processes of the web server.
+hub = connect(settings.PROCEDURES, procedures=[Fulfil], lead=False, patience=10)
 
 
 @csrf_exempt
@@ -26,13 +22,13 @@ def client():
 def accept(request, item):
     order = Order.objects.create(item=item)
     # In a transaction (ATOMIC_REQUESTS) this belongs into transaction.on_commit: else a worker may look too early.
-    client().submit(Fulfil(order.pk), id=f"order-{order.pk}")
+    hub.submit(Fulfil(order.pk), id=f"order-{order.pk}")
     return JsonResponse({"order": order.pk, "process": os.getpid()}, status=202)
 
 
 def look(request, order):
     found = get_object_or_404(Order, pk=order)
-    return JsonResponse({"item": found.item, "state": found.state, "procedure": client().info(f"order-{order}").state})
+    return JsonResponse({"item": found.item, "state": found.state, "procedure": hub.info(f"order-{order}").state})
 
 
 @csrf_exempt
