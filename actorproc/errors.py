@@ -26,6 +26,7 @@
     │   │   └── StepTimeout             it was killed because the step took too long
     │   ├── WaitTimeout             an awaited event did not come in time
     │   ├── DeadlineExceeded        the procedure's deadline passed
+    │   ├── LockTimeout             it waited too long for its locks
     │   ├── DeadlockDetected        it gave way in a cycle of lock waiting
     │   └── RemoteError             an exception of user code, carried as text
     ├── EngineError           the environment: disk, permissions, another owner
@@ -62,6 +63,7 @@ __all__ = [
     "InvalidId",
     "InvalidStatus",
     "KeyPoisoned",
+    "LockTimeout",
     "ManagerBusy",
     "ManagerStopped",
     "NotAllowed",
@@ -240,6 +242,10 @@ class WaitTimeout(StepFailure):
 
 class DeadlineExceeded(StepFailure):
     """The procedure's deadline passed before it finished."""
+
+
+class LockTimeout(StepFailure):
+    """It waited for its locks longer than `Limits.lock_wait`."""
 
 
 class DeadlockDetected(StepFailure):

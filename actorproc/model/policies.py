@@ -255,6 +255,8 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     """Labels that the host must have, sorted."""
     resources: dict[str, float] = {}
     """Amounts that the step takes of its host's resources while it runs."""
+    lock_wait: float | None = None
+    """Seconds that a step may wait for the locks of its procedure, before its procedure fails."""
     given: tuple[str, ...] | None = None
     """Of a submit: the fields that it sets; the others are as the step and the class say. None: all are set."""
 
@@ -398,6 +400,8 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """As `StepLimits.heartbeat`."""
     on: tuple[str, ...] = ()
     resources: dict[str, float] = {}
+    lock_wait: float | None = None
+    """As `StepLimits.lock_wait`."""
     steps: dict[str, StepPolicy] = {}
     """Steps with policies of their own, by name and by each former name."""
 
@@ -425,4 +429,5 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             heartbeat=self.heartbeat,
             on=self.on,
             resources=self.resources,
+            lock_wait=self.lock_wait,
         )

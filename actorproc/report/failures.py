@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from actorproc.errors import (
     DeadlineExceeded,
     DeadlockDetected,
+    LockTimeout,
     ProcedureAborted,
     ProcedureFailed,
     RemoteError,
@@ -29,6 +30,7 @@ _CAUSES: dict[str, type[StepFailure]] = {
     "wait-timeout": WaitTimeout,
     "deadline": DeadlineExceeded,
     "deadlock": DeadlockDetected,
+    "lock-timeout": LockTimeout,
 }
 _CAUSES_BY_NAME = {cause.__name__: cause for cause in _CAUSES.values()}
 """Engine errors are stored under a bare class name; names of user classes have their module before them."""

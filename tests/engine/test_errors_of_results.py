@@ -16,6 +16,7 @@ from actorproc import (
     DeadlineExceeded,
     DeadlockDetected,
     Limits,
+    LockTimeout,
     Procedure,
     ProcedureAborted,
     ProcedureManager,
@@ -92,7 +93,9 @@ def test_the_cause_at_a_root_is_of_the_members_class_with_its_crash_report_and_i
     assert causes["plain"].type_name == "ValueError"
 
 
-@pytest.mark.parametrize("kind", [WorkerCrashed, StepTimeout, WaitTimeout, DeadlineExceeded, DeadlockDetected])
+@pytest.mark.parametrize(
+    "kind", [WorkerCrashed, StepTimeout, WaitTimeout, DeadlineExceeded, LockTimeout, DeadlockDetected]
+)
 def test_a_childs_engine_error_is_of_its_class(kind):
     cause = cause_of(ErrorInfo("child", kind.__name__, "leaf (Leaf) failed", procedure="leaf", step=3))
     assert type(cause) is kind

@@ -54,6 +54,7 @@ EXECUTIONS = {
     "restart of what succeeded": 3 * 2,
     "restart by id": 2 * (2 + 2),
     "fork of one that runs": 2 * 2,
+    "limited wait for a lock": 2,
     "roots with the success of a step": (2 + 1) + 2 + 1,
     "delete by hand": 2 * (2 + 1 + 1),
     "expiry of a tree": 2 + 1 + 1 + 2,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from actorproc.core.lock_manager.deadlocks import look_for_cycle, look_for_cycles
 from actorproc.core.lock_manager.requests import request_of
+from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.locks import LockState
+from actorproc.core.state.step_limits import limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
@@ -43,8 +45,21 @@ def ask(state: EngineState, record: ProcedureRecord) -> bool:
         _write_grant(state, record)
         return True
     tree.waiting.add(record.id)
+    if not (record.undoing or record.rolling or record.retaking):
+        _limit_wait(state, record)
     look_for_cycle(state, record)
     return False
+
+
+def _limit_wait(state: EngineState, record: ProcedureRecord) -> None:
+    """Note how long it may wait for its locks; a restart goes on with the same time."""
+    limit = limits_of(state.types, record).lock_wait
+    if limit is None:
+        return
+    if not record.lock_due:
+        head.limit_lock_wait(record, state.decision.now + limit)
+        state.decision.touch(record)
+    state.timers.add(record.lock_due, record.id)
 
 
 def has_retaken(state: EngineState, tree: Tree) -> bool:
@@ -166,6 +181,7 @@ def withdraw(state: EngineState, record: ProcedureRecord) -> None:
     if not tree.is_bare:
         state.locks.table.withdraw(record.id)
         tree.waiting.discard(record.id)
+        head.limit_lock_wait(record, 0.0)
 
 
 def covers_poison(locks: LockState, keys: tuple[LockKey, ...], root: str) -> str | None:
@@ -197,6 +213,7 @@ def poisoned_key(state: EngineState, record: ProcedureRecord) -> str | None:
 def _write_grant(state: EngineState, record: ProcedureRecord) -> None:
     tree = state.residents.tree_of(record)
     is_first = tree.hold(record.id)
+    head.limit_lock_wait(record, 0.0)
     keys = record.retaking or record.locks
     if record.retaking:
         _note_retaken(state, tree, record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actorproc.core.locks.explain import why_waiting
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.rollback.failure_scope import aborted_error, fail
 from actorproc.core.scheduler.cancellation import kill_outstaying, stop_forced
@@ -26,6 +27,9 @@ def on_due(state: EngineState, record: ProcedureRecord) -> None:
         return
     if _runs_past_deadline(state, record):
         _kill_late(state, record)
+        return
+    if 0.0 < record.lock_due <= state.decision.now and state.locks.table.is_waiting(record.id):
+        _end_lock_wait(state, record)
         return
     if record.due_at is None or record.due_at > state.decision.now:
         return
@@ -78,6 +82,20 @@ def deadline_error(record: ProcedureRecord) -> ErrorInfo:
         step=record.step,
         step_name=record.step_name or "",
     )
+
+
+def _end_lock_wait(state: EngineState, record: ProcedureRecord) -> None:
+    """It has waited for its locks as long as it may."""
+    message = f"{why_waiting(state.locks.table, record.id)}, for longer than Limits(lock_wait=…) allows"
+    error = ErrorInfo(
+        "lock-timeout", "LockTimeout", message, procedure=record.id, step=record.step, step_name=record.step_name or ""
+    )
+    if state.residents.has_no_return(record):
+        # No way back: it goes on waiting, and says what it waits for in vain.
+        head.fail_with(record, error)
+        state.decision.touch(record)
+        return
+    fail(state, record, error)
 
 
 def _end_wait(state: EngineState, record: ProcedureRecord) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "is_plain",
     "keep_attempts",
     "leave_host",
+    "limit_lock_wait",
     "note_host",
     "reset_errors",
     "runs_alone",
@@ -175,6 +176,13 @@ def leave_host(record: ProcedureRecord) -> bool:
         return False
     record.past = replace(record.past, host=0)
     return True
+
+
+def limit_lock_wait(record: ProcedureRecord, due_at: float) -> None:
+    """It waits for locks, until then at most; 0: it waits no more, or without limit."""
+    past = record.past
+    if due_at != (0.0 if past is None else past.lock_due):
+        record.past = replace(past or Past(), lock_due=due_at)
 
 
 def _forget_losses(record: ProcedureRecord) -> None:

@@ -38,6 +38,7 @@ ErrorKind = Literal[
     "wait-timeout",
     "deadline",
     "deadlock",
+    "lock-timeout",
     "aborted",
     "child",  # a child failed and took its parent along
     "cancelled",  # stopped because its tree failed
@@ -176,3 +177,5 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Number of the host that has its step in hand; 0: the machine of the manager, or none has."""
     trace: Trace | None = None
     """Its place in a trace; None: it is not traced."""
+    lock_due: float = 0.0
+    """Epoch seconds at which its waiting for locks is at its limit; 0: it waits for none, or without limit."""

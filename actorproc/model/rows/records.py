@@ -291,6 +291,11 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
         return 0 if self.past is None else self.past.host_losses
 
     @property
+    def lock_due(self) -> float:
+        """Epoch seconds at which its waiting for locks is at its limit; 0: it has none."""
+        return 0.0 if self.past is None else self.past.lock_due
+
+    @property
     def trimmed(self) -> int:
         """Records 2 to this one were removed from the step log; 0: none."""
         return 0 if self.past is None else self.past.trimmed

@@ -190,6 +190,9 @@ class Limits(_Options, frozen=True):
             Default: none.
         resources: Amounts by name that the step takes of its host's resources while it runs, ``{"gpu": 1}``; three
             decimals count. Default: none.
+        lock_wait: Longest duration that the procedure waits for its locks, before the first step, or before the step
+            that needs further ones. Then it fails with `LockTimeout` and is undone. An undo waits without limit.
+            Default: None.
 
     Raises:
         UsageError: A value makes no sense, or ``threads`` is given with a limit of the whole process.
@@ -211,9 +214,10 @@ class Limits(_Options, frozen=True):
     heartbeat: float | timedelta | None = None
     on: tuple[str, ...] = ()
     resources: Mapping[str, float] = Amounts()
+    lock_wait: float | timedelta | None = None
 
     def __post_init__(self) -> None:
-        for name in ("wall_time", "cpu_time", "heartbeat", "grace"):
+        for name in ("wall_time", "cpu_time", "heartbeat", "lock_wait", "grace"):
             is_limit = name != "grace"
             least: Least = "above zero" if is_limit else "zero"
             _set(self, name, _seconds("Limits", name, getattr(self, name), least=least, may_be_none=is_limit))

@@ -59,6 +59,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         retries_overtime=said.retry.retries_overtime,
         abort_grace=limits.abort_grace,
         heartbeat=limits.heartbeat,
+        lock_wait=limits.lock_wait,
         on=limits.on,
         resources=limits.resources,
         keep_steps=said.keep_steps,

@@ -117,6 +117,12 @@ def _roots_with_the_success_of_a_step() -> Scenario:
     return make_small(make_program("Starts", *operations))
 
 
+def _limited_wait_for_a_lock() -> Scenario:
+    holder = make_program("Holder", Operation("sleep", "u0", seconds=500.0), _LAST, locks=(LockKey.write("a"),))
+    waiter = make_saga("Waiter", "go", "done", locks=(LockKey.read("a/b"),), lock_wait=30.0)
+    return make_small(holder, waiter, actions=make_calls("submit A", "submit B"))
+
+
 # ---------------------------------------------------------------- removal
 def _family() -> Program:
     children = (make_saga("Left", "done"), make_saga("Right", "done"))
@@ -178,6 +184,7 @@ OPERATOR_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "restart of what succeeded": _restart_of_what_succeeded,
     "restart by id": _restart_by_id,
     "fork of one that runs": _fork_of_one_that_runs,
+    "limited wait for a lock": _limited_wait_for_a_lock,
     "roots with the success of a step": _roots_with_the_success_of_a_step,
     "delete by hand": _delete_by_hand,
     "expiry of a tree": _expiry_of_a_tree,
