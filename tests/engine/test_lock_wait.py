@@ -31,7 +31,7 @@ def test_a_wait_for_a_lock_ends_with_its_own_error(tmp_path):
             manager.run(Hurries(), timeout=BOUND)
         assert isinstance(failed.value.cause, LockTimeout)
         assert f"held by {holder.id}" in str(failed.value)
-        with pytest.raises(ProcedureFailed, match="waits for write of .disk. held by"):
+        with pytest.raises(ProcedureFailed, match=r"waits for write of .disk. held by"):
             manager.run(Holds(), limits=Limits(lock_wait=0.05), timeout=BOUND)
         manager.signal(holder.id, "now")
         assert holder.result(BOUND) == "now"
