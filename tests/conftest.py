@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import os
+import signal
 import sys
 
 import pytest
@@ -20,6 +21,10 @@ from tests.databases import allowed, emptied, give_back
 # start. So bytecode is kept, also where the environment asks for none, as images of containers do.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Tests give Ctrl-C to programs that they start. A shell's job in the background ignores it, and so would its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Without a limit of time for an example: what a busy machine is slow with is no mistake.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
