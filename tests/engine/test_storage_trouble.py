@@ -90,12 +90,11 @@ def store():
 @pytest.mark.parametrize("late", [False, True], ids=["not-written", "written-but-reported-failed"])
 def test_running_procedures_go_on_after_the_trouble_with_nothing_lost(open_manager, store, until, late):
     manager = open_manager(store=store, config=FAST)
+    store.late, store.room = late, 3
     handles = manager.submit_many(Count(upto=200) for _ in range(8))
-    store.late = late
 
-    store.full = True
     until(lambda: store.refused)
-    assert manager.health().status == "storage-trouble"
+    until(lambda: manager.health().status == "storage-trouble")
     assert not any(handle.done() for handle in handles)
     store.full = False
 
@@ -306,8 +305,8 @@ def test_an_outage_that_goes_on_is_logged_once_in_ten_seconds_and_when_its_reaso
 def test_a_store_that_opens_and_takes_no_commit_works_again_for_nobody(open_manager, until, caplog):
     store = CrowdedStore()
     manager = open_manager(store=store, config=FAST)
+    store.room = 3
     handles = manager.submit_many(Count(upto=20) for _ in range(4))
-    store.full = True
     until(lambda: store.refused and manager.health().status == "storage-trouble")
     since = store.refused
 

@@ -31,14 +31,22 @@ class HeldCommits:
 
 
 class FullDisk(MemoryStore):
-    """Refuses commits while `full` is set; with `late` it applies them first and then says it failed."""
+    """Refuses commits while `full` is set; with `late` it applies them first and then says it failed.
+
+    With `room` it is full after so many commits more, in the middle of work, however fast that is.
+    """
 
     def __init__(self, *, late: bool = False) -> None:
         super().__init__()
         self.full, self.late = False, late
+        self.room: int | None = None
         self.refused = self.reopened = 0
 
     def _apply(self, rows: Sequence[Row]) -> None:
+        if self.room is not None:
+            self.room -= 1
+            if self.room < 0:
+                self.full, self.room = True, None
         if self.full:
             self.refused += 1
             if self.late:
