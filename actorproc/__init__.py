@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from actorproc.model.reports import BackupReport, CompactionReport
     from actorproc.model.rows.records import ErrorInfo
     from actorproc.model.states import Phase, ProcedureState
+    from actorproc.procedure.authoring.async_context import AsyncContext
     from actorproc.procedure.authoring.context import ChildOutcome, Context
     from actorproc.procedure.authoring.function import procedure
     from actorproc.procedure.authoring.machine import StateMachineProcedure
@@ -140,6 +141,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActorprocError",
+    "AsyncContext",
     "AttemptInfo",
     "AuditInfo",
     "BackupReport",
@@ -244,6 +246,7 @@ _LAZY = {
     "BackupReport": "actorproc.model.reports",
     "Change": "actorproc.report.changes",
     "ChangeDigest": "actorproc.report.changes",
+    "AsyncContext": "actorproc.procedure.authoring.async_context",
     "ChildOutcome": "actorproc.procedure.authoring.context",
     "CompactionReport": "actorproc.model.reports",
     "Config": "actorproc.config",

@@ -22,6 +22,7 @@ from actorproc.core.results import adoption
 from actorproc.core.results.fast_end import end_straight
 from actorproc.core.results.fast_step import go_straight_on
 from actorproc.core.results.postponed_steps import why_put_off
+from actorproc.core.results.worker_loss import on_stopped
 from actorproc.core.rules import HANDLERS, follow_up, settle
 from actorproc.core.scheduler import reload, scaling
 from actorproc.core.scheduler.pick import may_steal, steal_at, why_queued
@@ -43,7 +44,7 @@ from actorproc.model.messages.events import (
     Tick,
     WorkerReady,
 )
-from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
+from actorproc.model.messages.outcomes import Advanced, Finished, Stopped, Suspended
 from actorproc.model.names import no_class_registered
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
@@ -178,6 +179,9 @@ class Coordinator:
                 if decision is not None:
                     return decision
             elif type(outcome) is Finished and end_straight(state, event, outcome):
+                return settle(state)
+            elif type(outcome) is Stopped:
+                on_stopped(state, event, outcome.report)
                 return settle(state)
         HANDLERS[type(event)](state, event)
         return settle(state)

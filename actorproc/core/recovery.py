@@ -218,6 +218,8 @@ def _rehire(state: EngineState, ready: WorkerReady, tokens: tuple[StepToken, ...
         if record is not None:
             item = InHand(token, record.type_name, threads=ready.threads)
             is_known = record.limits or record.type_name in state.types.metas
+            if is_known:
+                item.is_task = bool(known_limits_of(state.types, record).limits.tasks)
             # The workers of a host that has not joined are on no host that anything could be taken of.
             if is_known and token.mode is not Mode.ASK_ABORT and not is_absent(ready.worker.slot):
                 item.demand = known_limits_of(state.types, record).demand

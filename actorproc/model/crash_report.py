@@ -11,7 +11,7 @@ HOST_LOST = "host-lost"
 
 KINDS_OF_DEATH = (
     *("exit", "signal", "out-of-memory", "memory-limit", "process-limit", "timeout", "cpu-limit", "heartbeat-limit"),
-    *("boot", "protocol", "killed", HOST_LOST),
+    *("loop-blocked", "boot", "protocol", "killed", HOST_LOST),
 )
 """Kinds of reports of workers that were not asked to stop."""
 
@@ -20,8 +20,8 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Cause of a worker's end. It is stored with the step it is charged to, and carried by `WorkerCrashed`."""
 
     kind: str
-    """exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit, heartbeat-limit, boot, protocol,
-    killed, stopped, host-lost."""
+    """exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit, heartbeat-limit, loop-blocked,
+    boot, protocol, killed, stopped, host-lost."""
     message: str
     """One sentence: "killed by signal 9 (SIGKILL)", "exited with code 3 in the middle of a step"."""
     code: int | None = None
@@ -36,3 +36,5 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """CPU seconds of the worker's whole life, and of its children that ended."""
     duration: float | None = None
     """Seconds the step ran that it died in; None: it was idle."""
+    task: int | None = None
+    """Number of the task that it died in, of a worker with an event loop; 0: in none. Not stored."""

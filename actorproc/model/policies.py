@@ -10,6 +10,7 @@ import msgspec
 from actorproc.model.exact import exact_text
 
 __all__ = [
+    "TASKS",
     "Backoff",
     "LockBit",
     "LockKey",
@@ -226,6 +227,10 @@ class Backoff(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_elapsed: float | None = None
 
 
+TASKS = 100
+"""Asynchronous steps that run beside each other in a worker where nothing else is said."""
+
+
 class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     """Limits of one step, as the engine carries and stores them; the public face is `actorproc.Limits`.
 
@@ -259,12 +264,19 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     """Seconds that a step may wait for the locks of its procedure, before its procedure fails."""
     given: tuple[str, ...] | None = None
     """Of a submit: the fields that it sets; the others are as the step and the class say. None: all are set."""
+    tasks: int | None = None
+    """Async steps that may run in a worker at once; None: the class of the step decides."""
 
     def over(self, declared: StepLimits) -> StepLimits:
         """The limits of a step: those that are given here, else those that it declares."""
         if self.given is None:
             return self
         return msgspec.structs.replace(declared, **{name: getattr(self, name) for name in self.given})
+
+    @property
+    def beside(self) -> int:
+        """Steps like this one that may run in a worker at once, on threads or as tasks."""
+        return self.tasks or self.threads
 
     @property
     def is_placed(self) -> bool:
@@ -286,6 +298,7 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
             or self.cpus is not None
             or self.processes is not None
             or self.threads > 1
+            or bool(self.tasks)
         )
 
 
@@ -404,6 +417,8 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """As `StepLimits.lock_wait`."""
     steps: dict[str, StepPolicy] = {}
     """Steps with policies of their own, by name and by each former name."""
+    tasks: int = 0
+    """Steps that may run in a worker at once, as the class is asynchronous; 0: its steps are plain functions."""
 
     @property
     def is_placed(self) -> bool:
@@ -430,4 +445,5 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             on=self.on,
             resources=self.resources,
             lock_wait=self.lock_wait,
+            tasks=self.tasks or None,
         )

@@ -27,7 +27,7 @@ from actorproc.model.policies import LockKey, checked_lock_key
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.values.members import called
-from actorproc.workers.child.runtime.worker_runtime import StepLine
+from actorproc.workers.child.runtime.step_line import StepLine
 
 __all__ = ["Journal", "JournalLine", "Referee"]
 

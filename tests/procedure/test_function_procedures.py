@@ -92,10 +92,11 @@ def test_wrong_arguments_are_a_type_error_where_they_are_written():
 def test_only_plain_functions_are_taken():
     with pytest.raises(TypeError):
         procedure(Size)
-    with pytest.raises(TypeError, match="coroutine"):
+    with pytest.raises(TypeError, match="is a generator"):
 
         @procedure
-        async def slow(): ...
+        async def slow():
+            yield
 
 
 def test_the_type_is_named_after_the_function():

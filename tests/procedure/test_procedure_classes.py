@@ -291,12 +291,17 @@ def test_a_class_that_cannot_run_is_refused_at_registration(body, text):
         TypeRuntime.of_class(type("Bad", (Procedure,), body))
 
 
-def test_async_execute_is_refused_at_registration():
+def test_a_class_with_an_async_method_runs_on_an_event_loop_and_others_do_not():
     class Async(Procedure):
         async def execute(self, ctx): ...
 
-    with pytest.raises(UsageError, match="coroutine"):
-        TypeRuntime.of_class(Async)
+    class Plain(Procedure):
+        def execute(self, ctx): ...
+
+    class Undone(Plain):
+        async def rollback(self, ctx): ...
+
+    assert [TypeRuntime.of_class(cls).meta.tasks for cls in (Async, Plain, Undone)] == [100, 0, 100]
 
 
 def test_locks_and_poisons_are_asked_at_submit():
@@ -538,7 +543,11 @@ def test_the_digest_of_a_long_pickled_state_tells_states_apart():
 
 
 async def _later(self, ctx):
-    """A method that no step can call."""
+    yield
+
+
+async def _awaited(self):
+    return ()
 
 
 def _piecemeal(self, ctx):
@@ -557,6 +566,8 @@ def _piecemeal(self, ctx):
         ("rollback", _later, r"rollback\(\) that is a coroutine or a generator"),
         ("abort", _later, r"an abort\(\) that is a coroutine or a generator"),
         ("on_completed", _later, r"on_completed\(\) that is a coroutine or a generator"),
+        ("lock_keys", _awaited, r"a lock_keys\(\) that is a coroutine or a generator; it must be a plain function"),
+        ("limits", Limits(tasks=5), r"has no 'async def' step, and Limits\(tasks=5\) is for these; write threads=5"),
         ("execute", _piecemeal, r"execute\(\) that is a coroutine or a generator"),
         ("rollback", _piecemeal, r"a rollback\(\) that is a coroutine or a generator"),
     ],

@@ -14,6 +14,7 @@ import actorproc
 import actorproc.errors
 
 AUTHORING = {
+    "AsyncContext",
     "ChildOutcome", "Context", "Limits", "LockKey", "Procedure", "RetryPolicy", "Saga", "Secret", "StateMachineProcedure",
     "Status", "ValueAdapter", "decode_value", "migrates", "procedure", "step", "value",
 }  # fmt: skip

@@ -154,8 +154,12 @@ def test_methods_that_are_coroutines_are_refused():
     async def later(self, *_):
         pass
 
-    for name in ("execute_from_state", "rollback_state", "is_rollback_supported", "is_no_return"):
-        body = {"initial_state": Phase.PREPARE, "execute_from_state": lambda self, ctx, state: None, name: later}
+    def piecemeal(self, *_):
+        yield
+
+    found = {"execute_from_state": piecemeal, "rollback_state": piecemeal}
+    for name, method in (found | dict.fromkeys(("is_rollback_supported", "is_no_return"), later)).items():
+        body = {"initial_state": Phase.PREPARE, "execute_from_state": lambda self, ctx, state: None, name: method}
         with pytest.raises(UsageError, match=rf"{name}\(\) as a coroutine"):
             TypeRegistry().register(type("Later", (StateMachineProcedure,), body))
 

@@ -54,6 +54,8 @@ class InHand(msgspec.Struct):
     """Bytes of its first state if they are many: should it come back unanswered, they will be sent again."""
     demand: Demand | None = None
     """Labels and resources of the host that it asked for."""
+    is_task: bool = False
+    """It runs on an event loop, where it can be stopped without an end of its worker."""
 
 
 class Worker(msgspec.Struct):
@@ -343,16 +345,22 @@ class WorkerTable:
         return list(worker.queue.values())
 
     def choose(
-        self, type_name: str, preferred: WorkerId | None, threads: int = 1, among: list[Worker] | None = None
+        self,
+        type_name: str,
+        preferred: WorkerId | None,
+        threads: int = 1,
+        among: list[Worker] | None = None,
+        is_task: bool = False,
     ) -> Worker | None:
         """Choose the worker for the next step: the preferred one when it has room, else the least loaded with room.
 
         Steps that may run beside each other (`threads` above 1) are kept together, so that the others have workers.
-        With `among` only these workers count.
+        Those on threads and those on an event loop (`is_task`) are never in one worker. With `among` only these workers
+        count.
         """
         workers = self.workers.values() if among is None else among
         if threads > 1:
-            return self._choose_threaded(threads, workers)
+            return self._choose_threaded(threads, workers, is_task)
         if preferred is not None:
             worker = self.find(preferred)
             is_open = among is None or any(worker is one for one in among)
@@ -380,13 +388,16 @@ class WorkerTable:
         return best
 
     @staticmethod
-    def _choose_threaded(threads: int, workers: Iterable[Worker]) -> Worker | None:
+    def _choose_threaded(threads: int, workers: Iterable[Worker], is_task: bool) -> Worker | None:
         idle: Worker | None = None
         for worker in workers:
             if worker.reserved is not None or worker.leaving:
                 continue
             if worker.threaded:
-                if len(worker.queue) < min(threads, *(item.threads for item in worker.queue.values())):
+                first = next(iter(worker.queue.values()))
+                if first.is_task is is_task and len(worker.queue) < min(
+                    threads, *(item.threads for item in worker.queue.values())
+                ):
                     return worker
             elif not worker.queue and idle is None:
                 idle = worker

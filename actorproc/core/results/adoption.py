@@ -122,7 +122,7 @@ def _adopt(state: EngineState, worker: Worker, token: StepToken) -> None:
     item = InHand(token, before.type_name, forced=before.forced, told=before.told, kill_at=before.kill_at)
     if record.type_name in state.types.metas:
         known = known_limits_of(state.types, record)
-        item.threads = known.limits.threads
+        item.threads, item.is_task = known.limits.beside, bool(known.limits.tasks)
         if token.mode is not Mode.ASK_ABORT:
             item.demand = known.demand
     table.give(worker, item, state.decision.now)

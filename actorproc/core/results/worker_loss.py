@@ -11,7 +11,7 @@ from actorproc.core.lifecycle.finish import settle_bypass
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.results.abort import ask_again, begin_abort, may_abort
 from actorproc.core.results.due_times import end_forced
-from actorproc.core.results.on_result import on_step_error
+from actorproc.core.results.on_result import look_after, on_step_error
 from actorproc.core.rollback.failure_scope import aborted_error, fail, look_again
 from actorproc.core.rollback.undo_step import on_rollback_error
 from actorproc.core.scheduler.cancellation import KILLED
@@ -25,12 +25,12 @@ from actorproc.core.state.parts.workers import WorkerState
 from actorproc.core.state.step_limits import limits_of, retries_overtime
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import Mode
-from actorproc.model.messages.events import WorkerLost, WorkerReady
+from actorproc.model.messages.events import StepEnded, WorkerLost, WorkerReady
 from actorproc.model.names import step_in_words
 from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL
 
-__all__ = ["on_lost", "on_ready"]
+__all__ = ["on_lost", "on_ready", "on_stopped"]
 
 _OVERTIME = ("timeout", "cpu-limit", "heartbeat-limit")
 """Kinds of reports of workers that were killed because a step took too long."""
@@ -73,10 +73,34 @@ def on_lost(state: EngineState, event: WorkerLost) -> None:
         elif item in lost_with_host:
             _lost_with_host(state, record, item, event.report)
         elif item is guilty:
-            _charge(state, record, item, event)
+            _charge(state, record, item, event.report)
         else:
             _give_back(state, record, item)
         look_again(state, record)
+
+
+def on_stopped(state: EngineState, event: StepEnded, report: CrashReport) -> None:
+    """An async step was cancelled: as if it were killed, but for its worker and the steps beside it."""
+    token = event.token
+    found = state.workers.table.answer(token, state.decision.now, event.outcome.elapsed)
+    if found is None:
+        state.counters.count_stale()
+        return
+    worker, item = found
+    state.workers.suspects.discard(token.procedure)
+    record = state.residents.procs.get(token.procedure)
+    look_after(state, worker)
+    if record is None:
+        return  # it ended, and left memory, while it was asked `abort`
+    state.residents.tree_of(record).running.discard(record.id)
+    state.workers.warm.pop(record.id, None)
+    if record.bypassing:
+        settle_bypass(state, record)
+    elif record.state in TERMINAL and not record.undoing:
+        pass  # it ended while it was asked
+    else:
+        _charge(state, record, item, report)
+    look_again(state, record)
 
 
 def _guilty(workers: WorkerState, items: list[InHand], event: WorkerLost) -> InHand | None:
@@ -115,8 +139,7 @@ def _run_again(state: EngineState, record: ProcedureRecord, item: InHand) -> Non
         wake(state, record, to_the_front=True)
 
 
-def _charge(state: EngineState, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
-    report = event.report
+def _charge(state: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport) -> None:
     details = "\n".join(part for part in (report.stack.rstrip(), report.stderr.rstrip()) if part)
     if record.state in TERMINAL and item.token.mode is Mode.ASK_ABORT:
         return  # it ended while it was asked

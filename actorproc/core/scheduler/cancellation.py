@@ -2,7 +2,9 @@
 
 A forward step whose undo is decided is told at once (`Context.aborting`) and may go on to its end, or for its
 `StepLimits.abort_grace`; force kills it. An answer before the kill counts. Neither concerns a step past the point
-of no return, or one that undoes. A kill is charged to no counter; where its worker runs other steps they start again.
+of no return, or one that undoes. A kill is charged to no counter; where its worker runs other
+steps they start again. An async step is cancelled instead, at once where nothing gives it time, and its worker
+is killed only if it does not end.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ KILLED = "killed"
 _REASONS = {
     KILLED: "killed by operator",
     "aborted": "aborted by force",
+    "undone": "its undo is decided",
     "abort-grace": "it still ran when the time was over that its abort_grace gives a step whose undo is decided",
     "bypassed": "bypassed by force",
     "deadline": "past the procedure's deadline",
@@ -156,6 +159,9 @@ def _allow(state: EngineState, record: ProcedureRecord, item: InHand) -> None:
         grace = limits_of(state.types, record).abort_grace
     if grace is None:
         grace = state.settings.scheduling.abort_grace
+    if grace is None and item.is_task:
+        kill_step(state, record, "undone")  # a task is told by its cancellation, which it may act on
+        return
     if grace is None or grace == inf:
         return
     item.kill_at = (state.decision.now if record.cancelled_at is None else record.cancelled_at) + grace

@@ -30,7 +30,7 @@ from actorproc.core.scheduler.reload import open_to
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.types import KnownLimits
-from actorproc.core.state.step_limits import known_limits_of
+from actorproc.core.state.step_limits import alone, known_limits_of
 from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.commands import RunStep, TakeBack
@@ -265,7 +265,7 @@ def _worker_for(
     limits = known.limits
     if limits.dedicated:
         return own_worker(state, record, demand)
-    threads = 1 if record.id in state.workers.suspects else limits.threads
+    threads = 1 if record.id in state.workers.suspects else limits.beside
     among = None if state.workers.shares is None else open_workers(state, state.workers.shares, record)
     if state.workers.outdated:
         among = open_to(state.workers, record.id, among)
@@ -273,7 +273,8 @@ def _worker_for(
         among = on_hosts(state.workers, demand, among)
     elif state.types.sorts_work:
         among = leave_to_others(state.workers, record, kept, among)
-    return state.workers.table.choose(record.type_name, state.workers.warm.get(record.id), threads, among)
+    is_task = bool(limits.tasks)
+    return state.workers.table.choose(record.type_name, state.workers.warm.get(record.id), threads, among, is_task)
 
 
 def _hand_out(state: EngineState, worker: Worker, record: ProcedureRecord, known: KnownLimits) -> None:
@@ -337,10 +338,12 @@ def _send(
     if state.workers.outdated and worker.id not in state.workers.outdated:
         state.workers.renewed.add(procedure)
     limits = known.limits
-    threads = 1 if known.is_plain or procedure in state.workers.suspects else limits.threads
+    threads = 1 if known.is_plain or procedure in state.workers.suspects else limits.beside
     if not worker.queue and state.workers.shares is not None:
         worker.work_class = share_of(work_class_of(state, record))
     item = InHand(token, type_name, threads=threads)
+    if limits.tasks:
+        item.is_task = True
     if known.demand is not None and mode is not Mode.ASK_ABORT:
         item.demand = known.demand
     state.workers.table.give(worker, item, state.decision.now)
@@ -378,7 +381,7 @@ def _special(limits: StepLimits, threads: int) -> StepLimits | None:
     """Limits beside the wall time that the engine and the worker must know."""
     if not limits.is_watched and not limits.concerns_worker:
         return None
-    return limits if threads == limits.threads else msgspec.structs.replace(limits, threads=threads)
+    return limits if threads == limits.beside else alone(limits)
 
 
 def steal(state: EngineState) -> None:

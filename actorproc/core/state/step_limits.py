@@ -10,7 +10,7 @@ from actorproc.core.state.parts.types import KnownLimits, KnownTypes
 from actorproc.model.policies import Backoff, StepLimits, StepPolicy, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord
 
-__all__ = ["backoff_of", "known_limits_of", "limits_of", "retries_overtime"]
+__all__ = ["alone", "backoff_of", "known_limits_of", "limits_of", "retries_overtime"]
 
 
 def limits_of(types: KnownTypes, record: ProcedureRecord) -> StepLimits:
@@ -18,7 +18,8 @@ def limits_of(types: KnownTypes, record: ProcedureRecord) -> StepLimits:
     given = record.limits
     if given is None:
         return known_limits_of(types, record).limits
-    return given if given.given is None else given.over(_declared(types, record))
+    limits = given if given.given is None else given.over(_declared(types, record))
+    return _for_class(limits, types.metas.get(record.type_name))
 
 
 def known_limits_of(types: KnownTypes, record: ProcedureRecord) -> KnownLimits:
@@ -63,9 +64,21 @@ def _policy_of(meta: TypeMeta, record: ProcedureRecord) -> StepPolicy | None:
     return meta.steps.get(record.current_name or "") if meta.steps else None
 
 
+def alone(limits: StepLimits) -> StepLimits:
+    """The same limits for a step that runs by itself in its worker."""
+    return msgspec.structs.replace(limits, threads=1, tasks=limits.tasks and 1)
+
+
+def _for_class(limits: StepLimits, meta: TypeMeta | None) -> StepLimits:
+    """Limits of a submit as they hold for a class: only where its steps are async they run as tasks."""
+    if meta is None or bool(meta.tasks) == bool(limits.tasks):
+        return limits
+    return msgspec.structs.replace(limits, tasks=meta.tasks or None)
+
+
 def _alone(known: KnownLimits, procedure: str) -> KnownLimits:
     """Limits of a step that runs alone on its host."""
-    limits = msgspec.structs.replace(known.limits, threads=1)
+    limits = alone(known.limits)
     return KnownLimits(limits, is_plain=False, meta=known.meta, demand=demand_of_lone(known.demand, procedure))
 
 
@@ -91,6 +104,6 @@ def retries_overtime(types: KnownTypes, record: ProcedureRecord) -> bool:
 def _known(limits: StepLimits, meta: TypeMeta | None, code: str) -> KnownLimits:
     demand = demand_of(limits.on, limits.resources, code)
     is_plain = demand is None and not (
-        limits.dedicated or limits.threads > 1 or limits.is_watched or limits.concerns_worker
+        limits.dedicated or limits.beside > 1 or limits.is_watched or limits.concerns_worker
     )
     return KnownLimits(limits, is_plain, meta, demand)

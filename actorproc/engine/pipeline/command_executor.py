@@ -13,6 +13,7 @@ from actorproc.engine.messages import AddSlot, Ending, RetireSlot
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.pipeline.in_flight import InFlightTable, WorkerEntry
+from actorproc.engine.pipeline.task_cancellation import TaskCancellation
 from actorproc.engine.reply_router import Promise, ReplyRouter
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StorageUnavailable, StoreDamaged
@@ -100,6 +101,7 @@ class CommandExecutor:
         self._watch_later = watch_later
         """Puts off the waits for an end that cannot be read."""
         self._clock = clock
+        self._canceller = TaskCancellation(pool=pool, in_flight=in_flight, clock=clock)
         self.hands_out = True
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
         self._newest = newest
@@ -266,12 +268,15 @@ class CommandExecutor:
         if entry is None or entry.dead or command.token not in entry.queue:
             return  # it is dead already, or its answer came first: the answer wins
         self._flush()
+        run = entry.queue[command.token]
+        if self._canceller.cancel(entry, run, command.kind, command.reason, run.grace):
+            return
         entry.killed = command.token
         if command.kind:
             entry.kind, entry.why = command.kind, command.reason
         # On an operator's word it is not asked by SIGTERM: a step that is interrupted might answer that it is done.
         ask = not command.kind
-        grace = entry.queue[command.token].grace if ask else STACK_SECONDS
+        grace = run.grace if ask else STACK_SECONDS
         self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason, ask=ask)
 
     def _start_worker(self, command: StartWorker, _batch: CommitBatch) -> None:

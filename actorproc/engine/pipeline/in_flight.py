@@ -16,10 +16,26 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import Event, StepEnded, StepReturned, WorkerLost, WorkerReady
 
-__all__ = ["LOADS_WITHIN", "InFlightTable", "WorkerEntry"]
+__all__ = ["LOADS_WITHIN", "Cancellation", "InFlightTable", "WorkerEntry"]
 
 LOADS_WITHIN = 60.0
 """Seconds for the class and the state of a step, before the limit of its silence begins."""
+
+
+class Cancellation:
+    """An order to an async step to end."""
+
+    __slots__ = ("is_heard", "kill_at", "kind", "why")
+
+    def __init__(self, kind: str, why: str, kill_at: float) -> None:
+        self.kind = kind
+        """Kind of the report; "": the core knows why it ends."""
+        self.why = why
+        """In words."""
+        self.kill_at = kill_at
+        """Monotonic time at which its worker is killed."""
+        self.is_heard = False
+        """The event loop of the worker has come to it."""
 
 
 class WorkerEntry:
@@ -30,6 +46,7 @@ class WorkerEntry:
         "dead",
         "heard",
         "held",
+        "is_blocked",
         "killed",
         "kind",
         "known",
@@ -61,12 +78,14 @@ class WorkerEntry:
         self.dead = False
         self.killed: StepToken | None = None
         """The step it is being killed for."""
+        self.is_blocked = False
+        """The event loop has not come to the order to end the step for which it is killed."""
         self.why = ""
         """In words, when it is killed for a limit."""
         self.kind = ""
         """Name of the limit, as in the crash report."""
         self.begun: dict[StepToken, tuple[int, float]] = {}
-        """Steps that run beside each other: their threads, and the monotonic times when they began."""
+        """Steps that run beside each other: their threads or numbers, and the monotonic times when they began."""
         self.said: dict[StepToken, tuple[float | None, str | None]] = {}
         """Progress that unanswered steps told last, as a number and in words."""
         self.heard: dict[StepToken, float] = {}
@@ -79,12 +98,12 @@ class WorkerEntry:
 
     @property
     def is_threaded(self) -> bool:
-        """True if the steps in `queue` run at once, on threads of the worker."""
+        """True if the steps in `queue` run at once, on threads of the worker or on its event loop."""
         first = self.running
-        return first is not None and first.limits is not None and first.limits.threads > 1
+        return first is not None and first.limits is not None and first.limits.beside > 1
 
     def step_on(self, thread: int) -> StepToken | None:
-        """The step that runs on this thread of the worker."""
+        """The step that runs on this thread of the worker, or as the task of this number."""
         return next((token for token, (ident, _) in self.begun.items() if ident == thread), None)
 
     def started(self, token: StepToken) -> float:
@@ -98,6 +117,8 @@ class InFlightTable:
 
     def __init__(self) -> None:
         self.entries: dict[WorkerId, WorkerEntry] = {}
+        self.cancelled: dict[StepToken, Cancellation] = {}
+        """Unanswered async steps that were told to end."""
         self._limited = 0
         """Unanswered steps with a limit of time: without any there is nothing to watch."""
         self._sampled = 0
@@ -132,7 +153,7 @@ class InFlightTable:
         if not entry.queue:
             entry.since = now
         entry.queue[token] = command
-        entry.held[token] = 1 if command.limits is None else command.limits.threads
+        entry.held[token] = 1 if command.limits is None else command.limits.beside
         if command.wall_time is not None or command.heartbeat is not None or command.limits is not None:
             self._count(command, 1)
         return entry
@@ -151,6 +172,8 @@ class InFlightTable:
                 entry.heard.pop(token, None)
             if entry.begun:
                 entry.begun.pop(token, None)
+            if self.cancelled:
+                self.cancelled.pop(token, None)
             if not entry.dead and (
                 command.wall_time is not None or command.heartbeat is not None or command.limits is not None
             ):
@@ -211,6 +234,17 @@ class InFlightTable:
                 self._count(command, -1)
         return entry
 
+    def heard(self, token: StepToken) -> None:
+        """The event loop of its worker has come to the order to end a step."""
+        order = self.cancelled.get(token)
+        if order is not None:
+            order.is_heard = True
+
+    def forget_orders(self, entry: WorkerEntry) -> dict[StepToken, Cancellation]:
+        """The orders to the tasks of a worker that is dead: there are none any more."""
+        mine = [token for token in self.cancelled if token in entry.queue]
+        return {token: self.cancelled.pop(token) for token in mine}
+
     def committed(self, events: list[Event]) -> None:
         """These events are durable: bring the durable view up to them."""
         entries = self.entries
@@ -251,15 +285,22 @@ class InFlightTable:
 
     def next_limit(self) -> float | None:
         """Monotonic time when the next running step exceeds its wall time, or the time between its heartbeats."""
-        if not self._limited:
+        if not self._limited and not self.cancelled:
             return None
-        return min((limit for _, _, limit, _ in self._limits()), default=None)
+        return min((*(limit for _, _, limit, _ in self._limits()), *self._kills()), default=None)
 
     def overdue(self, now: float) -> list[tuple[WorkerEntry, RunStep, bool]]:
         """Running steps past a limit of time whose workers are not being killed yet, and whether they are silent."""
         if not self._limited:
             return []
         return [(entry, command, is_silent) for entry, command, limit, is_silent in self._limits() if limit <= now]
+
+    def _kills(self) -> Iterator[float]:
+        """Monotonic times at which workers are killed whose tasks have not ended."""
+        for token, order in self.cancelled.items():
+            entry = self.entries.get(token.worker)
+            if entry is not None and entry.killed is None and not entry.dead:
+                yield order.kill_at
 
     def forgive(self, seconds: float) -> None:
         """The program stood still for so long: that time counts for no step's limit."""
@@ -269,6 +310,8 @@ class InFlightTable:
                 entry.begun[token] = (thread, at + seconds)
             for token, at in entry.heard.items():
                 entry.heard[token] = at + seconds
+        for order in self.cancelled.values():
+            order.kill_at += seconds
 
     def running(self) -> tuple[StepToken, ...]:
         """The steps that run now, as far as can be told from here."""
@@ -295,9 +338,9 @@ class InFlightTable:
                 continue
             if entry.is_threaded:
                 for token, command in entry.queue.items():
-                    if token in entry.begun:
+                    if token in entry.begun and token not in self.cancelled:
                         yield from _limits_of(entry, command, entry.started(token))
-            elif (first := entry.running) is not None:
+            elif (first := entry.running) is not None and first.token not in self.cancelled:
                 yield from _limits_of(entry, first, entry.since)
 
     def progress(self, procedure: str) -> tuple[float | None, str | None]:

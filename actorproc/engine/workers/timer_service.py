@@ -10,6 +10,7 @@ from actorproc.engine.callers.parked_waits import ParkedWaits
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import LOADS_WITHIN, InFlightTable, WorkerEntry
 from actorproc.engine.pipeline.step_reports import StepReports
+from actorproc.engine.pipeline.task_cancellation import TaskCancellation
 from actorproc.engine.runtime.clock import OVERSLEPT, Alarm
 from actorproc.engine.workers.absent_hosts import AbsentHosts
 from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
@@ -58,6 +59,7 @@ class TimerService:
         self._reports = reports
         self._pool = pool
         self._on_alarm = on_alarm
+        self._canceller = TaskCancellation(pool=pool, in_flight=in_flight, clock=clock)
         self._armed: float | None = None
 
     def arm(self, *, in_trouble: bool) -> None:
@@ -111,6 +113,8 @@ class TimerService:
             else:
                 why = f"{command.step_in_words} ran longer than its wall time of {command.wall_time:g} s"
                 self._end_step(entry, command, "timeout", why, command.grace)
+        if self._in_flight.cancelled:
+            self._canceller.kill_outstaying(now)
         self._dedicated.retry(now, self._pipeline.core.wants_worker_for)
         if self._absent.due_at is not None:
             for lost in self._absent.look(now, in_trouble=in_trouble):
@@ -132,6 +136,6 @@ class TimerService:
 
     def _end_step(self, entry: WorkerEntry, command: RunStep, kind: str, why: str, grace: float) -> None:
         """Kill the worker of a step that is past one of its limits; who runs beside it starts again elsewhere."""
-        if entry.killed is None:
+        if entry.killed is None and not self._canceller.cancel(entry, command, kind, why, grace):
             entry.killed, entry.kind, entry.why = command.token, kind, why
             self._pool.kill(entry.ready.worker, grace=grace, blamed=command.token, reason=why, kind=kind)

@@ -67,6 +67,7 @@ from actorproc.workers.base import (
 from actorproc.workers.protocol.frames import (
     Ask,
     Began,
+    CancelBegan,
     Ended,
     Exposed,
     FromWorker,
@@ -245,7 +246,7 @@ class WorkerMessageHandler:
         a step may send many while a disk is full.
         """
         kind = type(message)
-        if kind is Began or kind is Heartbeat or kind is Exposed or kind is LogLine:
+        if kind is Began or kind is CancelBegan or kind is Heartbeat or kind is Exposed or kind is LogLine:
             self.hear(worker, message)
             return False
         if isinstance(message, Ended):
@@ -273,20 +274,29 @@ class WorkerMessageHandler:
         elif isinstance(message, NeedState):
             self._need_state(message)
         elif isinstance(message, Began):
-            entry = self._in_flight.entries.get(worker)
-            if entry is not None and message.token in entry.queue:
-                if message.in_code:
-                    entry.heard[message.token] = self._clock.monotonic()
-                else:
-                    entry.begun[message.token] = (message.thread, self._clock.monotonic())
+            self._began(worker, message)
+        elif isinstance(message, CancelBegan):
+            self._in_flight.heard(message.token)
         elif isinstance(message, Leaving):
             self.leaving(worker, message.reason)
         elif isinstance(message, Heartbeat | Exposed):
             self._reported(worker, message)
         elif isinstance(message, LogLine):
-            entry = self._in_flight.entries.get(worker)
-            command = entry.queue.get(message.token) if entry is not None and message.token is not None else None
-            self._log_lines.put(message, worker, command, entry.ready.pid if entry is not None else 0)
+            self._logged(worker, message)
+
+    def _began(self, worker: WorkerId, message: Began) -> None:
+        entry = self._in_flight.entries.get(worker)
+        if entry is None or message.token not in entry.queue:
+            return
+        if message.in_code:
+            entry.heard[message.token] = self._clock.monotonic()
+        else:
+            entry.begun[message.token] = (message.thread, self._clock.monotonic())
+
+    def _logged(self, worker: WorkerId, message: LogLine) -> None:
+        entry = self._in_flight.entries.get(worker)
+        command = entry.queue.get(message.token) if entry is not None and message.token is not None else None
+        self._log_lines.put(message, worker, command, entry.ready.pid if entry is not None else 0)
 
     def _has_other_code(self, worker: WorkerId, type_name: str) -> None:
         """A worker of a host gives a step back, as it has other code: the step is to go to another host."""
@@ -404,7 +414,8 @@ class WorkerMessageHandler:
             report = self._reports.take(token)
             if report is not None:
                 self.changed(report)
-        verdict = judge(entry, message.report, self._clock.monotonic())
+        orders = self._in_flight.forget_orders(entry)
+        verdict = judge(entry, message.report, self._clock.monotonic(), orders)
         blamed, crashed = verdict.blamed, verdict.crashed
         self._count_death(verdict.report)
         self._news.died(entry, verdict)

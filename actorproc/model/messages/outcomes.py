@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from actorproc.model.crash_report import CrashReport
 from actorproc.model.policies import LockKey
 from actorproc.model.rows.records import ErrorInfo, NewProcedure, Wait
 
@@ -20,6 +21,7 @@ __all__ = [
     "Renewed",
     "Slept",
     "StepRequests",
+    "Stopped",
     "Suspended",
     "Waited",
 ]
@@ -160,4 +162,11 @@ class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans", gc=
     allowed: bool
 
 
-Outcome = Advanced | Suspended | Slept | Waited | Finished | Renewed | Failed | Poisoned | Refused | Answered
+class Stopped(_Base, frozen=True, array_like=True, kw_only=True, tag="stp", gc=False):
+    """An async step was cancelled on the host's word, and its worker lives. A value that it returned is dropped."""
+
+    report: CrashReport
+    """The limit or the order that ended it, with the stack where it was cancelled."""
+
+
+Outcome = Advanced | Suspended | Slept | Waited | Finished | Renewed | Failed | Poisoned | Refused | Answered | Stopped

@@ -180,7 +180,7 @@ class Context(msgspec.Struct, eq=False):
     _begun: int = 0
     """Steps of earlier generations."""
     _notes: dict[str, bytes] | None = None
-    _turns: dict[str, threading.RLock] | None = None
+    _turns: dict[str, Any] | None = None
     _before: bytes | memoryview | None = None
     """The state that the step began with, where the step before was suspended."""
     _live: Any = None
@@ -277,17 +277,23 @@ class Context(msgspec.Struct, eq=False):
             TypeError: ``key`` is no text.
             StateNotEncodable: The value cannot be kept.
         """
+        key, notes, turn = self._turn_of(key, threading.RLock)
+        with turn:  # of the threads of a step that ask for one key, one makes the value; `make` may ask for it itself
+            value: T = self._remembered(key, make, notes)
+            return value
+
+    def _turn_of(self, key: str, new_turn: Callable[[], Any]) -> tuple[str, dict[str, bytes], Any]:
+        """The checked key of a note, the notes there are, and the lock of the one who makes this one."""
         if not isinstance(key, str) or not is_text(key):
             msg = f"remember(key, …) takes a text as its key, not {key!a:.60}"
             raise TypeError(msg)
         key = exact_text(key)
         with _beginning:
-            if self._notes is None or self._turns is None:
-                self._notes, self._turns = {}, {}
-            turn = self._turns.setdefault(key, threading.RLock())
-        with turn:  # of the threads of a step that ask for one key, one makes the value; `make` may ask for it itself
-            value: T = self._remembered(key, make, self._notes)
-            return value
+            if self._notes is None:
+                self._notes = {}
+            if self._turns is None:
+                self._turns = {}
+            return key, self._notes, self._turns.setdefault(key, new_turn())
 
     def _remembered(self, key: str, make: Callable[[], Any], notes: dict[str, bytes]) -> Any:
         if key in notes:
@@ -450,7 +456,10 @@ class Context(msgspec.Struct, eq=False):
             UnknownProcedure: No procedure has this id.
             InvalidId: The id is no id.
         """
-        answer = self._channel.request("query", check_id(procedure_id))
+        return self._facts(procedure_id, self._channel.request("query", check_id(procedure_id)))
+
+    @staticmethod
+    def _facts(procedure_id: str, answer: bytes | None) -> dict[str, Any]:
         found = None if answer is None else PLAIN.decode(answer)
         if not isinstance(found, dict):
             msg = f"no procedure has the id {procedure_id!r}"
@@ -467,8 +476,15 @@ class Context(msgspec.Struct, eq=False):
     def _load_children(self) -> list[ChildOutcome]:
         if not self._children_step:
             return []
-        answer = self._channel.request("children", "", b"", self._children_step)
+        return self._outcomes_in(self._channel.request("children", "", b"", self._children_step))
+
+    def _outcomes_in(self, answer: bytes | None) -> list[ChildOutcome]:
         return [] if answer is None else [ChildOutcome(row, self._output_of) for row in _rows.decode(answer)]
+
+    def _take_children(self, answer: bytes | None) -> None:
+        """Have the outcomes that were asked for beforehand."""
+        found = self._outcomes_in(answer)
+        self._children = _Children(lambda: found)
 
     def _output_of(self, row: OutcomeRow) -> Any:
         output = row.output

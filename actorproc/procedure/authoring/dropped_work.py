@@ -39,10 +39,7 @@ def dropped_work(returned: Any) -> str | None:
     if unrun is not None:
         return unrun
     if isinstance(returned, Coroutine) or getattr(returned, "_asyncio_future_blocking", None) is not None:
-        return (
-            f"returned {_shown(returned)}, which nothing would await; steps and undos are plain functions, "
-            "which may call asyncio.run(…)"
-        )
+        return f"returned {_shown(returned)}, which nothing would await; write 'async def' and 'return await …'"
     if isinstance(returned, Procedure):
         return f"returned the procedure {_shown(returned)}, which would not be run; {_suspended(returned)}"
     if isinstance(returned, BaseException):

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, over
 
 from actorproc.errors import InvalidStatus
 from actorproc.model.policies import LockKey
+from actorproc.procedure.authoring.async_context import AsyncContext
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.dropped_work import PLAIN_RESULTS, dropped_work
-from actorproc.procedure.authoring.procedure import Procedure, not_plain
-from actorproc.procedure.authoring.status import Status
+from actorproc.procedure.authoring.procedure import Procedure, is_generator
+from actorproc.procedure.authoring.status import Done, Status
 from actorproc.procedure.authoring.submittable import R_co
 from actorproc.procedure.declaring import unsubmitted
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
@@ -51,12 +52,28 @@ class FunctionProcedure(Procedure[R_co]):
         first = (ctx,) if own._takes_ctx else ()
         args, kwargs = own._call(self)
         result = own._function(*first, *args, **kwargs)
-        if isinstance(result, Status):
-            return result
+        return result if isinstance(result, Status) else own._done(result)
+
+    @classmethod
+    def _done(cls, result: Any) -> Status:
+        """The status of a function that returned this value."""
         if type(result) not in PLAIN_RESULTS and (problem := dropped_work(result)) is not None:
-            msg = f"{own.__qualname__} {problem}"
+            msg = f"{cls.__qualname__} {problem}"
             raise InvalidStatus(msg)
-        return Status.done(result)
+        return Done(result)
+
+    async def _engine_execute_async(self, ctx: AsyncContext) -> Status:
+        own = type(self)
+        if unsubmitted.watched:
+            unsubmitted.use(self)
+        args, kwargs = own._call(self)
+        first = (ctx,) if own._takes_ctx else ()
+        result = await own._function(*first, *args, **kwargs)
+        return result if isinstance(result, Status) else own._done(result)
+
+    @classmethod
+    def _engine_functions(cls) -> Iterable[Callable[..., Any]]:
+        return (cls._function,)
 
     def lock_keys(self) -> Iterable[LockKey]:
         """Keys that ``locks=`` gives for these arguments."""
@@ -196,11 +213,8 @@ def _made(
     if not inspect.isfunction(function):
         msg = f"@procedure decorates a plain function, not {function!r}"
         raise TypeError(msg)
-    if not_plain(function):
-        msg = (
-            f"{function.__qualname__} is a coroutine or a generator; @procedure takes a plain function, "
-            "which may call asyncio.run(…)"
-        )
+    if is_generator(function):
+        msg = f"{function.__qualname__} is a generator; @procedure takes a 'def' or an 'async def' without yield"
         raise TypeError(msg)
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
@@ -248,8 +262,8 @@ def _check_parameters(function: Any, parameters: list[inspect.Parameter]) -> Non
 
 def _is_context(annotation: object) -> bool:
     if isinstance(annotation, str):
-        return annotation in {"Context", "actorproc.Context"}
-    return annotation is Context
+        return annotation.removeprefix("actorproc.") in {"Context", "AsyncContext"}
+    return annotation is Context or annotation is AsyncContext
 
 
 def _calling(parameters: list[inspect.Parameter]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from enum import Enum
 from typing import Any, ClassVar, Unpack
 
 from actorproc.errors import InvalidStatus, UsageError
+from actorproc.procedure.authoring.async_context import AsyncContext, called
 from actorproc.procedure.authoring.context import Context
-from actorproc.procedure.authoring.procedure import RESERVED, Procedure, not_plain, say_option
+from actorproc.procedure.authoring.procedure import RESERVED, Procedure, is_generator, not_plain, say_option
 from actorproc.procedure.authoring.status import Executing, Status, Suspending
 from actorproc.procedure.authoring.submittable import R_co
 from actorproc.procedure.declaring.class_line import ClassOptions
@@ -155,7 +156,13 @@ class StateMachineProcedure(Procedure[R_co]):
             return Status.done()
         # A class with a field "cycles", say, has no such property: what is ours is asked for by names of our own.
         run = hook(type(self), "execute_from_state") if self._engine_taken else type(self).execute_from_state
-        result, children = self.__with_added(lambda: run(self, ctx, state))
+        self.__set("children", [])
+        return self.__status(state, run(self, ctx, state))
+
+    def __status(self, state: Any, result: Any) -> Status:
+        """The status of a step of a state that returned this."""
+        children = self.__added()
+        self.__set("children", [])
         if isinstance(result, Status):
             self.__set("cycles", self.__repeats() + 1)
             return _with_children(result, children)
@@ -169,6 +176,19 @@ class StateMachineProcedure(Procedure[R_co]):
         if children:
             return Status.suspended(children)
         return Status.done() if result is None else Status.executing()
+
+    async def _engine_execute_async(self, ctx: AsyncContext) -> Status:
+        if overrides(type(self), StateMachineProcedure, "execute"):
+            return await super()._engine_execute_async(ctx)
+        state = self.__state()
+        if state is None:
+            return Status.done()
+        self.__set("children", [])
+        return self.__status(state, await called(hook(type(self), "execute_from_state"), self, ctx, state))
+
+    @classmethod
+    def _engine_functions(cls) -> Iterable[Callable[..., Any]]:
+        return (*super()._engine_functions(), hook(cls, "execute_from_state"), hook(cls, "rollback_state"))
 
     @staticmethod
     def _engine_brings_undo(namespace: Mapping[str, Any]) -> bool:
@@ -193,17 +213,10 @@ class StateMachineProcedure(Procedure[R_co]):
             )
             raise UsageError(msg)
         for name in _OWN_HOOKS:
-            if not_plain(member(cls, name)):
+            function = member(cls, name)
+            if is_generator(function) or (name.startswith("is_") and not_plain(function)):
                 msg = f"{cls.__qualname__} has {name}() as a coroutine or a generator; it must be a plain function"
                 raise UsageError(msg)
-
-    def __with_added(self, step: Callable[[], Any]) -> tuple[Any, list[Any]]:
-        """Result of a step, with the children that it added."""
-        self.__set("children", [])
-        result = step()
-        children = self.__added()
-        self.__set("children", [])
-        return result, children
 
     def __added(self) -> list[Any]:
         added: list[Any] | None = getattr(self, "_StateMachineProcedure__children", None)
@@ -248,12 +261,27 @@ class StateMachineProcedure(Procedure[R_co]):
         return (*super()._engine_hinted_functions(), member(cls, "execute_from_state"))
 
     def _engine_on_timeout(self, ctx: Context) -> Status | None:
-        status, children = self.__with_added(lambda: super(StateMachineProcedure, self)._engine_on_timeout(ctx))
+        self.__set("children", [])
+        return self.__timed_out(super()._engine_on_timeout(ctx))
+
+    async def _engine_on_timeout_async(self, ctx: AsyncContext) -> Status | None:
+        self.__set("children", [])
+        return self.__timed_out(await super()._engine_on_timeout_async(ctx))
+
+    def __timed_out(self, status: Any) -> Status | None:
+        """The status of `on_timeout` with the children that it added."""
+        children = self.__added()
+        self.__set("children", [])
         return _with_children(status, children) if isinstance(status, Status) else status
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
         self._engine_check_unit(unit)
         undone: Status | None = hook(type(self), "rollback_state")(self, ctx, self.__member(unit))
+        return undone
+
+    async def _engine_undo_async(self, ctx: AsyncContext, unit: str) -> Status | None:
+        self._engine_check_unit(unit)
+        undone: Status | None = await called(hook(type(self), "rollback_state"), self, ctx, self.__member(unit))
         return undone
 
     def _engine_check_unit(self, unit: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 from actorproc.errors import InvalidStatus, RetryLater, UsageError
 from actorproc.model.policies import LockKey, LockScope
+from actorproc.procedure.authoring.async_context import called
 from actorproc.procedure.authoring.submittable import R_co, Submittable
 from actorproc.procedure.declaring.class_line import (
     OPTIONS,
@@ -18,7 +19,7 @@ from actorproc.procedure.declaring.class_line import (
     warn_of_idle_options,
 )
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
-from actorproc.procedure.declaring.signatures import HOOKS, check_hooks
+from actorproc.procedure.declaring.signatures import HOOKS, MAY_BE_ASYNC, check_hooks
 from actorproc.procedure.declaring.step_policies import StepPolicies
 from actorproc.procedure.encoding.state import StateRefused, format_of, no_undo
 from actorproc.procedure.values.hints import secret_fields
@@ -38,10 +39,11 @@ from actorproc.procedure.values.type_names import default_type_name
 
 if TYPE_CHECKING:
     from actorproc.model.ids import Mode
+    from actorproc.procedure.authoring.async_context import AsyncContext
     from actorproc.procedure.authoring.context import Context
     from actorproc.procedure.authoring.status import Status
 
-__all__ = ["RESERVED", "Procedure", "not_plain", "refuse_unrun", "unrun_kind"]
+__all__ = ["RESERVED", "Procedure", "is_generator", "not_plain", "refuse_unrun", "unrun_kind"]
 
 _UNRUN = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
@@ -286,6 +288,27 @@ class Procedure(Submittable[R_co]):
         undone: Status | None = hook(type(self), "rollback")(self, ctx)
         return undone
 
+    @classmethod
+    def _engine_functions(cls) -> Iterable[Callable[..., Any]]:
+        """Functions of a class that run in steps; with one that is asynchronous, all its steps run on an event loop."""
+        return (hook(cls, name) for name in MAY_BE_ASYNC)
+
+    async def _engine_execute_async(self, ctx: AsyncContext) -> Status:
+        """`execute` of an asynchronous class."""
+        status: Status = await called(hook(type(self), "execute"), self, ctx)
+        return status
+
+    async def _engine_on_timeout_async(self, ctx: AsyncContext) -> Status | None:
+        """`_engine_on_timeout` of an asynchronous class."""
+        status: Status | None = await called(hook(type(self), "on_timeout"), self, ctx)
+        return status
+
+    async def _engine_undo_async(self, ctx: AsyncContext, unit: str) -> Status | None:
+        """`_engine_undo` of an asynchronous class."""
+        self._engine_check_unit(unit)
+        undone: Status | None = await called(hook(type(self), "rollback"), self, ctx)
+        return undone
+
     def _engine_check_unit(self, unit: str) -> None:
         """Raise `StateRefused` when this class has no undo for a unit that is stored."""
         del unit
@@ -390,10 +413,14 @@ def _repr_without_secrets(self: Procedure) -> str:
     return shown(self, (name for name in names if name not in fields or fields[name].repr), found.secrets)
 
 
+def is_generator(function: Any) -> bool:
+    """Calling it would run nothing, and awaiting it is an error: it is a generator function."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
 def not_plain(function: Any) -> bool:
     """Calling it would run nothing: it is a coroutine function or a generator function."""
-    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    return any(is_kind(function) for is_kind in kinds)
+    return inspect.iscoroutinefunction(function) or is_generator(function)
 
 
 def refuse_unrun(returned: object, what: str) -> None:
@@ -415,6 +442,6 @@ def unrun_kind(returned: object) -> str | None:
         returned.close()  # without a warning that says the same
     kind = type(returned).__name__.replace("_", " ")
     return (
-        f"returned a {kind}, so nothing of it has run; "
-        "steps, undos and hooks are plain functions, which may call asyncio.run(…)"
+        f"returned a {kind}, so nothing of it has run; write it, and decorators around it, as 'async def', so that it "
+        "is awaited"
     )

@@ -74,7 +74,8 @@ class Reporting:
         self._channel = channel
         self._codec = codec
         self._id, self._step, self._attempt = place
-        self._beat_key = beat_key
+        self.beat_key = beat_key
+        """Key of the note with the details of the last heartbeat."""
         self._lock = threading.RLock()
         self._before: tuple[bytes | None] | None = None if may_repeat else (None,)
         """Details of the last heartbeat of earlier attempts; None: not asked for yet."""
@@ -83,12 +84,27 @@ class Reporting:
         """Bytes of each value; None: those of earlier steps are not known yet."""
         self._sent: dict[str, bytes] = {}
 
+    @property
+    def knows_sizes(self) -> bool:
+        """An `expose` does not have to ask for them."""
+        return self._sizes is not None
+
+    def learn_sizes(self, answer: bytes | None) -> None:
+        """Take the answer to "exposed", unless it came before."""
+        with self._lock:
+            if self._sizes is None:
+                self._sizes = _sizes.decode(answer or b"\x80")
+
+    def learn_details(self, note: bytes | None) -> None:
+        """Take the note with the details of the last heartbeat of earlier attempts."""
+        self._before = (None if note is None else details_in(note, self._attempt),)
+
     def details_before(self) -> bytes | None:
         """Details of the last heartbeat of earlier attempts, encoded; None: there are none."""
         with self._lock:
             if self._before is None:
-                stored = self._channel.request("recall", self._beat_key, b"", self._step)
-                self._before = (None if stored is None else details_in(stored, self._attempt),)
+                self.learn_details(self._channel.request("recall", self.beat_key, b"", self._step))
+            assert self._before is not None
             return self._before[0]
 
     def heartbeat(self, progress: float | None, message: str | None, details: bytes) -> None:
@@ -98,7 +114,7 @@ class Reporting:
             if len(before) + len(details) > MAX_STATE:
                 before = _NIL
             note = _HEAD + encode(self._attempt) + before + details
-            self._channel.heartbeat(progress, message, note, self._beat_key, self._step)
+            self._channel.heartbeat(progress, message, note, self.beat_key, self._step)
 
     def expose(self, key: object, value: Any) -> None:
         """Send a value unless it is the one that was sent last. Raises as `Context.expose`."""
@@ -108,7 +124,8 @@ class Reporting:
             if self._sent.get(name) == encoded:
                 return
             if self._sizes is None:
-                self._sizes = _sizes.decode(self._channel.request("exposed") or b"\x80")
+                self.learn_sizes(self._channel.request("exposed"))
+            assert self._sizes is not None
             self._check_room(self._sizes, name, len(encoded))
             self._channel.expose(name, encoded)
             self._sizes[name] = len(encoded)

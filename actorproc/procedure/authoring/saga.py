@@ -11,6 +11,7 @@ import msgspec
 
 from actorproc.errors import InvalidStatus, UsageError
 from actorproc.model.ids import Mode
+from actorproc.procedure.authoring.async_context import AsyncContext, called
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.dropped_work import PLAIN_RESULTS, dropped_work
 from actorproc.procedure.authoring.procedure import Procedure
@@ -25,7 +26,7 @@ from actorproc.procedure.authoring.saga_steps import (
     step,
     undoes,
 )
-from actorproc.procedure.authoring.status import Executing, Sleeping, Status, Suspending, Waiting
+from actorproc.procedure.authoring.status import Done, Executing, Sleeping, Status, Suspending, Waiting
 from actorproc.procedure.authoring.submittable import R_co
 from actorproc.procedure.declaring.class_line import ClassOptions
 from actorproc.procedure.declaring.idle_methods import warn_of_idle_methods
@@ -103,10 +104,14 @@ class Saga(Procedure[R_co]):
             InvalidStatus: The step returned work that nothing would run.
         """
         bound_steps = self.__bound_steps
-        at = self.__index()
+        at = getattr(self, "_Saga__at", 0)
         if at >= len(bound_steps):
             return Status.done(ctx.event)  # the last step waited, and no other one sees what came
-        result = bound_steps[at].run(self, ctx)
+        return self.__status(at, bound_steps[at].run(self, ctx))
+
+    def __status(self, at: int, result: Any) -> Status:
+        """The status of a step that returned this."""
+        bound_steps = self.__bound_steps
         if isinstance(result, Status):
             if isinstance(result, Suspending | Sleeping | Waiting):
                 self.__pass(at)
@@ -118,7 +123,23 @@ class Saga(Procedure[R_co]):
         if type(result) not in PLAIN_RESULTS and (problem := dropped_work(result)) is not None:
             msg = f"the step {bound_steps[at].name!r} {problem}"
             raise InvalidStatus(msg)
-        return _NEXT if self.__pass(at) < len(bound_steps) else Status.done(result)
+        return _NEXT if self.__pass(at) < len(bound_steps) else Done(result)
+
+    async def _engine_execute_async(self, ctx: AsyncContext) -> Status:
+        if overrides(type(self), Saga, "execute"):
+            return await super()._engine_execute_async(ctx)
+        at = self.__index()
+        if at >= len(self.__bound_steps):
+            return Status.done(ctx.event)
+        return self.__status(at, await called(self.__bound_steps[at].run, self, ctx))
+
+    @classmethod
+    def _engine_functions(cls) -> Iterable[Callable[..., Any]]:
+        yield from super()._engine_functions()
+        for bound_step in cls.__bound_steps:
+            yield bound_step.run
+            if bound_step.undo is not None:
+                yield bound_step.undo
 
     @classmethod
     def _engine_check_class(cls) -> None:
@@ -203,14 +224,26 @@ class Saga(Procedure[R_co]):
         return self._engine_next()[1]
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
+        undo, name = self.__next_undo(unit)
+        return None if undo is None else self.__undone(unit, name, undo(self, ctx))
+
+    async def _engine_undo_async(self, ctx: AsyncContext, unit: str) -> Status | None:
+        undo, name = self.__next_undo(unit)
+        return None if undo is None else self.__undone(unit, name, await called(undo, self, ctx))
+
+    def __next_undo(self, unit: str) -> tuple[Callable[..., Any] | None, str]:
+        """The undo of a step, and the name under which it was begun; None: it is undone."""
         at = self.__undoable(unit)
         undo = self.__bound_steps[at].undo
         assert undo is not None, unit
         detour = self.__written_out()
         name = detour.names[at]
-        if name in detour.undone:  # it was begun twice, as an edit of the order put others before it meanwhile
-            return None
-        undone = undo(self, ctx)
+        # It may have been begun twice, as an edit of the order put others before it meanwhile.
+        return (None if name in detour.undone else undo), name
+
+    def __undone(self, unit: str, name: str, undone: Any) -> Status | None:
+        """The status of an undo that returned this."""
+        detour = self.__written_out()
         if type(undone) not in PLAIN_RESULTS and (problem := dropped_work(undone)) is not None:
             msg = f"the undo of step {unit!r} {problem}"
             raise InvalidStatus(msg)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from actorproc.procedure.authoring.context import Context
-from actorproc.procedure.authoring.procedure import not_plain
+from actorproc.procedure.authoring.procedure import is_generator
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.declaring.signatures import check_call
 from actorproc.procedure.declaring.step_policies import StepPolicies, check_step_policies, checked_step_policies
@@ -28,15 +28,12 @@ _WRAPPERS = (types.FunctionType, staticmethod, classmethod)
 _METHOD = "self, ctx"
 
 
-def _check_plain(function: Any, what: str) -> None:
+def _check_function(function: Any, what: str) -> None:
     if not inspect.isfunction(function):
         msg = f"{what} is a method (self, ctx), not {function!r:.80}; write a 'def …(self, ctx)' that calls it"
         raise TypeError(msg)
-    if not_plain(function):
-        msg = (
-            f"{what} {function.__name__!r} is a coroutine or a generator; steps and undos are plain functions, which "
-            "may call asyncio.run(…)"
-        )
+    if is_generator(function):
+        msg = f"{what} {function.__name__!r} is a generator; steps and undos are 'def' or 'async def' without yield"
         raise TypeError(msg)
     check_call(function, _METHOD, f"{what} {function.__qualname__}")
 
@@ -69,7 +66,7 @@ class Step(Generic[R_co]):
         retry: RetryPolicy | None = None,
         limits: Limits | None = None,
     ) -> None:
-        _check_plain(function, "step")
+        _check_function(function, "step")
         self.function = function
         self.name = function.__name__
         self.policies = checked_step_policies(retry, limits, f"the step {self.name!r}")
@@ -102,7 +99,7 @@ class Step(Generic[R_co]):
         if self.undo_function is not None and not is_inherited:
             msg = f"step {self.name!r} has an undo already"
             raise TypeError(msg)
-        _check_plain(function, f"the undo of step {self.name!r}")
+        _check_function(function, f"the undo of step {self.name!r}")
         if function.__name__ == self.name:
             msg = f"the undo of step {self.name!r} would take the place of the step; give it a name of its own"
             raise TypeError(msg)

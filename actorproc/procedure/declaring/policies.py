@@ -50,6 +50,7 @@ _MEANT = {
     **{("Limits", name): "heartbeat" for name in ("heartbeat_timeout", "heartbeat_interval", "silence")},
     **{("Limits", name): "crashes" for name in ("max_crashes", "crash_limit")},
     **{("Limits", name): "threads" for name in ("concurrency", "max_threads", "workers")},
+    **{("Limits", name): "tasks" for name in ("max_tasks", "coroutines")},
 }
 """Names that others give to an option."""
 _set = msgspec.structs.force_setattr
@@ -193,9 +194,11 @@ class Limits(_Options, frozen=True):
         lock_wait: Longest duration that the procedure waits for its locks, before the first step, or before the step
             that needs further ones. Then it fails with `LockTimeout` and is undone. An undo waits without limit.
             Default: None.
+        tasks: Number of steps of such procedures that run at once on the event loop of one worker, at least 1: for
+            classes with ``async def`` steps. Default: None, 100 for these.
 
     Raises:
-        UsageError: A value makes no sense, or ``threads`` is given with a limit of the whole process.
+        UsageError: A value makes no sense, or ``threads`` or ``tasks`` is given with a limit of the whole process.
         TypeError: There is no such option.
     """
 
@@ -215,6 +218,7 @@ class Limits(_Options, frozen=True):
     on: tuple[str, ...] = ()
     resources: Mapping[str, float] = Amounts()
     lock_wait: float | timedelta | None = None
+    tasks: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("wall_time", "cpu_time", "heartbeat", "lock_wait", "grace"):
@@ -240,9 +244,22 @@ class Limits(_Options, frozen=True):
         if self.cpus is not None:
             _set(self, "cpus", _checked_cpus(self.cpus))
         self._check_placement()
-        if self.threads > 1 and (limits := [name for name in _OF_THE_PROCESS if getattr(self, name)]):
-            msg = f"Limits(threads={self.threads}) cannot go with {limits[0]}, which concerns the whole worker process"
+        self._check_beside()
+
+    def _check_beside(self) -> None:
+        if self.tasks is not None and not is_count(self.tasks, 1):
+            _refuse("Limits", "tasks", self.tasks, "a whole number, at least 1, or None")
+        if self.threads > 1 and (limit := self.of_the_process):
+            msg = f"Limits(threads={self.threads}) cannot go with {limit}, which concerns the whole worker process"
             raise UsageError(msg)
+        if self.tasks is not None and (limit := "threads" if self.threads > 1 else self.of_the_process):
+            msg = f"Limits(tasks={self.tasks}) cannot go with {limit}, which concerns the whole worker process"
+            raise UsageError(msg)
+
+    @property
+    def of_the_process(self) -> str:
+        """A limit that is given here and concerns the whole worker process; "": none is."""
+        return next((name for name in _OF_THE_PROCESS if getattr(self, name)), "")
 
     def _check_placement(self) -> None:
         if self.on == () and type(self.resources) is Amounts:

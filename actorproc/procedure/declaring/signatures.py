@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HOOKS", "check_call", "check_hooks", "is_of_own_signature"]
+__all__ = ["HOOKS", "MAY_BE_ASYNC", "check_call", "check_hooks", "is_of_own_signature"]
 
 HOOKS: Mapping[str, str] = {
     "execute": "self, ctx",
@@ -29,6 +29,8 @@ HOOKS: Mapping[str, str] = {
     "on_completed": "self, ctx",
 }
 """Methods of `Procedure` that the engine calls, and the parameters it gives them by position."""
+MAY_BE_ASYNC = ("execute", "rollback", "abort", "before_recover", "after_recover", "on_timeout", "on_completed")
+"""Hooks that may be ``async def``."""
 _ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 _MISMATCH = re.compile(r"([\w.<>]+)\(\) (?:takes |missing |got (?:an unexpected|multiple|some) )")
 

@@ -99,6 +99,12 @@ def check_given_limits(type_name: str, given: model.StepLimits, meta: model.Type
         except UsageError as error:
             msg = f"the limits of the submit do not go with those of {where}: {error}"
             raise UsageError(msg) from None
+        if merged.tasks and not meta.tasks:
+            msg = (
+                f"{where} has no 'async def' step, and Limits(tasks={merged.tasks}) is for these; write "
+                f"threads={merged.tasks}"
+            )
+            raise UsageError(msg)
         if merged.dedicated and (merged.on, merged.resources) != (whole.on, whole.resources):
             msg = (
                 f"the submit says dedicated=True, and {where} has on or resources of its own: its one worker stays on "

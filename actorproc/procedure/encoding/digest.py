@@ -13,6 +13,7 @@ import msgspec
 
 from actorproc.procedure.encoding.pickles import LARGE
 from actorproc.procedure.encoding.signing import content_of, digest_in
+from actorproc.procedure.values.codec import DataCodec
 from actorproc.procedure.values.kinds.base import (
     COUNTER,
     DEFAULTDICT,
@@ -31,12 +32,23 @@ from actorproc.procedure.values.kinds.base import (
 )
 from actorproc.procedure.values.kinds.numpy import canonical
 
-__all__ = ["digest_of"]
+__all__ = ["are_alike", "digest_of"]
 
 _SIZE = 16
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _encode_in_order = msgspec.msgpack.Encoder().encode
 _enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
+
+
+def are_alike(name: str, one: dict[str, Any], other: dict[str, Any], codec: DataCodec | None) -> bool:
+    """Two states have equal values of a field, as its codec sees it; without one, as the values see it themselves."""
+    if name not in one or name not in other:
+        return False
+    if codec is None:
+        return bool(one[name] == other[name])
+    values = (codec.encode({name: fields[name]}, name) for fields in (one, other))
+    first, second = (digest_of("data", value, positioned=False, ordered=False) for value in values)
+    return first == second
 
 
 def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> bytes:

@@ -9,19 +9,20 @@ from typing import Any
 
 from actorproc.errors import UsageError
 from actorproc.model.exact import exact_text
-from actorproc.model.policies import TypeMeta
+from actorproc.model.policies import TASKS, TypeMeta
+from actorproc.procedure.authoring.async_context import is_async
 from actorproc.procedure.authoring.function import ProcedureFunction
-from actorproc.procedure.authoring.procedure import Procedure, not_plain
+from actorproc.procedure.authoring.procedure import Procedure, is_generator, not_plain
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy, is_count
-from actorproc.procedure.declaring.signatures import HOOKS
-from actorproc.procedure.declaring.step_policies import stored_step_policies
+from actorproc.procedure.declaring.signatures import HOOKS, MAY_BE_ASYNC
+from actorproc.procedure.declaring.step_policies import laid_over, stored_step_policies
 from actorproc.procedure.encoding.signing import SigningKey
 from actorproc.procedure.values.evolution import check_alias
 from actorproc.procedure.values.fields import declared_fields
 from actorproc.procedure.values.members import OptionsOf, is_class_variable, member, overrides, own_annotations
 from actorproc.procedure.values.secrets.secret import SecretField
 
-__all__ = ["check_class", "meta_of", "meta_of_loader"]
+__all__ = ["check_class", "meta_of", "meta_of_loader", "runs_on_loop"]
 
 _CODECS = ("data", "pickle")
 _ITERATED = ("lock_keys", "limit_keys", "poison_keys")
@@ -30,7 +31,10 @@ _ITERATED = ("lock_keys", "limit_keys", "poison_keys")
 def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
     """The traits of a class, as its procedures carry them."""
     said = OptionsOf(cls)
-    limits = said.limits.of_step
+    declared = said.limits
+    if runs_on_loop(cls) and declared.tasks is None:
+        declared = laid_over(Limits(tasks=TASKS), declared)
+    limits = declared.of_step
     return TypeMeta(
         type_name=type_name,
         version=said.version,
@@ -53,6 +57,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         memory_hard=limits.memory_hard,
         dedicated=limits.dedicated,
         threads=limits.threads,
+        tasks=limits.tasks or 0,
         nice=limits.nice,
         cpus=limits.cpus,
         processes=limits.processes,
@@ -63,7 +68,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         on=limits.on,
         resources=limits.resources,
         keep_steps=said.keep_steps,
-        steps=stored_step_policies(cls._engine_step_policies, said.retry, said.limits),
+        steps=stored_step_policies(cls._engine_step_policies, said.retry, declared),
     )
 
 
@@ -75,7 +80,13 @@ def meta_of_loader(type_name: str) -> TypeMeta:
 def check_class(cls: Any, signing_key: SigningKey | None) -> None:
     """Raise `UsageError` saying what is wrong with the class."""
     said = OptionsOf(cls)
-    problem = _wrong_method(cls) or _wrong_attribute(said) or _wrong_codec(cls, said, signing_key) or _lost_field(cls)
+    problem = (
+        _wrong_method(cls)
+        or _wrong_attribute(said)
+        or _wrong_limits(said.limits, on_loop=runs_on_loop(cls))
+        or _wrong_codec(cls, said, signing_key)
+        or _lost_field(cls)
+    )
     if problem is not None:
         msg = f"{cls.__qualname__} {problem}"
         raise UsageError(msg)
@@ -90,10 +101,32 @@ def _wrong_method(cls: Any) -> str | None:
         method = found.__get__(None, cls) if hasattr(type(found), "__get__") else found
         if not callable(method):
             return f"has {name} = {method!r:.60}; it must be a method"
-        if not_plain(method) and not (name in _ITERATED and inspect.isgeneratorfunction(method)):
+        may_wait = name in MAY_BE_ASYNC and not is_generator(method)
+        if not_plain(method) and not may_wait and not (name in _ITERATED and inspect.isgeneratorfunction(method)):
             article = "an" if name[0] in "aeiou" else "a"
-            return f"has {article} {name}() that is a coroutine or a generator; steps and hooks are plain functions"
+            wanted = "without yield" if name in MAY_BE_ASYNC else "a plain function"
+            return f"has {article} {name}() that is a coroutine or a generator; it must be {wanted}"
     return None
+
+
+def runs_on_loop(cls: type[Procedure]) -> bool:
+    """The steps of a class run on an event loop: a function of it is written with ``async def``."""
+    return any(map(is_async, cls._engine_functions()))
+
+
+def _wrong_limits(limits: Limits, *, on_loop: bool) -> str | None:
+    if not on_loop:
+        if limits.tasks is None:
+            return None
+        return f"has no 'async def' step, and Limits(tasks={limits.tasks}) is for these; write threads={limits.tasks}"
+    limit = "threads" if limits.threads > 1 else limits.of_the_process
+    if not limit:
+        return None
+    return (
+        f"has 'async def' steps, which share a worker process with others, and Limits({limit}=…) concerns the whole "
+        "process"
+        + ("; write tasks=" if limit == "threads" else "; leave it out, or do that work in a plain child procedure")
+    )
 
 
 def _wrong_attribute(said: OptionsOf) -> str | None:

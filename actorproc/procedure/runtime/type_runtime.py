@@ -33,16 +33,16 @@ from actorproc.procedure.authoring.status import Done, Executing, Poisoning, Ren
 from actorproc.procedure.declaring import unsubmitted
 from actorproc.procedure.declaring.signatures import is_of_own_signature
 from actorproc.procedure.declaring.step_policies import retry_of
-from actorproc.procedure.encoding.digest import digest_of
+from actorproc.procedure.encoding.digest import are_alike, digest_of
 from actorproc.procedure.encoding.original_errors import dump_exception, exceptions_among, load_exception
 from actorproc.procedure.encoding.signing import SigningKey, signed_state, verified
 from actorproc.procedure.encoding.state import StateRefused, format_of, of_another_kind
 from actorproc.procedure.encoding.value_codec import OUTPUT, PAYLOAD, ValueCodec
+from actorproc.procedure.runtime.async_steps import run_to_end, tell_failed_abort, tell_failed_clean_up
 from actorproc.procedure.runtime.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.values.codec import DataCodec
-from actorproc.procedure.values.error_text import OF_USERS, error_info, in_words
-from actorproc.procedure.values.evolution import left_in_plain_form
-from actorproc.procedure.values.kinds.base import UNSET
+from actorproc.procedure.values.error_text import error_info, in_words
+from actorproc.procedure.values.evolution import left_in_plain_form, without_unset
 from actorproc.procedure.values.members import called, class_hook, hook, option, overrides
 
 __all__ = ["StateRefused", "TypeRuntime"]
@@ -59,6 +59,14 @@ _decode = msgspec.msgpack.Decoder().decode
 # First bytes: a pair is a position and the rest, a map is dumped fields, else it is what an overridden dump() gave.
 _PAIR = b"\x92"
 _MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+
+
+_EVENT, _MISSED = "the payload of the event", "the event it waited for did not come in time"
+_NO_CHILDREN_TWICE = (
+    "Status.suspended was given no children twice in a row, with an equal state, so this step would be repeated for "
+    "ever; to tell the step that starts children from those behind it, test ctx.step or a field in place of "
+    "ctx.children"
+)
 
 
 class TypeRuntime:
@@ -237,21 +245,13 @@ class TypeRuntime:
         if own._state_codec == "data" and self._digest(before, new) == new.digest:
             return ()
         one, other = own._format.values(before), own._format.values(after)
-        return tuple(name for name in dict.fromkeys((*other, *one)) if not own._is_alike(name, one, other))
+        codec = own.codec if own._state_codec == "data" else None
+        return tuple(name for name in dict.fromkeys((*other, *one)) if not are_alike(name, one, other, codec))
 
     def _digest(self, procedure: Procedure, new: NewProcedure) -> bytes:
         own = self._of(procedure)
         state = own.dump_state(procedure, new.id)
         return digest_of(own._state_codec, state, positioned=own._has_position, ordered=own._format.names is not None)
-
-    def _is_alike(self, name: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
-        if name not in one or name not in other:
-            return False
-        if self._state_codec == "pickle":
-            return bool(one[name] == other[name])
-        values = (self.codec.encode({name: fields[name]}, self.type_name) for fields in (one, other))
-        found = [digest_of("data", value, positioned=False, ordered=False) for value in values]
-        return found[0] == found[1]
 
     # ------------------------------------------------------------ steps
     def run(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
@@ -261,6 +261,8 @@ class TypeRuntime:
         stored value which cannot be read is given up, whatever the step made of that.
         """
         own = self if type(live) is self.procedure_class else self._of(live)
+        if own.meta.tasks:
+            return run_to_end(own, live, ctx, mode, unit, event)
         if own._has_position:
             ctx._live = live
         ctx._runtime = own
@@ -282,14 +284,10 @@ class TypeRuntime:
 
     def _ran(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
         if event is not None:
-            ctx.event = ctx._read(self.values, event, PAYLOAD, ctx.id, "the payload of the event") if event else None
-        if self._has_position and (mode is _EXECUTE or mode is Mode.ON_TIMEOUT) and live._engine_is_moved():
-            try:
-                live._engine_settle()
-            except StateRefused as error:
-                return Refused(reason=error.reason, is_unbegun=mode is _EXECUTE), ()
-            if mode is _EXECUTE:
-                return self._placed(live, ctx), ()
+            ctx.event = ctx._read(self.values, event, PAYLOAD, ctx.id, _EVENT) if event else None
+        is_forward = mode is _EXECUTE or mode is Mode.ON_TIMEOUT
+        if self._has_position and is_forward and live._engine_is_moved() and (early := self._settled(live, ctx, mode)):
+            return early
         if mode is _EXECUTE:
             execute = self._execute
             status = self._recovering(live, ctx, execute) if self._recovers else execute(live, ctx)
@@ -299,6 +297,14 @@ class TypeRuntime:
         if mode is Mode.ASK_ABORT:
             return self._asked(live, ctx), ()
         return self._on_timeout(live, ctx)
+
+    def _settled(self, live: Procedure, ctx: Context, mode: Mode) -> Ended | None:
+        """Have the step stand where today's code would go on; an end in the place of one that does not begin."""
+        try:
+            live._engine_settle()
+        except StateRefused as error:
+            return Refused(reason=error.reason, is_unbegun=mode is _EXECUTE), ()
+        return (self._placed(live, ctx), ()) if mode is _EXECUTE else None
 
     def _placed(self, live: Procedure, ctx: Context) -> Outcome:
         """Nothing was run: the engine hears first which step comes next, and what undoes it."""
@@ -321,22 +327,24 @@ class TypeRuntime:
         return result
 
     def _asked(self, live: Procedure, ctx: Context) -> Outcome:
-        try:
+        with tell_failed_abort(ctx, self.type_name):
             refuse_unrun(answer := hook(type(live), "abort")(live, ctx), "abort()")
             return Answered(allowed=bool(answer))
-        except OF_USERS:
-            ctx.log.exception("abort() of %s failed, and so it is aborted", self.type_name)
-            raise
 
     def _on_timeout(self, live: Procedure, ctx: Context) -> Ended:
         status = self._recovering(live, ctx, type(live)._engine_on_timeout)
-        if status is None:
-            missed = WaitTimeout("the event it waited for did not come in time")
-            return Failed(error=error_info(missed, procedure=ctx.id, step=ctx.step, kind="wait-timeout")), ()
-        return self._outcome(live, ctx, status)
+        return (self._missed(ctx), ()) if status is None else self._outcome(live, ctx, status)
+
+    @staticmethod
+    def _missed(ctx: Context) -> Outcome:
+        return Failed(error=error_info(WaitTimeout(_MISSED), procedure=ctx.id, step=ctx.step, kind="wait-timeout"))
 
     def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
-        status = self._recovering(live, ctx, lambda live, ctx: live._engine_undo(ctx, unit))
+        call = lambda live, ctx: live._engine_undo(ctx, unit)  # noqa: E731 - short
+        status = self._recovering(live, ctx, call) if self._recovers else live._engine_undo(ctx, unit)
+        return self._undone(live, ctx, unit, status)
+
+    def _undone(self, live: Procedure, ctx: Context, unit: str, status: object) -> Outcome:
         if status is None or isinstance(status, Done):
             return Finished(state=self.dump_state(live, ctx.id), poisons=self._poisons_after(live))
         if isinstance(status, Executing):
@@ -392,7 +400,9 @@ class TypeRuntime:
         output = self.values.encode(status.output, f"{self.type_name} output", OUTPUT + ctx.id)
         state = b"" if live._engine_ends_stateless else self.dump_state(live, ctx.id)
         poisons = self._poisons_after(live)
-        if self._cleans_up:  # last: what was cleaned up must not be undone for a value that cannot be kept
+        if (
+            self._cleans_up and not self.meta.tasks
+        ):  # last: what was cleaned up must not be undone for a value that cannot be kept
             state = self._cleaned_up(live, ctx) or state
         return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent)
 
@@ -412,12 +422,7 @@ class TypeRuntime:
 
     def _suspended(self, ctx: Context, status: Suspending, common: dict[str, Any]) -> Ended:
         if not status.children and ctx._before == common["state"] and not ctx.children:
-            msg = (
-                "Status.suspended was given no children twice in a row, with an equal state, so this step would be "
-                "repeated for ever; to tell the step that starts children from those behind it, test ctx.step or a "
-                "field in place of ctx.children"
-            )
-            raise InvalidStatus(msg)
+            raise InvalidStatus(_NO_CHILDREN_TWICE)
         described: list[NewProcedure] = []
         classes: dict[type, None] = {}
         for index, (given, child) in enumerate(status.children):
@@ -505,9 +510,7 @@ class TypeRuntime:
         """Result of `migrate` for an older state; values inside that no class can make come to it in plain form."""
         if is_fields:
             data, _ = self.codec.decode_plain(data)
-        if isinstance(data, dict):
-            data = {name: value for name, value in data.items() if value is not UNSET}
-        data = self._migrate(data, version)
+        data = self._migrate(without_unset(data), version)
         if (left := left_in_plain_form(data)) is not None:
             msg = f"migrate() left a value of {left.class_name!r} in plain form, which no class of today can make"
             raise StateRefused(msg)
@@ -535,11 +538,8 @@ class TypeRuntime:
 
     def _cleaned_up(self, live: Procedure, ctx: Context) -> bytes:
         """The state after `on_completed`; none when that failed, or left what cannot be kept."""
-        try:
+        state = b""
+        with tell_failed_clean_up(ctx, self.type_name):
             refuse_unrun(hook(type(live), "on_completed")(live, ctx), "on_completed()")
-            return self.dump_state(live, ctx.id)
-        except StopStep:
-            raise
-        except BaseException:
-            ctx.log.exception("on_completed of %s failed", self.type_name)
-            return b""
+            state = self.dump_state(live, ctx.id)
+        return state  # noqa: RET504 - what failed is logged

@@ -41,6 +41,7 @@ __all__ = [
     "migration_of",
     "value",
     "version_of",
+    "without_unset",
 ]
 
 C = TypeVar("C", bound=type)
@@ -269,6 +270,11 @@ def _in_plain_form(code: int, parts: list[Any]) -> Any:
     extra = parts[2] or {} if code == MODEL else {}
     given = {name: field for name, field in fields.items() if field is not UNSET}
     return PlainObject(given | extra, key, version[0] if version else 1)
+
+
+def without_unset(data: Any) -> Any:
+    """Fields of a state but for those that were not set; anything else as it is."""
+    return {name: value for name, value in data.items() if value is not UNSET} if isinstance(data, dict) else data
 
 
 def left_in_plain_form(found: Any, room: int = 100) -> PlainObject | PlainEnum | None:

@@ -33,7 +33,7 @@ from actorproc.testing.torture.orders.operating import Echo
 from actorproc.testing.torture.orders.padding import check_padding, padding_of
 from actorproc.testing.torture.record import SHOWN_KEY, EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
-from actorproc.workers.child.runtime.worker_runtime import StepLine
+from actorproc.workers.child.runtime.step_line import StepLine
 from actorproc.workers.protocol.frames import Ended, FromWorker
 
 __all__ = ["CLASSES", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "Lenient", "made_of"]

@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from queue import SimpleQueue
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from actorproc.procedure.authoring.context import StopStep
 from actorproc.procedure.shipping.importing import imports_only, mark_multiprocessing
@@ -41,7 +41,7 @@ from actorproc.workers.child.runtime import log_channel
 from actorproc.workers.child.runtime.channel import WorkerChannel
 from actorproc.workers.child.runtime.channel_reader import ChannelReader, read_into, wait_for_next
 from actorproc.workers.child.runtime.live_procedures import LiveProcedures
-from actorproc.workers.child.runtime.worker_runtime import Around, WorkerRuntime
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
 from actorproc.workers.protocol.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
 from actorproc.workers.protocol.frames import (
     BootFailed,
@@ -53,6 +53,9 @@ from actorproc.workers.protocol.frames import (
     WarmUp,
     WorkerHello,
 )
+
+if TYPE_CHECKING:
+    from actorproc.workers.child.runtime.around_step import AroundStep
 
 __all__ = ["main"]
 
@@ -73,6 +76,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
     limiter = Limiter()
     channel.limiter = limiter
     worker_runtime = WorkerRuntime(channel, guard, limiter)
+    worker_runtime.marks = fault
 
     def in_forked_copy() -> None:
         offspring.in_forked_copy()
@@ -192,7 +196,8 @@ class _Worker:
                 self._worker_runtime.env = _environment(prepare.environment)
             if prepare.around_step:
                 doing = f"the import of {prepare.around_step!r} (around_step)"
-                self._worker_runtime.around = _around(prepare.around_step, fails=prepare.around_step_fails)
+                around = _around(prepare.around_step, fails=prepare.around_step_fails)
+                self._worker_runtime.around, self._worker_runtime.around_async = around.run, around.run_async
         except StopStep:
             raise
         except BaseException as error:  # noqa: BLE001 - user code; a sys.exit() in it is a boot failure as well
@@ -234,7 +239,7 @@ def _environment(pickled: bytes) -> object:
     return loads(pickled)()
 
 
-def _around(name: str, *, fails: bool) -> Around:
+def _around(name: str, *, fails: bool) -> AroundStep:
     from actorproc.workers.child.runtime.around_step import AroundStep  # noqa: PLC0415 - as above, and its module
 
-    return AroundStep(name, fails=fails).run
+    return AroundStep(name, fails=fails)

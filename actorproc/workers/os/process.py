@@ -31,6 +31,7 @@ from actorproc.workers.os.interpreter import start_interpreter
 from actorproc.workers.os.thread_signal import signal_thread
 from actorproc.workers.os.usage import has_ended
 from actorproc.workers.output.pipe import OutputPipe
+from actorproc.workers.protocol.crash_marks import PAGE, task_died_in
 from actorproc.workers.protocol.host_program import StartPlace
 
 __all__ = ["Reaped", "WorkerProcess"]
@@ -52,7 +53,7 @@ class WorkerProcess:
         self._lock = threading.Lock()
         self._outbox: deque[memoryview] = deque()
         self._reaped: Reaped | None = None
-        self._stack_taken = 0
+        self._stack_taken = PAGE
         self.reader = 0
         """The system's number of the thread that reads its channel; 0: not known yet."""
         self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -242,8 +243,15 @@ class WorkerProcess:
         except OSError:
             return ""
 
+    def task_died_in(self, stack: str) -> int | None:
+        """As `crash_marks.task_died_in`, for what faulthandler wrote."""
+        try:
+            return task_died_in(os.pread(self.fault_fd, PAGE, 0), stack)
+        except OSError:
+            return None
+
     def stack_size(self) -> int:
-        """Bytes faulthandler has written so far."""
+        """Bytes of the file that faulthandler has written to so far."""
         return os.fstat(self.fault_fd).st_size
 
     def take_stack(self) -> str:
@@ -313,10 +321,15 @@ def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[i
 
 
 def _memory_file() -> int:
+    """A file for the marks of a worker with an event loop; what faulthandler writes comes behind them."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("actorproc-fault")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+        fd = os.memfd_create("actorproc-fault")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, PAGE)
+    os.lseek(fd, PAGE, os.SEEK_SET)
+    return fd
 
 
 def _open_pidfd(pid: int) -> int | None:

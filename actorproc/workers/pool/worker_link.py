@@ -183,6 +183,7 @@ class WorkerLink:
                 cpu_time=cpu_time,
             ),
         )
+        report = msgspec.structs.replace(report, task=process.task_died_in(report.stack))
         process.close()
         if self.booted and not (self.is_ready or self.killed_as or self.stop_asked):
             # A spare that was dead, or died, when it got its name: no step of it began, and the next one will do.

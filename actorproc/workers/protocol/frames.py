@@ -33,6 +33,8 @@ __all__ = [
     "Began",
     "BeginAttachment",
     "BootFailed",
+    "CancelBegan",
+    "CancelStep",
     "Define",
     "Definition",
     "Ended",
@@ -181,6 +183,18 @@ class AbortAsked(_Frame, frozen=True, array_like=True, tag="abort", gc=False):
     token: StepToken
 
 
+class CancelStep(_Frame, frozen=True, array_like=True, tag="cancel", gc=False):
+    """End an async step: its task is cancelled until it ends, and `Stopped` is its outcome, whatever it does.
+
+    `CancelBegan` says that the event loop has come to it. An answer that was on its way counts.
+    """
+
+    token: StepToken
+    kind: str
+    """Kind of the report, as of a kill."""
+    reason: str
+
+
 class StepAnswer(_Frame, frozen=True, array_like=True, tag="answer", gc=False):
     """Answer to an `Ask`: `value` is the raw answer (msgpack), `error` a text when it was refused."""
 
@@ -286,12 +300,20 @@ class Exposed(_Frame, frozen=True, array_like=True, tag="exposed", gc=False):
 class Began(_Frame, frozen=True, array_like=True, tag="began", gc=False):
     """A step that runs beside others begins now, on this thread: whose crash it is, the crashed thread says.
 
+    Of a task on an event loop `thread` is its number in the worker (`crash_marks`).
+
     One of limited silence says it when its class and its state are there and its code begins.
     """
 
     token: StepToken
     thread: int
     in_code: bool = False
+
+
+class CancelBegan(_Frame, frozen=True, array_like=True, tag="cancelbegan", gc=False):
+    """The task of a step was cancelled for the first time: the event loop of the worker is not blocked."""
+
+    token: StepToken
 
 
 class Leaving(_Frame, frozen=True, array_like=True, tag="leaving", gc=False):
@@ -319,12 +341,25 @@ class LogLine(_Frame, frozen=True, array_like=True, tag="log", gc=False):
     """Its other attributes (`procedure.log_records`)."""
 
 
-ToWorker = Prepare | WorkerHello | WarmUp | Define | Run | TakeBackSteps | AbortAsked | StepAnswer | StackWanted | Stop
+ToWorker = (
+    Prepare
+    | WorkerHello
+    | WarmUp
+    | Define
+    | Run
+    | TakeBackSteps
+    | AbortAsked
+    | CancelStep
+    | StepAnswer
+    | StackWanted
+    | Stop
+)
 FromWorker = (
     Prepared
     | Ready
     | BootFailed
     | Began
+    | CancelBegan
     | Ended
     | Returned
     | NeedState

@@ -8,17 +8,20 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pykka
 
 from actorproc.model.ids import StepToken
 from actorproc.procedure.values.error_text import encodable
 
-__all__ = ["text_of"]
+__all__ = ["text_of", "text_of_task"]
 
 _ENGINE = f"{Path(__file__).parents[3]}/"
 _OURS = (_ENGINE, f"{Path(pykka.__file__).parent}/")
 """Between two frames of the engine there may be some of Pykka."""
+_DEEPEST = 200
+"""Coroutines that await each other, as far as they are shown."""
 
 
 def text_of(running: Mapping[StepToken, int], token: StepToken | None) -> str:
@@ -27,6 +30,20 @@ def text_of(running: Mapping[StepToken, int], token: StepToken | None) -> str:
     frames = _current_frames()
     text = "\n".join(_of_thread(frames, thread) for thread in wanted if thread in frames)
     return encodable(text)
+
+
+def text_of_task(task: Any) -> str:
+    """The stack of a task that waits: the coroutines that await each other."""
+    coroutine = task.get_coro()
+    frames: list[tuple[FrameType, int]] = []
+    while coroutine is not None and len(frames) < _DEEPEST:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            frames.append((frame, frame.f_lineno))
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+    summary = traceback.StackSummary.extract(iter(frames))
+    lines = traceback.format_list(summary[_first_of_user(summary) :])
+    return encodable(f"Task {task.get_name()} (most recent call last):\n{''.join(lines)}")
 
 
 def _current_frames() -> Mapping[int, FrameType]:

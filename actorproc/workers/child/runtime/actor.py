@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -20,8 +20,8 @@ from actorproc.procedure.values.error_text import error_info, in_words, passing_
 from actorproc.support import trace_scope
 from actorproc.support.staged_files import LONG, write_staged
 from actorproc.workers.child.runtime.dispatcher import DispatchedActor, Dispatcher
+from actorproc.workers.child.runtime.step_line import StepLine
 from actorproc.workers.child.runtime.type_cache import CodeRefused
-from actorproc.workers.child.runtime.worker_runtime import StepLine
 from actorproc.workers.protocol.frames import Definition, Ended, FrameError, Run
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ class ProcedureActor(DispatchedActor):
     It stops itself when the procedure has nothing to do for now: finished, suspended, asleep, waiting, parked or
     failed. The next attempt then starts from persisted bytes, never from what a failed step left in memory.
     """
+
+    _context_class: ClassVar[type[Context]] = Context
+    _line_class: ClassVar[type[StepLine]] = StepLine
 
     def __init__(self, dispatcher: Dispatcher, worker_runtime: WorkerRuntime, procedure: str) -> None:
         super().__init__(dispatcher)
@@ -69,29 +72,40 @@ class ProcedureActor(DispatchedActor):
             # To load a large state is work as well: who hands out steps must know how much there is in a queue.
             began = _now()
             is_ready = self._restore(run, runtime)
-        except CodeRefused:
-            self.has_other_code = True
-            self._stop()
-            return
-        except StateRefused as error:
-            cause = passing_cause(error)
-            if isinstance(cause, ImportError | SyntaxError):
-                # What was imported before the files were whole is kept by this process for good.
-                worker_runtime.worn = f"{run.type_name} could not be imported"
-            refused = Refused(reason=error.reason, elapsed=_now() - began, is_passing=cause is not None)
-            self._answer(run, refused)
-            return
-        except MemoryError as error:
-            # Nothing is wrong with the state: elsewhere, or later, there may be room for it.
-            worker_runtime.worn = f"there was no memory to load a state of {run.type_name}"
-            info = error_info(error, procedure=run.token.procedure, step=run.token.step)
-            self._answer(run, Failed(error=info, retryable=True, elapsed=_now() - began))
+        except (StateRefused, MemoryError) as error:
+            refusal = self._refusal(run, error, began)
+            if refusal is not None:
+                self._answer(run, refusal)
             return
         if not is_ready:
             self.lacks_state = True
             self._stop()
             return
-        outcome, classes = self._step(run, runtime)
+        outcome, classes = self._step(run, runtime, began)
+        self._conclude(run, runtime, outcome, classes, began)
+
+    def _refusal(self, run: Run, error: StateRefused | MemoryError, began: float) -> Outcome | None:
+        """The answer where there is no live object for a step; None: the step is for another host."""
+        if isinstance(error, CodeRefused):
+            self.has_other_code = True
+            self._stop()
+            return None
+        if isinstance(error, StateRefused):
+            cause = passing_cause(error)
+            if isinstance(cause, ImportError | SyntaxError):
+                # What was imported before the files were whole is kept by this process for good.
+                self._worker_runtime.worn = f"{run.type_name} could not be imported"
+            return Refused(reason=error.reason, elapsed=_now() - began, is_passing=cause is not None)
+        # Nothing is wrong with the state: elsewhere, or later, there may be room for it.
+        self._worker_runtime.worn = f"there was no memory to load a state of {run.type_name}"
+        info = error_info(error, procedure=run.token.procedure, step=run.token.step)
+        return Failed(error=info, retryable=True, elapsed=_now() - began)
+
+    def _conclude(
+        self, run: Run, runtime: TypeRuntime, outcome: Outcome, classes: tuple[type, ...], began: float
+    ) -> None:
+        """Answer a step that has run."""
+        worker_runtime = self._worker_runtime
         _set(outcome, "elapsed", _now() - began)
         # The class may be replaced in the host while its step runs: the state is this one's.
         live = self._live
@@ -140,9 +154,9 @@ class ProcedureActor(DispatchedActor):
         self._runtime = runtime
         return True
 
-    def _step(self, run: Run, runtime: TypeRuntime) -> tuple[Outcome, tuple[type, ...]]:
+    def _step(self, run: Run, runtime: TypeRuntime, began: float) -> tuple[Outcome, tuple[type, ...]]:
         """Run the step, and those after it that need no record of their own."""
-        token, began = run.token, _now()
+        token = run.token
         if run.tells_begin:
             self._worker_runtime.code_begins(run)
         outcome, classes = self._run_once(run, runtime, token.step, run.children_step, run.event)
@@ -177,8 +191,8 @@ class ProcedureActor(DispatchedActor):
     ) -> tuple[Outcome, tuple[type, ...]]:
         token, worker_runtime = run.token, self._worker_runtime
         assert self._live is not None
-        context = Context(
-            StepLine(worker_runtime, token),
+        context = self._context_class(
+            self._line_class(worker_runtime, token),
             token.procedure,
             run.type_name,
             run.root,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ from actorproc.procedure.authoring.context import Context, StopStep
 __all__ = ["AroundStep"]
 
 T = TypeVar("T")
+
+_NOT_ENTERED = "was not entered, and the step ran without it"
 
 _SAY_EVERY = 10.0
 """Seconds between two log records about errors of the hook in one worker: a broken one fails with every step."""
@@ -47,6 +49,25 @@ class AroundStep:
         """Run an attempt inside, in a context (`contextvars`) of its own: the next one finds nothing of it."""
         return copy_context().run(self._run, ctx, attempt)
 
+    async def run_async(self, ctx: Context, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Await an attempt inside, in the context of the calling task."""
+        try:
+            leave = self._entered(ctx)
+        except StopStep:
+            raise
+        except BaseException as error:
+            if self._fails:
+                raise
+            self._tell(ctx, _NOT_ENTERED, error)
+            return await attempt()
+        try:
+            result = await attempt()
+        except BaseException as error:
+            self._left_with(ctx, leave, error)
+            raise
+        self._left(ctx, leave)
+        return result
+
     def _run(self, ctx: Context, attempt: Callable[[], T]) -> T:
         try:
             leave = self._entered(ctx)
@@ -55,19 +76,28 @@ class AroundStep:
         except BaseException as error:
             if self._fails:
                 raise
-            self._tell(ctx, "was not entered, and the step ran without it", error)
+            self._tell(ctx, _NOT_ENTERED, error)
             return attempt()
         try:
             result = attempt()
         except BaseException as error:
-            try:
-                leave(type(error), error, error.__traceback__)  # its word is not asked: a failure stays one
-            except StopStep:
-                raise
-            except BaseException as own:  # noqa: BLE001 - user code
-                if own is not error:
-                    self._tell(ctx, f"raised while {type(error).__name__} of the step passed", own)
+            self._left_with(ctx, leave, error)
             raise
+        self._left(ctx, leave)
+        return result
+
+    def _left_with(self, ctx: Context, leave: Callable[..., object], error: BaseException) -> None:
+        """Leave it as the step failed."""
+        try:
+            leave(type(error), error, error.__traceback__)  # its word is not asked: a failure stays one
+        except StopStep:
+            raise
+        except BaseException as own:  # noqa: BLE001 - user code
+            if own is not error:
+                self._tell(ctx, f"raised while {type(error).__name__} of the step passed", own)
+
+    def _left(self, ctx: Context, leave: Callable[..., object]) -> None:
+        """Leave it as the step has ended."""
         try:
             leave(None, None, None)
         except StopStep:
@@ -76,7 +106,6 @@ class AroundStep:
             if self._fails:
                 raise
             self._tell(ctx, "raised after the step", error)
-        return result
 
     def _entered(self, ctx: Context) -> Callable[..., object]:
         """Enter a new context manager; the method that leaves it."""

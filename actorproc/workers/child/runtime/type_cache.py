@@ -59,6 +59,11 @@ class TypeCache:
         self._runtimes[type_name] = (definition, runtime)
         return runtime
 
+    def is_loaded(self, type_name: str) -> bool:
+        """`runtime` does not have to import anything."""
+        known = self._runtimes.get(type_name)
+        return known is not None and known[0] is self._definitions.get(type_name)
+
     def _compare(self, definition: Definition) -> None:
         """Raise `CodeRefused` where the file of the class is another one than that of the manager.
 

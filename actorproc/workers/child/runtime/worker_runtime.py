@@ -21,7 +21,6 @@ from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.ids import StepToken
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.declaring import unsubmitted
-from actorproc.procedure.encoding.log_records import LogParts
 from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.procedure.values.error_text import in_words
 from actorproc.support.staged_files import mapped
@@ -34,13 +33,12 @@ from actorproc.workers.protocol.frames import (
     AbortAsked,
     Ask,
     Began,
+    CancelStep,
     Define,
     Exposed,
     FrameError,
     FromWorker,
-    Heartbeat,
     Leaving,
-    LogLine,
     Prepare,
     Returned,
     Run,
@@ -55,7 +53,7 @@ from actorproc.workers.protocol.frames import (
 )
 from actorproc.workers.protocol.markers import UNOWNED, OutputOwner
 
-__all__ = ["Around", "WorkerRuntime"]
+__all__ = ["AnswerEvent", "Around", "PendingQuestion", "WorkerRuntime"]
 
 Around = Callable[[Context, Callable[[], Any]], Any]
 """Runs an attempt, a call without arguments, inside of the program's own context manager."""
@@ -73,6 +71,18 @@ class Listening(Protocol):
 
     def ask(self) -> None:
         """A question was sent."""
+        ...
+
+
+class TasksInHand(Protocol):
+    """Async steps that run. For any thread."""
+
+    def cancel(self, order: CancelStep) -> None:
+        """End this step if it runs."""
+        ...
+
+    def stack_of(self, token: StepToken | None) -> str:
+        """The stack of a step, or of all that run, as text; "" when it does not run."""
         ...
 
 
@@ -137,7 +147,13 @@ class WorkerRuntime:
         self.env: Any = None
         self.around: Around | None = None
         """None: the program has no context manager of its own around steps."""
+        self.around_async: Around | None = None
+        """The same for async steps."""
         self.log_level = 20
+        self.tasks: TasksInHand | None = None
+        """None: no async step has run here."""
+        self.marks: int | None = None
+        """Descriptor of the file for `CrashMarks`; None: no host reads it."""
         self.running: dict[StepToken, int] = {}
         """The steps that are running, with their threads."""
         self.broken: BaseException | None = None
@@ -149,7 +165,7 @@ class WorkerRuntime:
         self._waiting: dict[StepToken, Run] = {}
         self._abort_asked: set[StepToken] = set()
         self._requests = itertools.count(1)
-        self.asked: dict[int, _Pending] = {}
+        self.asked: dict[int, PendingQuestion] = {}
         """The questions that wait for an answer, by number."""
         self._here = threading.local()
         self._newest: Run | None = None
@@ -194,8 +210,10 @@ class WorkerRuntime:
                 self.types.define(definition)
             case AbortAsked(token):
                 self.ask_to_abort(token)
+            case CancelStep():
+                self.cancel(message)
             case StackWanted(request, token):
-                self.channel.send([Stack(request, stacks.text_of(self.running, token))])
+                self.channel.send([Stack(request, self.stack_of(token))])
             case Stop():
                 self.stop()
             case Prepare() | WorkerHello() | WarmUp():
@@ -246,6 +264,19 @@ class WorkerRuntime:
         if token in self.running or token in self._waiting:
             self._abort_asked.add(token)
 
+    def cancel(self, order: CancelStep) -> None:
+        """Have the task of a step cancelled, or give the step back if it has not begun."""
+        if order.token in self._waiting:
+            self.give_back((order.token,))
+        if self.tasks is not None:
+            self.tasks.cancel(order)
+
+    def stack_of(self, token: StepToken | None) -> str:
+        """The stack of a step, or of all that run, as text; "" when it does not run."""
+        if self.tasks is not None:
+            return self.tasks.stack_of(token)
+        return stacks.text_of(self.running, token)
+
     def answer(self, answer: StepAnswer) -> None:
         """Wake the thread that asked."""
         pending = self.asked.pop(answer.request, None)
@@ -273,6 +304,15 @@ class WorkerRuntime:
         self._here.token, self._here.run = run.token, run
         self.running[run.token] = threading.get_ident()
         self.channel.send([Began(run.token, threading.get_ident())])
+
+    def began_as_task(self, run: Run, number: int) -> None:
+        """The calling thread, which is that of the event loop, runs this step among others."""
+        self.running[run.token] = threading.get_ident()
+        self.channel.send([Began(run.token, number)])
+
+    def mark_thread(self, run: Run | None) -> None:
+        """Have prints and log records of the calling thread belong to this step; None: to none."""
+        self._here.token, self._here.run = (None, None) if run is None else (run.token, run)
 
     def code_begins(self, run: Run) -> None:
         """The class and the state of a step are there, and its code is next: told for a step that asks for it."""
@@ -337,25 +377,29 @@ class WorkerRuntime:
 
     def request(self, token: StepToken, kind: str, key: str, value: bytes, step: int) -> bytes | None:
         """Ask the host and wait for its answer. Raises what the host refused with."""
+        arrived = threading.Event()
+        with self.asking(token, (kind, key, value, step), arrived) as pending:
+            arrived.wait()
+        return pending.value(kind)
+
+    @contextmanager
+    def asking(
+        self, token: StepToken, asked: tuple[str, str, bytes, int], arrived: AnswerEvent
+    ) -> Iterator[PendingQuestion]:
+        """Inside, a question is asked: `arrived` is set when it is answered, or is not going to be."""
+        kind, key, value, step = asked
         self._check_is_here(token, kind)
         number = next(self._requests)
-        pending = self.asked[number] = _Pending(token)
+        pending = self.asked[number] = PendingQuestion(token, arrived)
         try:
             if token not in self.running:  # once more: who ends the step gives up what is asked by then
                 raise _is_over(token)
             self.channel.send([Ask(number, token, kind, key, value, step)])
             if self.reading is not None:
                 self.reading.ask()
-            pending.arrived.wait()
+            yield pending
         finally:
             self.asked.pop(number, None)
-        answer = pending.answer
-        if answer is None:
-            raise _is_over(token)
-        if answer.error is not None:
-            msg = f"the host refused {kind!r}: {answer.error}"
-            raise ActorprocError(msg)
-        return answer.value
 
     def expose(self, token: StepToken, key: str, value: bytes) -> None:
         """Send a value that the step shows; does not wait."""
@@ -370,50 +414,34 @@ class WorkerRuntime:
             raise NotAllowed(msg)
 
 
-class _Pending:
+class AnswerEvent(Protocol):
+    """Event that an answer sets."""
+
+    def set(self) -> None:
+        """It is there. For the thread that reads."""
+        ...
+
+
+class PendingQuestion:
+    """A question of a step to the host."""
+
     __slots__ = ("answer", "arrived", "token")
 
-    def __init__(self, token: StepToken) -> None:
+    def __init__(self, token: StepToken, arrived: AnswerEvent) -> None:
         self.token = token
-        self.arrived = threading.Event()
+        self.arrived = arrived
         self.answer: StepAnswer | None = None
+
+    def value(self, kind: str) -> bytes | None:
+        """The answer. Raises what the host refused with."""
+        answer = self.answer
+        if answer is None:
+            raise _is_over(self.token)
+        if answer.error is not None:
+            msg = f"the host refused {kind!r}: {answer.error}"
+            raise ActorprocError(msg)
+        return answer.value
 
 
 def _is_over(token: StepToken) -> NotAllowed:
     return NotAllowed(f"the step {token.step} of {token.procedure} is over; its context cannot be used any more")
-
-
-class StepLine:
-    """The `StepChannel` of one step."""
-
-    __slots__ = ("_token", "_worker_runtime")
-
-    def __init__(self, worker_runtime: WorkerRuntime, token: StepToken) -> None:
-        self._worker_runtime = worker_runtime
-        self._token = token
-
-    def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
-        """Ask the host and wait."""
-        return self._worker_runtime.request(self._token, kind, key, value, step)
-
-    def heartbeat(
-        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
-    ) -> None:
-        """Tell how far the step is."""
-        self._worker_runtime.channel.send([Heartbeat(self._token, progress, message, details, key, step)])
-
-    def expose(self, key: str, value: bytes) -> None:
-        """Show a value."""
-        self._worker_runtime.expose(self._token, key, value)
-
-    def log(self, parts: LogParts) -> None:
-        """Send a log line."""
-        self._worker_runtime.channel.send([LogLine(self._token, *parts)])
-
-    def aborting(self) -> bool:
-        """An abort was asked."""
-        return self._worker_runtime.is_abort_asked(self._token)
-
-    def keep_changes(self) -> AbstractContextManager[None]:
-        """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
-        return self._worker_runtime.keep_changes()
