@@ -32,6 +32,7 @@ EXPECTED = [
     "10485760",
     "MemoryError",
     "i-7.pdf",
+    "['A1 for 12', 'A2 for 12']",
     "sent to Ada",
     (
         "0 submitted procedures are unfinished and 12 more were refused: 10 may run (Config.max_running) and 1 may be queued "

@@ -102,6 +102,16 @@ def test_the_asyncio_service_answers_pings_while_workers_count(tmp_path):
     assert ended.stdout == "primes: 78498 41538\npings answered meanwhile: True\n"
 
 
+def test_the_crawler_waits_for_all_pages_beside_each_other_and_gives_one_up(tmp_path):
+    ended = run("14_async_steps.py", tmp_path)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        "200 pages, 200 links",
+        "the broken one: step 1 (fetch) ran longer than its wall time of 1 s",
+    ]
+
+
 def test_the_press_runs_as_a_service_and_goes_on_after_a_kill(tmp_path):
     """The module ``06_systemd/press.py`` by `actorproc run`, killed once and started again."""
     shutil.copy(EXAMPLES / "06_systemd" / "press.py", tmp_path)

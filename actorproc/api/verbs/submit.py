@@ -150,6 +150,28 @@ class SubmitVerbs(InspectVerbs):
         self._submit_all((new,))
         return ProcedureHandle(new.id, self)
 
+    async def submit_async(
+        self, procedure: Procedure[R], id: str | None = None, **options: Unpack[SubmitOptions]
+    ) -> ProcedureHandle[R]:
+        """Submit a procedure as `submit` does, while the event loop goes on; the wait for the disk is on a thread.
+
+        A caller that is cancelled does not know whether the submit was made: ask by id, or submit it again.
+
+        Args:
+            procedure: An instance of a registered or importable class.
+            id: Its name for ever. Default: None, a new id.
+            **options: Those of `submit`.
+
+        Returns:
+            A `ProcedureHandle`, which can be awaited.
+
+        Raises:
+            ActorprocError: As of `submit`.
+        """
+        import asyncio  # noqa: PLC0415 - hosts without a loop need not load it
+
+        return await asyncio.to_thread(lambda: self.submit(procedure, id, **options))
+
     def _submit_all(self, news: tuple[NewProcedure, ...]) -> None:
         """Submit, and return once all are durable.
 

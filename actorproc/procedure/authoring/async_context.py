@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
 from actorproc.model.ids import check_id
 from actorproc.model.names import note_key
@@ -15,9 +15,11 @@ from actorproc.procedure.encoding.value_codec import NOTE
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["AsyncContext", "AsyncStepChannel", "called", "is_async"]
+__all__ = ["AsyncContext", "AsyncStepChannel", "StepContext", "called", "is_async"]
 
 T = TypeVar("T")
+StepContext: TypeAlias = Any
+"""A `Context`, or in functions that are written with ``async def`` an `AsyncContext`."""
 
 is_async: Callable[[object], bool] = inspect.iscoroutinefunction
 """A function that was written with ``async def``."""

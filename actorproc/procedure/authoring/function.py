@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from actorproc.errors import InvalidStatus
@@ -146,6 +146,12 @@ def class_behind(subject: Any) -> Any:
 
 class _Decorator:
     @overload
+    def __call__(
+        self, function: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]], /
+    ) -> ProcedureFunction[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> ProcedureFunction[P, R]: ...
+    @overload
     def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> ProcedureFunction[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> ProcedureFunction[P, R]: ...
@@ -157,6 +163,12 @@ class _Decorator:
         self._locks = locks
 
 
+@overload
+def procedure(
+    function: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]], /
+) -> ProcedureFunction[P, R]: ...
+@overload
+def procedure(function: Callable[P, Coroutine[Any, Any, R]], /) -> ProcedureFunction[P, R]: ...
 @overload
 def procedure(function: Callable[Concatenate[Context, P], R], /) -> ProcedureFunction[P, R]: ...
 @overload

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Unpack
 
 from actorproc.errors import InvalidStatus, UsageError
-from actorproc.procedure.authoring.async_context import AsyncContext, called
+from actorproc.procedure.authoring.async_context import AsyncContext, StepContext, called
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.procedure import RESERVED, Procedure, is_generator, not_plain, say_option
 from actorproc.procedure.authoring.status import Executing, Status, Suspending
@@ -74,7 +74,9 @@ class StateMachineProcedure(Procedure[R_co]):
         cls._engine_step_policies = _policies_of_states(cls)
         check_step_policies(cls, cls._engine_step_policies.items())
 
-    def execute_from_state(self, ctx: Context, state: Any) -> Enum | Status | None:
+    def execute_from_state(
+        self, ctx: StepContext, state: Any
+    ) -> Enum | Status | Coroutine[Any, Any, Enum | Status | None] | None:
         """Do the work of a state.
 
         With children added by `add_child`, the next state (or the end) comes when they are finished.
@@ -88,7 +90,7 @@ class StateMachineProcedure(Procedure[R_co]):
         """
         raise NotImplementedError
 
-    def rollback_state(self, ctx: Context, state: Any) -> Status | None:
+    def rollback_state(self, ctx: StepContext, state: Any) -> Status | Coroutine[Any, Any, Status | None] | None:
         """Undo the work of a state. Must be idempotent.
 
         Args:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 from actorproc.errors import InvalidStatus, RetryLater, UsageError
 from actorproc.model.policies import LockKey, LockScope
-from actorproc.procedure.authoring.async_context import called
+from actorproc.procedure.authoring.async_context import StepContext, called
 from actorproc.procedure.authoring.submittable import R_co, Submittable
 from actorproc.procedure.declaring.class_line import (
     OPTIONS,
@@ -121,15 +121,15 @@ class Procedure(Submittable[R_co]):
             cls._engine_found_undo = _rolls_back(cls)
             say_option(cls, "rollback_supported", cls._engine_found_undo)
 
-    def execute(self, ctx: Context) -> Status:
+    def execute(self, ctx: StepContext) -> Status | Coroutine[Any, Any, Status]:
         """Do the next step and say what comes then. Called again after a crash with the last stored state."""
         raise NotImplementedError
 
-    def rollback(self, ctx: Context) -> Status | None:
+    def rollback(self, ctx: StepContext) -> Status | Coroutine[Any, Any, Status | None] | None:
         """Undo what `execute` did; must be idempotent. None: done; ``Status.executing()``: call it again."""
         raise NotImplementedError
 
-    def abort(self, ctx: Context) -> bool:
+    def abort(self, ctx: StepContext) -> bool | Coroutine[Any, Any, bool]:
         """True if it may be aborted now; asked again after each step while it says no."""
         del ctx
         return True
@@ -191,21 +191,21 @@ class Procedure(Submittable[R_co]):
         """Keys it poisons as of now; asked when it is submitted and after each step."""
         return ()
 
-    def before_recover(self, ctx: Context) -> None:
+    def before_recover(self, ctx: StepContext) -> Coroutine[Any, Any, None] | None:
         """Called before a step, an undo or `on_timeout` that may have half run, or is the first since a restart.
 
         ``ctx.replayed`` says the former, ``ctx.recovered`` the latter. May run more than once; raising fails the step.
         """
 
-    def after_recover(self, ctx: Context) -> None:
+    def after_recover(self, ctx: StepContext) -> Coroutine[Any, Any, None] | None:
         """Called when such a call has succeeded, before its state is stored."""
 
-    def on_timeout(self, ctx: Context) -> Status | None:
+    def on_timeout(self, ctx: StepContext) -> Status | Coroutine[Any, Any, Status | None] | None:
         """Called when a ``Status.wait`` timed out. None fails the procedure with `WaitTimeout`."""
         del ctx
         return None
 
-    def on_completed(self, ctx: Context) -> None:
+    def on_completed(self, ctx: StepContext) -> Coroutine[Any, Any, None] | None:
         """Clean-up after ``Status.done``, before it is recorded. May run twice; what it raises is only logged."""
 
     # ------------------------------------------------------------ between the engine and Saga, StateMachineProcedure

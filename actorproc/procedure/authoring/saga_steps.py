@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import types
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
+from actorproc.procedure.authoring.async_context import AsyncContext
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.procedure import is_generator
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
@@ -20,7 +21,7 @@ __all__ = ["BoundStep", "Step", "bound_steps_of", "check_steps", "policies_of", 
 S = TypeVar("S")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-F = TypeVar("F", bound=Callable[[Any, Context], Any])
+F = TypeVar("F", bound=Callable[[Any, Context], Any] | Callable[[Any, AsyncContext], Coroutine[Any, Any, Any]])
 
 _ORDER = "_engine_order"
 _UNDOES = "__actorproc_undoes__"
@@ -76,7 +77,7 @@ class Step(Generic[R_co]):
             raise TypeError(msg)
         self.was = tuple(_checked_name(each, "was") for each in was)
         self.no_return = no_return
-        self.undo_function: Callable[[Any, Context], Any] | None = None
+        self.undo_function: Callable[..., Any] | None = None
         self._is_of_class = False
         self.__doc__ = function.__doc__
 
@@ -122,6 +123,15 @@ class Step(Generic[R_co]):
         return self.function.__get__(instance, owner)  # type: ignore[no-any-return]
 
 
+class _StepDecorator(Protocol):
+    @overload
+    def __call__(self, function: Callable[[S, AsyncContext], Coroutine[Any, Any, R]], /) -> Step[R]: ...
+    @overload
+    def __call__(self, function: Callable[[S, Context], R], /) -> Step[R]: ...
+
+
+@overload
+def step(function: Callable[[S, AsyncContext], Coroutine[Any, Any, R]], /) -> Step[R]: ...
 @overload
 def step(function: Callable[[S, Context], R], /) -> Step[R]: ...
 @overload
@@ -132,7 +142,7 @@ def step(
     was: tuple[str, ...] = (),
     retry: RetryPolicy | None = None,
     limits: Limits | None = None,
-) -> Callable[[Callable[[S, Context], R]], Step[R]]: ...
+) -> _StepDecorator: ...
 def step(
     function: Any = None,
     /,
