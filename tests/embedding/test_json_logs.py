@@ -23,7 +23,7 @@ from actorproc import Procedure, Secret, Status
 from actorproc.errors import RemoteError
 from actorproc.logging import JsonFormatter
 from actorproc.procedure.authoring import step_logger
-from actorproc.procedure.authoring.step_logger import StepLogger
+from actorproc.procedure.encoding.step_logger import StepLogger
 from actorproc.procedure.encoding.log_records import log_parts
 from tests.kit.waiting import wait_until
 

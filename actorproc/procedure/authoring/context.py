@@ -18,10 +18,10 @@ from actorproc.model.messages.definitions import OutcomeRow
 from actorproc.model.names import LAST_HEARTBEAT, note_key
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.authoring.reporting import Reporting, as_fraction
-from actorproc.procedure.authoring.step_logger import StepLogger
 from actorproc.procedure.authoring.step_requests import Describer, RequestList
 from actorproc.procedure.authoring.submittable import Submittable
 from actorproc.procedure.encoding.log_records import LogParts
+from actorproc.procedure.encoding.step_logger import StepLogger
 from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
 from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.kinds.base import is_text
