@@ -22,9 +22,9 @@ import pytest
 from actorproc import Procedure, Secret, Status
 from actorproc.errors import RemoteError
 from actorproc.logging import JsonFormatter
-from actorproc.procedure.authoring import step_logger
-from actorproc.procedure.encoding.step_logger import StepLogger
+from actorproc.procedure.encoding import step_logger
 from actorproc.procedure.encoding.log_records import log_parts
+from actorproc.procedure.encoding.step_logger import StepLogger
 from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
