@@ -131,10 +131,11 @@ if TYPE_CHECKING:
     from actorproc.report.deploy_report import DeployReport
     from actorproc.report.health import Health
     from actorproc.report.hosts import HostInfo
-    from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
+    from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, ScheduleInfo, SignalInfo
     from actorproc.report.metrics import Metrics
     from actorproc.report.states import StateInfo
     from actorproc.report.step_log import AttemptInfo, StepInfo
+    from actorproc.support.recurrence import Calendar
     from actorproc.workers.base import WorkerInfo
     from actorproc.workers.os.frozen import freeze_support
     from actorproc.workers.protocol.log_entry import LogEntry
@@ -145,6 +146,7 @@ __all__ = [
     "AttemptInfo",
     "AuditInfo",
     "BackupReport",
+    "Calendar",
     "Change",
     "ChangeDigest",
     "ChildOutcome",
@@ -201,6 +203,7 @@ __all__ = [
     "RetryLater",
     "RetryPolicy",
     "Saga",
+    "ScheduleInfo",
     "Secret",
     "SignalInfo",
     "StateInfo",
@@ -244,6 +247,7 @@ _LAZY = {
     "AttemptInfo": "actorproc.report.step_log",
     "AuditInfo": "actorproc.report.audit",
     "BackupReport": "actorproc.model.reports",
+    "Calendar": "actorproc.support.recurrence",
     "Change": "actorproc.report.changes",
     "ChangeDigest": "actorproc.report.changes",
     "AsyncContext": "actorproc.procedure.authoring.async_context",
@@ -277,6 +281,7 @@ _LAZY = {
     "ProcedureTree": "actorproc.report.info",
     "RetryPolicy": "actorproc.procedure.declaring.policies",
     "Saga": "actorproc.procedure.authoring.saga",
+    "ScheduleInfo": "actorproc.report.info",
     "Secret": "actorproc.procedure.values.secrets.secret",
     "SignalInfo": "actorproc.report.info",
     "StateMachineProcedure": "actorproc.procedure.authoring.machine",

@@ -63,7 +63,7 @@ _PLAIN = """
     os out output outside part pass patched patience pending pipe place plan poison postgres postponed prepare
     prepared process processor program promise protocol put quarantine query question quick read reader reading
     ready receiver recipe recovered reference refused register rejected remain remote removal remove reopen reopened
-    replace report result retire returned rolling rule runtime said sampled sampler scaling schedule schema send
+    replace report result retire returned rolling rule runtime said sampled sampler scaling schema send
     sender service set setting settled shared shutdown signing skipped stack stand standard start started statement
     status stop stopwatch storage stream subscribe subscriber subscription succeeded sweep switches system take
     target to tool tracker transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting

@@ -15,8 +15,8 @@ from actorproc.api.verbs.maintenance import MaintenanceVerbs
 from actorproc.api.verbs.operator import OperatorVerbs
 from actorproc.api.verbs.reload import ReloadVerbs
 from actorproc.api.verbs.repair import RepairVerbs
+from actorproc.api.verbs.schedule import ScheduleVerbs
 from actorproc.api.verbs.signal import SignalVerbs
-from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
 from actorproc.errors import ManagerStopped
@@ -37,7 +37,7 @@ logger = engine_logger("actorproc")
 _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 
 
-class ProcedureClient(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, MaintenanceVerbs, ReloadVerbs):
+class ProcedureClient(ScheduleVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, MaintenanceVerbs, ReloadVerbs):
     """Submits to, waits for, watches and steers the procedures of a manager in another process of this user.
 
     It has the methods of `ProcedureManager`, with their results and errors, save those of its life (``start``,

@@ -23,8 +23,8 @@ from actorproc.api.verbs.register import RegisterVerbs
 from actorproc.api.verbs.reload import ReloadVerbs
 from actorproc.api.verbs.repair import RepairVerbs
 from actorproc.api.verbs.scale import ScaleVerbs
+from actorproc.api.verbs.schedule import ScheduleVerbs
 from actorproc.api.verbs.signal import SignalVerbs
-from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.engine.arguments import (
     check_parts,
@@ -76,7 +76,7 @@ _List = list
 
 
 class ProcedureManager(
-    SubmitVerbs,
+    ScheduleVerbs,
     RepairVerbs,
     OperatorVerbs,
     SignalVerbs,

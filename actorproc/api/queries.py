@@ -36,11 +36,13 @@ from actorproc.report.info import (
     PoisonInfo,
     ProcedureInfo,
     ProcedureTree,
+    ScheduleInfo,
     SignalInfo,
     info_of,
     lock_info_of,
     mode_name,
     poison_info_of,
+    schedule_info_of,
     signal_info_of,
 )
 from actorproc.report.listing import ListFilter, children_by_state
@@ -272,6 +274,11 @@ class StoredQueries:
         """The poisoned keys."""
         return [poison_info_of(poison) for poison in self._store.poisons()]
 
+    def schedules(self) -> list[ScheduleInfo]:
+        """The schedules, by id."""
+        epoch, records = self._store.schedules()
+        return [schedule_info_of(record, epoch) for record in records]
+
     def signals(self, target: str | None) -> list[SignalInfo]:
         """Signals and events that no procedure has taken, of one target or of all, the oldest first."""
         kept = sorted(self._store.kept_signals(target), key=lambda row: (row.at, row.target, row.number))
@@ -376,6 +383,7 @@ class Queries(StoredQueries):
             status = "degraded" if runs else status
         if manager is not None and manager.changed:
             problems.append(files_changed(manager.changed))
+        problems += manager.schedules if manager is not None else ()
         retention = manager.retention if manager is not None else RetentionHealth()
         if retention.is_behind:
             problems.append(retention.in_words())

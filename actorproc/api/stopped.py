@@ -15,8 +15,8 @@ from actorproc.api.verbs.base import RunningEngine
 from actorproc.api.verbs.maintenance import MaintenanceVerbs
 from actorproc.api.verbs.operator import OperatorVerbs
 from actorproc.api.verbs.repair import RepairVerbs
+from actorproc.api.verbs.schedule import ScheduleVerbs
 from actorproc.api.verbs.signal import SignalVerbs
-from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.config import Config
 from actorproc.control.stopped import StoppedEngine
 from actorproc.errors import EngineError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["StoppedStore"]
 
 
-class StoppedStore(SubmitVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, MaintenanceVerbs):
+class StoppedStore(ScheduleVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, MaintenanceVerbs):
     """The verbs and looks of a `ProcedureManager` for a store that no manager runs on. A context manager.
 
     Inside the ``with`` it is the store's owner, so be quick: a manager that starts meanwhile waits for some seconds.

@@ -36,6 +36,7 @@ from actorproc.model.messages.events import (
     Published,
     Resized,
     RestartRequested,
+    ScheduleDeclared,
     Signalled,
     SignalsWithdrawn,
     Submitted,
@@ -43,6 +44,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.policies import LockKey, StepLimits
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import NewProcedure
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.trace_context import CONTEXT, MOST_CONTEXT
 from actorproc.procedure.declaring.policies import Limits
 from actorproc.procedure.declaring.submit_options import checked_limit_keys
@@ -78,6 +80,8 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
             event = event if traced or not event.trace else msgspec.structs.replace(event, trace=b"")
         case SignalsWithdrawn():
             _check_withdrawn(event)
+        case ScheduleDeclared():
+            event = msgspec.structs.replace(event, schedule=_checked_schedule(event.schedule, max_state))
         case PoisonCleared():
             LockKey.write(event.path)
         case Resized():
@@ -147,6 +151,20 @@ def _check_withdrawn(event: SignalsWithdrawn) -> None:
         checked_event(event.name)
     if event.number is not None:
         _check_number(event.number, "a signal")
+
+
+def _checked_schedule(schedule: ScheduleRecord, max_state: int) -> ScheduleRecord:
+    _check_new(schedule.new, max_state)
+    if check_id(schedule.id) != schedule.new.id or schedule.new.codec != "data":
+        msg = f"the procedure of the schedule {schedule.id} has another id, or a state that is signed"
+        raise UsageError(msg)
+    checked_text(schedule.spec, "the rule of a schedule", 1024)
+    checked_text(schedule.timezone, "the time zone of a schedule")
+    for number in _numbers_in(schedule):
+        _check_number(number, "a schedule")
+    return msgspec.structs.replace(
+        schedule, new=msgspec.structs.replace(schedule.new, fresh=False, trace=None, reuse=None)
+    )
 
 
 def _check_new(new: NewProcedure, max_state: int) -> None:

@@ -18,7 +18,7 @@ from actorproc.core.locks.explain import why_waiting
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.operator import bypass
 from actorproc.core.operator.verbs import VERBS
-from actorproc.core.results import adoption
+from actorproc.core.results import adoption, firings
 from actorproc.core.results.fast_end import end_straight
 from actorproc.core.results.fast_step import go_straight_on
 from actorproc.core.results.postponed_steps import why_put_off
@@ -26,8 +26,9 @@ from actorproc.core.results.worker_loss import on_stopped
 from actorproc.core.rules import HANDLERS, follow_up, settle
 from actorproc.core.scheduler import reload, scaling
 from actorproc.core.scheduler.pick import may_steal, steal_at, why_queued
-from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.engine_state import DRIFT, EngineState
 from actorproc.core.state.fingerprint import fingerprint
+from actorproc.core.state.parts.schedules import named_by_timer, no_rules
 from actorproc.core.state.parts.settings import DEFAULT_QUOTAS, DEFAULT_RETENTION, DEFAULT_SCHEDULING
 from actorproc.core.state.phases import phase_of, reason_of
 from actorproc.core.state.quarantine import error_of
@@ -48,6 +49,7 @@ from actorproc.model.messages.outcomes import Advanced, Finished, Stopped, Suspe
 from actorproc.model.names import no_class_registered
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
+from actorproc.model.rows.schedules import RuleOf
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import Phase
 
@@ -76,6 +78,7 @@ class Coordinator:
         types: Iterable[TypeMeta] = (),
         gated: bool = False,
         unattended: bool = False,
+        rules: RuleOf = no_rules,
         before: Coordinator | None = None,
     ) -> tuple[Coordinator, Decision]:
         """A coordinator that goes on where the snapshot stands, and its first decision.
@@ -83,11 +86,12 @@ class Coordinator:
         `workers` are live workers with the steps handed to them whose answers are not in the snapshot:
         empty at a start, the living after a failed commit. `types` are known already: their procedures are queued,
         in their old order; `TypeRegistered` follows all the same, for those that are parked. `unattended`: it only
-        writes down what operators want, for the next one to do. `before`, whose commit failed, knows which of the
-        workers have old code, and which hosts there are.
+        writes down what operators want, for the next one to do. `rules` is the arithmetic of schedules. `before`, whose
+        commit failed, knows which of the workers have old code, and which hosts there are.
         """
         hosts = None if before is None else before._state.workers.table.hosts
         state, busy = recovery.rebuild(snapshot, now, workers, scheduling, types, hosts)
+        state.schedules.rule_of = rules
         if before is not None:
             reload.take_over(state.workers, before._state)
         recovery.resume(state, busy)
@@ -136,10 +140,21 @@ class Coordinator:
                 names = (origin,) if new.fresh else (origin, new.id)
             case Tick():
                 names = state.timers.due(now)
+                if state.schedules.records:
+                    names = self._due_with_firings(names, now)
             case _:
                 id_ = getattr(event, "id", None) if type(event) in _LOADED else None
                 names = () if id_ is None else (id_,)
         return tuple(name for name in names if self._is_missing(name))
+
+    def _due_with_firings(self, due: Iterable[str], now: float) -> Iterator[str]:
+        """Procedures that are due, and for schedules among them those that a look at each decides on."""
+        for name in due:
+            schedule = named_by_timer(name)
+            if schedule is None:
+                yield name
+            elif schedule in self._state.schedules.records:
+                yield from firings.needed(self._state, schedule, now)
 
     def _is_missing(self, id: str) -> bool:
         """The store may know it and memory does not: a stored procedure, or the root of a tree that is half removed."""
@@ -219,6 +234,17 @@ class Coordinator:
 
     def _steal_at(self) -> float | None:
         return steal_at(self._state) if may_steal(self._state) else None
+
+    def was_set_back(self, now: float) -> bool:
+        """True if the clock shows less than at the last decision, and schedules are to be looked at for that."""
+        return bool(self._state.schedules.records) and now < self._state.decision.now - DRIFT
+
+    @property
+    def faulty_schedules(self) -> Iterator[str]:
+        """One sentence for each schedule that does not fire as it should; read it at once."""
+        for record in self._state.schedules.records.values():
+            if record.fault is not None and record.paused is None:
+                yield f"schedule {record.id}: {record.fault}"
 
     def seal(self) -> int:
         """The caller closes its batch; the number of that batch."""

@@ -28,6 +28,7 @@ from actorproc.model.messages.events import WorkerReady
 from actorproc.model.policies import LockMode, Scheduling, TypeMeta
 from actorproc.model.rows.cold_trees import COLD_STATES, is_alone
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, UndoRecord
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.slots import host_of, is_absent
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -63,6 +64,7 @@ def rebuild(
         state.ended.acknowledged[taken.root] = taken.at
     for removal in snapshot.removals:
         state.ended.removals[removal.root] = removal
+    _take_schedules(state, snapshot.schedules)
     if snapshot.events:
         recall(state.signals, snapshot.events)
     others = _admit_all(state, snapshot, set() if workers else _ordinary_types(state, snapshot))
@@ -84,6 +86,14 @@ def rebuild(
         _rebuild_tree(state, tree)
     _count(state, snapshot, others)
     return state, trees
+
+
+def _take_schedules(state: EngineState, schedules: Iterable[ScheduleRecord]) -> None:
+    """Each is looked at by the first tick: what its last firing has come to is not in its row."""
+    for schedule in schedules:
+        state.schedules.put(schedule)
+        if schedule.paused is None:
+            state.look_at_schedule(schedule.id, state.decision.now)
 
 
 def _is_plain(record: ProcedureRecord) -> bool:

@@ -8,10 +8,11 @@ from typing import Any
 from actorproc.core.lifecycle import removal, renewal, signals, step_record, submit
 from actorproc.core.lock_manager import acquire
 from actorproc.core.operator.verbs import VERBS
-from actorproc.core.results import abort, adoption, due_times, on_result, victims, worker_loss
+from actorproc.core.results import abort, adoption, due_times, firings, on_result, victims, worker_loss
 from actorproc.core.rollback import failure_scope
 from actorproc.core.scheduler import dedicated, lanes, reload, scaling, schedule
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.parts.schedules import named_by_timer
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
     Event,
@@ -112,6 +113,9 @@ def _register(state: EngineState, event: TypeRegistered) -> None:
         lanes.queue_again(state, event.meta.type_name)
     if state.follow_ups.asking and not event.meta.asks_abort:
         abort.need_not_ask(state, event.meta.type_name)
+    for declared in state.schedules.records.values():
+        if declared.fault is not None and declared.new.type_name == event.meta.type_name:
+            state.look_at_schedule(declared.id, state.decision.now)
     for name in state.types.parked.pop(event.meta.type_name, ()):
         record = state.residents.procs.get(name)
         if record is None or (record.parked is None and record.type_name != event.meta.type_name):
@@ -134,6 +138,8 @@ def _tick(state: EngineState, _event: Tick) -> None:
         record = state.residents.procs.get(name)
         if record is not None:
             due_times.on_due(state, record)
+        elif state.schedules.records and (due := named_by_timer(name)) is not None:
+            firings.look_at(state, due)
     state.queues.key_limits.pass_time(state.decision.now)
     schedule.steal(state)
     scaling.look_after(state)

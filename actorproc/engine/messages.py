@@ -186,6 +186,8 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     """Names of the types whose classes are registered."""
     other_code: dict[str, tuple[str, ...]] = {}
     """Types of which a host has other code, by the host's name."""
+    schedules: tuple[str, ...] = ()
+    """One sentence for each schedule that does not fire as it should."""
 
 
 class LeaderCounters(msgspec.Struct, frozen=True, kw_only=True):

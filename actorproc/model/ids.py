@@ -22,6 +22,7 @@ __all__ = [
     "child_id",
     "event_target",
     "fence_of",
+    "firing_id",
     "name_of_event",
     "new_id",
     "root_id",
@@ -162,3 +163,18 @@ def _family(parent: str, step: int) -> str:
     import hashlib  # noqa: PLC0415 - it brings OpenSSL: 3.5 MB that most workers never use, and take longer to die for
 
     return hashlib.blake2b(f"{parent}\0{step}".encode(), digest_size=12).hexdigest()
+
+
+def firing_id(schedule: str, at: float) -> str:
+    """The id of the procedure that a schedule starts for an instant, which stands behind it in UTC."""
+    day, second = divmod(int(at), 86_400)
+    # Years begin in March here, so that a leap day is the last of its year; 400 of them have 146,097 days.
+    era, day = divmod(day + 719_468, 146_097)
+    year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5
+    month += 3 if month < 10 else -9
+    year += 400 * era + (month <= 2)
+    minute, second = divmod(second, 60)
+    return f"{schedule}@{year:04}-{month:02}-{day + 1:02}T{minute // 60:02}:{minute % 60:02}:{second:02}Z"

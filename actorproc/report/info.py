@@ -20,8 +20,10 @@ from actorproc.model.rows.records import (
     PoisonRecord,
     ProcedureRecord,
 )
+from actorproc.model.rows.schedules import CatchUp, Overlap, ScheduleRecord
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.exposed import ExposedValues
+from actorproc.support.recurrence import rule_of
 
 __all__ = [
     "LockInfo",
@@ -29,12 +31,14 @@ __all__ = [
     "PoisonInfo",
     "ProcedureInfo",
     "ProcedureTree",
+    "ScheduleInfo",
     "SignalInfo",
     "as_text",
     "info_of",
     "lock_info_of",
     "mode_name",
     "poison_info_of",
+    "schedule_info_of",
     "signal_info_of",
 ]
 
@@ -207,6 +211,95 @@ class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""
         return plain_dict(self)
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is now; times in epoch seconds (UTC)."""
+
+    id: str
+    rule: str
+    """The cron expression, the interval or the calendar, as text."""
+    timezone: str
+    type_name: str
+    """Type of the procedures that it starts."""
+    state: Literal["active", "paused", "faulty", "over"]
+    """"faulty": it does not fire as it should, for `reason`; "over": it has no further instant."""
+    reason: str | None
+    """Reason why it is paused or faulty."""
+    declared: bool
+    """A program has declared it since the manager started; else it goes on until it is removed."""
+    declared_at: float
+    """Time of the declaration that last changed it."""
+    next_at: float | None
+    """Its next instant; None: there is none, or it is paused."""
+    upcoming: tuple[float, ...]
+    """The next five instants; fewer where the rule ends, or where this machine does not know the time zone."""
+    last_at: float | None
+    """The last instant that started a procedure."""
+    last_id: str | None
+    """The procedure of the last instant."""
+    waiting: tuple[float, ...]
+    """Instants that wait for that procedure to end, or to be accepted."""
+    firings: int
+    """Procedures that it has started."""
+    passed: int
+    """Instants that came and started none: missed, or overlapping with a firing that ran."""
+    catch_up: CatchUp
+    catch_up_within: float | None
+    overlap: Overlap
+    jitter: float
+    until: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+def schedule_info_of(record: ScheduleRecord, epoch: int) -> ScheduleInfo:
+    """The public view of a schedule; `epoch` is that of the store."""
+    state: Literal["active", "paused", "faulty", "over"] = "active"
+    if record.paused is not None:
+        state = "paused"
+    elif record.fault is not None:
+        state = "faulty"
+    elif record.due is None and not record.waiting:
+        state = "over"
+    upcoming = _upcoming(record) if state != "paused" else ()
+    return ScheduleInfo(
+        id=record.id,
+        rule=record.spec.partition(" ")[2] if record.spec.startswith("cron") else record.spec,
+        timezone=record.timezone,
+        type_name=record.new.type_name,
+        state=state,
+        reason=record.fault if record.paused is None else record.paused,
+        declared=record.epoch == epoch,
+        declared_at=record.declared_at,
+        next_at=None if record.due is None or state == "paused" else float(record.due),
+        upcoming=upcoming,
+        last_at=float(record.fired) if record.fired else None,
+        last_id=record.id_of(record.fired) if record.fired else None,
+        waiting=tuple(map(float, record.waiting)),
+        firings=record.firings,
+        passed=record.passed,
+        catch_up=record.catch_up,
+        catch_up_within=record.catch_up_within,
+        overlap=record.overlap,
+        jitter=record.jitter,
+        until=record.until,
+    )
+
+
+def _upcoming(record: ScheduleRecord) -> tuple[float, ...]:
+    try:
+        rule = rule_of(record.spec, record.timezone, record.anchor)
+    except ValueError:
+        return ()
+    found: list[float] = []
+    at = rule.next(record.watermark)
+    while at is not None and len(found) < 5 and (record.until is None or at <= record.until):
+        found.append(float(at))
+        at = rule.next(at)
+    return tuple(found)
 
 
 def lock_info_of(

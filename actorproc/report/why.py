@@ -9,23 +9,26 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from actorproc.errors import UnknownProcedure
 from actorproc.model.names import READ_LATER, is_of_no_class, no_class_registered
 from actorproc.model.policies import LockKey, LockMode, exclude_each_other
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.report.info import LockInfo, ProcedureInfo
+from actorproc.report.info import LockInfo, ProcedureInfo, ScheduleInfo
 from actorproc.report.why_terms import Cause, CauseKind, EngineFacts, RunningStep, WhySource, command, span, word
 
-__all__ = ["Cause", "CauseKind", "EngineFacts", "RunningStep", "WhySource", "explain"]
+__all__ = ["Cause", "CauseKind", "EngineFacts", "RunningStep", "WhySource", "explain", "explain_schedule"]
 
 _MODES = {mode.word: mode for mode in LockMode}
 _BRANCHES = 5
 _DEPTH = 40
 _NODES = 200
+_DAY = 86_400.0
 _LATE = 1.0
 """Seconds after which something that is due and was not done is not just about to be done."""
 
@@ -33,6 +36,46 @@ _LATE = 1.0
 def explain(source: WhySource, id: str, now: float) -> Cause:
     """Reasons for this procedure's standstill at `now` (epoch seconds). Raises `UnknownProcedure`."""
     return _Inquiry(source, now).of(source.info(id), ())
+
+
+def explain_schedule(source: WhySource, schedule: ScheduleInfo, now: float) -> Cause:
+    """The next instant of a schedule at `now`, or what keeps it from firing."""
+    verb = f"schedules {schedule.id}"
+    causes: tuple[Cause, ...] = ()
+    repairs: tuple[str, ...] = ()
+    if schedule.state == "paused":
+        says, repairs = f"is paused: {schedule.reason}", (f"actorproc {verb} --resume",)
+    elif schedule.state == "faulty":
+        says = f"does not fire as it should: {schedule.reason}"
+        repairs = (f"actorproc {verb} --reset",) if "reset" in str(schedule.reason) else ()
+    elif schedule.waiting and schedule.last_id is not None:
+        says = f"waits for {schedule.last_id} to end; {len(schedule.waiting)} instants wait with it"
+        causes = _of_last(source, schedule.last_id, now)
+    elif schedule.next_at is None:
+        says, repairs = "is over: its rule has no further instant", (f"actorproc {verb} --remove",)
+    elif now - schedule.next_at > _DAY:
+        says = f"is due since {_instant(schedule.next_at)}: the clock is looked at once more before it fires"
+    else:
+        says = f"fires next at {_instant(schedule.next_at)}"
+    if not source.facts().running:
+        causes = (Cause(kind="manager", procedure="", says="no manager runs"),)
+    if not schedule.declared:
+        says += "; no program has declared it since the manager started"
+        repairs = (*repairs, f"actorproc {verb} --remove")
+    return Cause(
+        kind="schedule", procedure=schedule.id, says=f"schedule {schedule.id}: {says}", repairs=repairs, causes=causes
+    )
+
+
+def _of_last(source: WhySource, id: str, now: float) -> tuple[Cause, ...]:
+    try:
+        return (explain(source, id, now),)
+    except UnknownProcedure:
+        return ()
+
+
+def _instant(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 class _Inquiry:

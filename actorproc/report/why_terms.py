@@ -30,6 +30,7 @@ CauseKind = Literal[
     "failed",
     "done",
     "cycle",
+    "schedule",  # a schedule, and what it waits for
     "more",  # what is left out
     "unknown",
 ]

@@ -20,6 +20,7 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
@@ -219,6 +220,10 @@ class RecordStore(Protocol):
 
     def poisons(self) -> list[PoisonRecord]:
         """All poisoned keys."""
+        ...
+
+    def schedules(self) -> tuple[int, list[ScheduleRecord]]:
+        """The epoch of the store, and all schedules by id."""
         ...
 
     def events(self, target: str) -> list[EventRecord]:

@@ -29,6 +29,18 @@ def words_of_the_json_package():
     return counts
 
 
+def test_schedules_fire_in_each_run_and_never_twice(tmp_path):
+    runs = [run("13_schedules.py", tmp_path) for _ in range(2)]
+
+    reports = []
+    for done in runs:
+        assert done.returncode == 0, done.stderr
+        *made, first, second = done.stdout.splitlines()
+        assert (first, second) == ("each-second has fired", "nightly has not fired yet")
+        reports += made
+    assert len(reports) == len(set(reports)) == 4
+
+
 def test_hello_saga_prints_its_tracking_number_each_time_it_is_run(tmp_path):
     first = run("01_hello_saga.py", tmp_path)
     second = run("01_hello_saga.py", tmp_path)

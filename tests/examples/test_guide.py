@@ -28,6 +28,7 @@ EXPECTED = [
     "[('delivered', 1)]",
     "1",
     "30",
+    "[('each-quarter', 0), ('nightly', 0), ('weekly', 0)]",
     "somewhere after 3 attempts",
     "10485760",
     "MemoryError",

@@ -20,6 +20,7 @@ AUTHORING = {
 }  # fmt: skip
 ENGINE = {
     "StateInfo",
+    "Calendar", "ScheduleInfo",
     "AttemptInfo",
     "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Config", "CrashReport", "DeployReport", "Deposed",
     "ErrorInfo", "Health", "HostEvent", "HostInfo", "LeaderEvent", "LockInfo",
@@ -41,7 +42,7 @@ def test_every_public_name_is_there(name):
 
 
 RESULTS = {
-    "StateInfo",
+    "StateInfo", "ScheduleInfo",
     "AttemptInfo",
     "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Health", "HostEvent", "HostInfo", "LeaderEvent", "LockInfo", "LogEntry", "Metrics", "Overflow",
     "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo", "SignalInfo",

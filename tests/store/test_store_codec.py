@@ -22,6 +22,7 @@ from actorproc.model.rows.records import (
     EventRecord,
     ExposedRecord,
     LockRecord,
+    NewProcedure,
     NoteRecord,
     PoisonRecord,
     ProcedureRecord,
@@ -32,6 +33,7 @@ from actorproc.model.rows.records import (
     Trace,
     UndoRecord,
 )
+from actorproc.model.rows.schedules import Leap, ScheduleRecord
 from actorproc.model.rows.writes import PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb.store import LmdbStore
@@ -83,6 +85,25 @@ RECORDS = {
     Table.ACKNOWLEDGED: AcknowledgementRecord("order-1", 5.5),
     Table.REMOVALS: RemovalRecord("order-1", 6.5),
     Table.STARTS: StartRecord("smtp", 2, 8.5),
+    Table.SCHEDULES: ScheduleRecord(
+        id="nightly",
+        spec="cron 0 2 * * *",
+        timezone="Europe/Berlin",
+        new=NewProcedure(
+            id="nightly", type_name="shop.Etl", state=b"\x80", digest=b"\x00\xff", tags=("schedule:nightly",)
+        ),
+        overlap="cancel-running",
+        anchor=1700000000,
+        declared_at=1700000000.5,
+        epoch=3,
+        watermark=1700013600.0,
+        fired=1700013600,
+        due=1700100000,
+        waiting=(1700100000,),
+        fault="the class is missing",
+        firings=7,
+        leaps=(Leap(1800000000.5, 1700000000.0),),
+    ),
     Table.AUDIT: AuditRecord("order-1", 1, 7.5, "retry", "the disk was replaced", "the failed step"),
 }
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from actorproc.api.queries import StoredQueries
 from actorproc.engine.arguments import kept_target
+from actorproc.errors import UnknownProcedure
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.audit import AuditFilter, AuditInfo
-from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
+from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, ScheduleInfo, SignalInfo
 from actorproc.report.listing import ListFilter
 from actorproc.report.step_log import AttemptInfo, StepInfo
 
@@ -241,6 +242,32 @@ class ReadVerbs(ABC):
         with self._asking() as queries:
             return queries.poisons()
 
+    def schedules(self) -> _List[ScheduleInfo]:
+        """The schedules, by id, each with its next instants and its last firing.
+
+        Those that no program has declared since the manager started have ``declared`` False; they fire all the same.
+        """
+        with self._asking() as queries:
+            return queries.schedules()
+
+    def schedule_info(self, id: str) -> ScheduleInfo:
+        """One schedule as it is now.
+
+        Args:
+            id: The schedule.
+
+        Returns:
+            A `ScheduleInfo`.
+
+        Raises:
+            UnknownProcedure: There is no such schedule.
+        """
+        found = next((info for info in self.schedules() if info.id == id), None)
+        if found is None:
+            msg = f"no schedule has the id {id!r:.120}"
+            raise UnknownProcedure(msg)
+        return found
+
     def signals(self, id: str | None = None, *, event: str | None = None) -> _List[SignalInfo]:
         """Signals and events that no procedure has taken yet, the oldest first, without their payloads.
 
@@ -314,19 +341,26 @@ class ReadVerbs(ABC):
         """Reasons for a procedure's standstill: the chain of what it waits for, down to its root causes.
 
         Args:
-            id: The procedure.
+            id: The procedure; or a schedule, for its next instant and what it waits for.
 
         Returns:
             The chain. Each end of it names the commands that would repair it.
 
         Raises:
-            UnknownProcedure: No procedure has this id.
+            UnknownProcedure: Neither a procedure nor a schedule has this id.
             InvalidId: The id is no id.
         """
         from actorproc.api.why_source import QuerySource  # noqa: PLC0415 - a list need not wait for it
-        from actorproc.report.why import explain  # noqa: PLC0415
+        from actorproc.report.why import explain, explain_schedule  # noqa: PLC0415
 
         now = self._now()
         facts = self._engine_facts()
         with self._asking() as queries:
-            return explain(QuerySource(queries, facts, now), id, now)
+            source = QuerySource(queries, facts, now)
+            try:
+                return explain(source, id, now)
+            except UnknownProcedure:
+                found = next((info for info in queries.schedules() if info.id == id), None)
+                if found is None:
+                    raise
+                return explain_schedule(source, found, now)

@@ -245,7 +245,7 @@ def add_why(commands: _Commands) -> None:
     """Add ``why``."""
     parser = commands.add_parser(
         "why",
-        help="what a procedure waits for, down to the root cause, and the command that would repair it",
+        help="what a procedure or a schedule waits for, down to the root cause, and the command that would repair it",
         description=(
             "Follows what a procedure waits for (locks and their holders, children, events, timers, workers) down to "
             "what has no further cause. Each end of the chain names the command that would repair it. Works on a "
@@ -280,7 +280,10 @@ def _page_of(options: argparse.Namespace, id: str) -> str | None:
 
 def _explained(options: argparse.Namespace) -> Cause:
     with open_reader(options) as reader:
-        name = full_id(reader, options.id)
+        is_schedule = any(info.id == options.id for info in reader.schedules()) and options.id not in reader.ids(
+            options.id
+        )
+        name = options.id if is_schedule else full_id(reader, options.id)
         return _known(options, reader, lambda source: source.why(name))
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "close_unsuccessfully",
     "end",
     "forget_listening",
+    "has_given_up",
     "is_open",
     "settle_bypass",
     "tell_parent",
@@ -86,8 +87,15 @@ def end(state: EngineState, record: ProcedureRecord, trigger: Trigger) -> None:
         wake(state, state.residents.procs[name])
     if was_still:
         go_on(state, tree, record.id)  # what it leaves behind was paused with it
+    if state.schedules.by_firing and record.id in state.schedules.by_firing:
+        state.note_firing_over(record.id, is_stuck=has_given_up(tree, record))
     if not tree.open:
         close_tree(state, tree)
+
+
+def has_given_up(tree: Tree, root: ProcedureRecord) -> bool:
+    """True if a root has failed and something of its tree is still to be undone."""
+    return root.state is _FAILED and root.rollback_supported and not tree.is_bare and bool(tree.units)
 
 
 def _leave_scopes(follow_ups: FollowUps, tree: Tree, record: ProcedureRecord) -> Iterable[str]:

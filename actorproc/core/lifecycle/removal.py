@@ -191,6 +191,8 @@ def _remove(state: EngineState, tree: FinishedTree) -> None:
 def remove_one(state: EngineState, member: ProcedureRecord) -> None:
     """Remove one procedure that has ended, with all that is kept of it."""
     state.ended.shedding.pop(member.id, None)
+    if state.schedules.by_firing and member.id in state.schedules.by_firing:
+        state.note_firing_over(member.id)
     for path in state.locks.table.release(member.id):  # none, unless the store was changed from outside
         state.decision.write(DeleteLock(path, member.id))
     state.locks.inherited.pop(member.id, None)

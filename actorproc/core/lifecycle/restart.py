@@ -95,6 +95,7 @@ def follows(state: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool
     if known is None:
         record.past = Past(tokens=reuse.token)
         return False
+    state.schedules.note_open(record.id)
     record.seq = known.seq
     record.generation = known.generation + 1
     renewed = state.counters.next_seq if known.children or known.renewed else 0

@@ -62,6 +62,7 @@ def request_retry(state: EngineState, event: RetryRequested) -> None:
         state.decision.command(Reply(event.reply, error=error))
         return
     state.forget_acknowledgement(root.id)
+    state.schedules.note_open(root.id)
     run = root.run + 1
     # First of all: nothing of the tree may ask for locks before it.
     root.retaking = keys

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from actorproc.core.lifecycle import removal, signals
 from actorproc.core.lock_manager import poison
-from actorproc.core.operator import bypass, kill, pause, restart_fork, retry
+from actorproc.core.operator import bypass, kill, pause, restart_fork, retry, schedules
 from actorproc.core.results import abort
 from actorproc.core.state.engine_state import EngineState
 from actorproc.model.messages.events import (
@@ -28,6 +28,8 @@ from actorproc.model.messages.events import (
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
+    ScheduleDeclared,
+    ScheduleSteered,
     Signalled,
     SignalsWithdrawn,
 )
@@ -81,6 +83,8 @@ VERBS = (
     Verb("withdraw", SignalsWithdrawn, signals.withdraw, loads=False),
     Verb("clear-poison", PoisonCleared, poison.clear, loads=False),
     Verb("acknowledge", Acknowledged, removal.acknowledge, is_repeatable=True, is_for_roots=True, loads=False),
+    Verb("schedule", ScheduleDeclared, schedules.declare, is_repeatable=True, loads=False),
+    Verb("schedules", ScheduleSteered, schedules.steer, loads=False),
     Verb("delete", DeleteRequested, removal.delete, is_for_roots=True, loads=False),
 )
 

@@ -37,6 +37,8 @@ def end_straight(state: EngineState, event: StepEnded, outcome: Finished) -> boo
         return False
     if outcome.requests is not None:
         return False
+    if state.schedules.by_firing and procedure in state.schedules.by_firing:
+        return False
     tree = state.residents.trees[record.root]
     if not _is_calm(tree, procedure) or (record.parent is None and tree.open != 1):
         return False

@@ -16,6 +16,7 @@ from actorproc.core.state.parts.follow_ups import FollowUps
 from actorproc.core.state.parts.locks import LockState
 from actorproc.core.state.parts.queues import WorkQueues
 from actorproc.core.state.parts.residents import ResidentSet
+from actorproc.core.state.parts.schedules import ScheduleTable, timer_name
 from actorproc.core.state.parts.settings import DEFAULT_SCHEDULING, Settings
 from actorproc.core.state.parts.signals import SignalBuffer
 from actorproc.core.state.parts.switches import Switches
@@ -29,10 +30,12 @@ from actorproc.model.rows.records import AuditRecord, ProcedureRecord, copied
 from actorproc.model.rows.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch
 from actorproc.model.states import TERMINAL, ProcedureState
 
-__all__ = ["EngineState"]
+__all__ = ["DRIFT", "EngineState"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _RUNNABLE = ProcedureState.RUNNABLE
+DRIFT = 1.0
+"""Seconds by which a clock may go back without a look at what it says."""
 
 
 class EngineState:
@@ -47,6 +50,7 @@ class EngineState:
         "locks",
         "queues",
         "residents",
+        "schedules",
         "settings",
         "signals",
         "switches",
@@ -66,6 +70,7 @@ class EngineState:
         self.timers = TimerQueue()
         self.signals = SignalBuffer()
         self.ended = EndedTrees()
+        self.schedules = ScheduleTable(now)
         self.damage = DamageTable()
         self.settings = Settings(scheduling)
         self.switches = Switches()
@@ -110,6 +115,24 @@ class EngineState:
         """Procedures that need only a worker may wait in the cold run queue: nothing is counted before their turn."""
         return self.workers.shares is None and self.queues.admission.capacity is None
 
+    # ------------------------------------------------------------------ schedules
+    def look_at_schedule(self, schedule: str, at: float | None) -> None:
+        """Have a schedule looked at at this time, in place of the time it had; None: at none."""
+        armed, name = self.schedules.armed, timer_name(schedule)
+        known = armed.pop(schedule, None)
+        if known is not None:
+            self.timers.discard(known, name)
+        if at is not None:
+            armed[schedule] = at
+            self.timers.add(at, name)
+
+    def note_firing_over(self, procedure: str, *, is_stuck: bool = False) -> None:
+        """The last firing of a schedule has ended, or was removed: what waits for that is due now."""
+        schedule = self.schedules.by_firing[procedure]
+        self.schedules.last_state[schedule] = "stuck" if is_stuck else ""
+        if self.schedules.records[schedule].waiting:
+            self.look_at_schedule(schedule, self.decision.now)
+
     # ------------------------------------------------------------------ the decision
     def begin(self, now: float) -> None:
         """Note that an event is decided on at this time."""
@@ -117,6 +140,9 @@ class EngineState:
         if now < decision.now:
             self.workers.table.set_back(now)
             self.workers.slot_plan.look_at = None
+            if decision.now - now > DRIFT:
+                for schedule in self.schedules.records:
+                    self.look_at_schedule(schedule, now)
         decision.begin(now)
 
     def audit(

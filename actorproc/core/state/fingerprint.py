@@ -60,6 +60,7 @@ def facts_of(state: EngineState) -> dict[str, Any]:
         "poisons": state.locks.poisons,
         "acknowledged": state.ended.acknowledged,
         "removals": set(state.ended.removals),
+        "schedules": state.schedules.records,
         "buffered": {target: tuple(rows) for target, rows in state.signals.buffered.items() if rows},
         "taken": state.signals.taken,
         "switches": (state.switches.paused, state.counters.audits),

@@ -286,6 +286,7 @@ class RequestHandler:
             slowest_commit=self._pipeline.slowest_commit,
             stale_results=self._pipeline.core.stale_results,
             damaged=self._pipeline.core.damaged,
+            schedules=tuple(self._pipeline.core.faulty_schedules),
             dispatching=self._pipeline.dispatching,
             paused=self._pipeline.core.paused,
             gated=self._pipeline.gated,

@@ -51,6 +51,7 @@ from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import DeleteLock, PutLock
 from actorproc.store.base import RecordStore
 from actorproc.support.clock import Clock
+from actorproc.support.recurrence import rule_of
 
 __all__ = ["CommitPipeline"]
 
@@ -150,6 +151,7 @@ class CommitPipeline:
                 types=self._types.metas(),
                 gated=self._gated,
                 unattended=self._unattended,
+                rules=rule_of,
                 before=before,
             )
 

@@ -34,6 +34,9 @@ class Alarm:
         self._changed = threading.Condition()
         self._deadlines: dict[str, tuple[float, Callable[[], None]]] = {}
         self._waiting_until: float | None = None
+        self._offset: float | None = None
+        """Wall time less monotonic time, as it was looked at last."""
+        self._when_set: Callable[[], None] | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="actorproc-alarm", daemon=True)
 
@@ -41,6 +44,10 @@ class Alarm:
         """The earliest deadline of these names (monotonic seconds); None: there is none."""
         with self._changed:
             return min((when for name, (when, _) in self._deadlines.items() if name in names), default=None)
+
+    def when_clock_is_set(self, pipeline: Callable[[], None]) -> None:
+        """Have a function called within a minute after the wall clock was set, forward or back."""
+        self._when_set = pipeline
 
     def look_again(self) -> None:
         """The clock was moved by hand."""
@@ -85,9 +92,16 @@ class Alarm:
                     # Some monotonic clocks stand still while the machine sleeps; a bounded wait looks again.
                     wait = 60.0 if self._waiting_until is None else min(60.0, self._waiting_until - now)
                     self._changed.wait(wait)
+            if self._when_set is not None and self._clock_was_set():
+                self._when_set()
             for _, pipeline in due.values():
                 pipeline()
             with self._changed:  # only now: what is not heard yet is still to come for `next_at`
                 for name, entry in due.items():
                     if self._deadlines.get(name) is entry:
                         del self._deadlines[name]
+
+    def _clock_was_set(self) -> bool:
+        offset, before = self._clock.wall() - self._clock.monotonic(), self._offset
+        self._offset = offset
+        return before is not None and abs(offset - before) > OVERSLEPT

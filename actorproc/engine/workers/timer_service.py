@@ -18,10 +18,12 @@ from actorproc.engine.workers.sampled_steps import SampledSteps
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import Tick
 from actorproc.support.clock import Clock
+from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerExceeded, WorkerPool
 
 __all__ = ["TimerService"]
 
+logger = engine_logger("actorproc")
 _SECOND_CHANCE = 2.0
 """Seconds a step past its wall time gets after its host stood still."""
 _GRACE_OF = {"memory-limit": 0.05, "process-limit": 0.0}
@@ -61,6 +63,8 @@ class TimerService:
         self._on_alarm = on_alarm
         self._canceller = TaskCancellation(pool=pool, in_flight=in_flight, clock=clock)
         self._armed: float | None = None
+        self._faults: frozenset[str] = frozenset()
+        alarm.when_clock_is_set(on_alarm)
 
     def arm(self, *, in_trouble: bool) -> None:
         """Ask to be woken for whatever is due first: a stored time, or a step's time limit."""
@@ -123,9 +127,18 @@ class TimerService:
         if self._digests.due_at is not None and now >= self._digests.due_at:
             self._digests.look(now)
         self._reports.look(now, in_trouble=in_trouble)
-        due = self._pipeline.core.next_deadline()
-        if not in_trouble and due is not None and due <= self._clock.wall():
+        core, wall = self._pipeline.core, self._clock.wall()
+        due = core.next_deadline()
+        if not in_trouble and ((due is not None and due <= wall) or core.was_set_back(wall)):
             self._pipeline.handle(Tick())
+            self._warn_of_schedules()
+
+    def _warn_of_schedules(self) -> None:
+        """Log each fault of a schedule once."""
+        faults = frozenset(self._pipeline.core.faulty_schedules)
+        for said in sorted(faults - self._faults):
+            logger.warning("%s", said)
+        self._faults = faults
 
     def exceeded(self, event: WorkerExceeded) -> None:
         """A step uses more than it may; one that has been answered meanwhile does not count."""

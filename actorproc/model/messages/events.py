@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -11,6 +11,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.outcomes import Outcome
 from actorproc.model.policies import TypeMeta
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.rows.snapshot import FinishedTree
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "ResumeRequested",
     "RetryRequested",
     "RollbackRequested",
+    "ScheduleDeclared",
+    "ScheduleSteered",
     "Signalled",
     "SignalsExpired",
     "SignalsWithdrawn",
@@ -371,6 +374,25 @@ class DeleteRequested(msgspec.Struct, frozen=True, gc=False):
     by: str | None = None
 
 
+class ScheduleDeclared(msgspec.Struct, frozen=True, gc=False):
+    """A program declares a schedule; of `schedule` only the declaration counts, not how far it says it has come."""
+
+    schedule: ScheduleRecord
+    reply: int
+    reason: str | None = None
+    by: str | None = None
+
+
+class ScheduleSteered(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a schedule removed, paused, resumed, or to begin anew from now."""
+
+    id: str
+    action: Literal["remove", "pause", "resume", "reset"]
+    reply: int
+    reason: str | None = None
+    by: str | None = None
+
+
 class ResultsTaken(msgspec.Struct, frozen=True, gc=False):
     """The program has the results of these calls of its executor, which nothing else will ask for: they may go.
 
@@ -449,6 +471,8 @@ Event = (
     | Acknowledged
     | DeleteRequested
     | ResultsTaken
+    | ScheduleDeclared
+    | ScheduleSteered
     | TreesExpired
     | RemovalContinued
     | Resized

@@ -15,6 +15,7 @@ from actorproc.model.rows.records import (
     StartRecord,
     UndoRecord,
 )
+from actorproc.model.rows.schedules import ScheduleRecord
 
 __all__ = ["Damage", "FinishedTree", "RecoverySnapshot"]
 
@@ -59,6 +60,8 @@ class RecoverySnapshot(msgspec.Struct):
     """Trees that are half removed."""
     starts: list[StartRecord] = msgspec.field(default_factory=list)
     """Starts that rate limits count."""
+    schedules: list[ScheduleRecord] = msgspec.field(default_factory=list)
+    """Schedules, by id."""
     cold: ColdTrees = msgspec.field(default_factory=ColdTrees)
     """Trees that are left in the store until something moves them; empty when the whole was asked for."""
 

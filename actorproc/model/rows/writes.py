@@ -20,6 +20,7 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.states import ProcedureState
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "DeletePoison",
     "DeleteProcedure",
     "DeleteRemoval",
+    "DeleteSchedule",
     "DeleteUndo",
     "PutAcknowledgement",
     "PutAttempt",
@@ -42,6 +44,7 @@ __all__ = [
     "PutPoison",
     "PutProcedure",
     "PutRemoval",
+    "PutSchedule",
     "PutStart",
     "PutStep",
     "PutSwitch",
@@ -165,6 +168,16 @@ class DeleteRemoval(msgspec.Struct, frozen=True, gc=False):
     root: str
 
 
+class PutSchedule(msgspec.Struct, frozen=True, gc=False):
+    """Store a schedule as it is now; with a firing, in the commit that submits its procedure."""
+
+    record: ScheduleRecord
+
+
+class DeleteSchedule(msgspec.Struct, frozen=True, gc=False):
+    id: str
+
+
 class TrimLog(msgspec.Struct, frozen=True, gc=False):
     """Remove the records `first` to `last` of a step log, and the notes and failed attempts of steps before `step`."""
 
@@ -209,4 +222,6 @@ Write = (
     | DeleteRemoval
     | TrimLog
     | DeleteLinks
+    | PutSchedule
+    | DeleteSchedule
 )

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from actorproc.procedure.encoding.step_logger import StepLogger
 from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
 from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.kinds.base import is_text
+from actorproc.support.instants import instant_of
 
 __all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "UnreadableValue"]
 
@@ -217,6 +218,14 @@ class Context(msgspec.Struct, eq=False):
             else:
                 self._step_name = None if self._live is None else self._live._engine_next_name()
         return self._step_name
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The instant, in UTC, for which a schedule started the root of this procedure; None: none did.
+
+        It is nominal: catching up and jitter do not change it.
+        """
+        return instant_of(self.root_id)
 
     @property
     def aborting(self) -> bool:

@@ -32,6 +32,12 @@ TIMES = frozenset(
         "since",
         "exported_at",
         "checked_at",
+        "declared_at",
+        "last_at",
+        "next_at",
+        "until",
+        "upcoming",
+        "waiting",
     }
 )
 """Fields that hold moments: epoch seconds in Python, text in JSON."""
@@ -75,6 +81,8 @@ def _timed(value: Any) -> Any:
         return {
             name: iso(item)
             if name in TIMES and (item is None or isinstance(item, float))
+            else list(map(iso, item))
+            if name in TIMES and isinstance(item, list) and all(isinstance(at, float) for at in item)
             else (_finite if name == "exposed" else _timed)(item)  # the user's own, as above
             for name, item in value.items()
         }

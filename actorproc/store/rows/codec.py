@@ -47,6 +47,7 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.store.rows.tables import Table
 
 __all__ = [
@@ -97,6 +98,7 @@ _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.AUDIT: msgspec.msgpack.Decoder(AuditRecord),
     Table.ACKNOWLEDGED: msgspec.msgpack.Decoder(AcknowledgementRecord),
     Table.REMOVALS: msgspec.msgpack.Decoder(RemovalRecord),
+    Table.SCHEDULES: msgspec.msgpack.Decoder(ScheduleRecord),
 }
 
 
@@ -247,7 +249,7 @@ def damaged(table: Table, key: bytes, reason: str) -> StoreDamaged:
 
 def show_key(table: Table, key: bytes) -> str:
     """A key for people: ``order-7/3`` for step 3 of ``order-7``."""
-    if table in (Table.META, Table.PROCEDURES, Table.POISON, Table.ACKNOWLEDGED, Table.REMOVALS):
+    if table in (Table.META, Table.PROCEDURES, Table.POISON, Table.ACKNOWLEDGED, Table.REMOVALS, Table.SCHEDULES):
         return _text(key)
     if table in (Table.ORDER, Table.FAILED, Table.ROLLED_BACK):
         return _numbers(key)

@@ -28,6 +28,7 @@ All stores share this page, so a store is only something that keeps sorted rows 
     by_tag       tag NUL seq                          id
     acknowledged root                                 AcknowledgementRecord
     removals     root                                 RemovalRecord
+    schedules    id                                   ScheduleRecord
 
 Numbers are 8 bytes, big-endian, so that byte order is numeric order; times are whole microseconds since
 the epoch. Ids hold no NUL (`check_id`), so ``id NUL`` is a prefix that no other id shares. Text that is
@@ -56,6 +57,7 @@ from actorproc.model.rows.writes import (
     DeletePoison,
     DeleteProcedure,
     DeleteRemoval,
+    DeleteSchedule,
     DeleteUndo,
     PutAcknowledgement,
     PutAttempt,
@@ -68,6 +70,7 @@ from actorproc.model.rows.writes import (
     PutPoison,
     PutProcedure,
     PutRemoval,
+    PutSchedule,
     PutStart,
     PutStep,
     PutSwitch,
@@ -396,6 +399,15 @@ def _delete_removal(write: DeleteRemoval, rows: list[Row]) -> None:
     rows.append((Table.REMOVALS, head_key(write.root), None))
 
 
+def _put_schedule(write: PutSchedule, rows: list[Row]) -> None:
+    key = head_key(write.record.id)
+    rows.append((Table.SCHEDULES, key, codec.encode(Table.SCHEDULES, key, write.record)))
+
+
+def _delete_schedule(write: DeleteSchedule, rows: list[Row]) -> None:
+    rows.append((Table.SCHEDULES, head_key(write.id), None))
+
+
 def _put_audit(write: PutAudit, rows: list[Row]) -> None:
     record = write.record
     key = prefix(record.target) + _pack(record.number)
@@ -437,6 +449,8 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     DeleteRemoval: _delete_removal,
     TrimLog: _trim_log,
     DeleteLinks: _delete_links,
+    PutSchedule: _put_schedule,
+    DeleteSchedule: _delete_schedule,
 }
 _PUTS: dict[Table, type[Any]] = {
     Table.PROCEDURES: PutProcedure,
@@ -453,4 +467,5 @@ _PUTS: dict[Table, type[Any]] = {
     Table.AUDIT: PutAudit,
     Table.ACKNOWLEDGED: PutAcknowledgement,
     Table.REMOVALS: PutRemoval,
+    Table.SCHEDULES: PutSchedule,
 }

@@ -79,6 +79,7 @@ def _read(rows: Rows, reader: _Reader) -> RecoverySnapshot:
         last_batch=reader.number(LAST_BATCH),
         acknowledgements=sorted(reader.records(Table.ACKNOWLEDGED), key=lambda row: (row.at, row.root)),
         removals=list(reader.records(Table.REMOVALS)),
+        schedules=list(reader.records(Table.SCHEDULES)),
         cold=reader.cold,
     )
 

@@ -33,6 +33,7 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.rows import codec
@@ -242,6 +243,11 @@ class RecordReader(ABC):
         """All poisoned keys."""
         with self._view() as rows:
             return _all(rows, Table.POISON, b"")
+
+    def schedules(self) -> tuple[int, list[ScheduleRecord]]:
+        """The epoch of the store, and all schedules by id."""
+        with self._view() as rows:
+            return read_number(rows, EPOCH), _all(rows, Table.SCHEDULES, b"")
 
     def events(self, target: str) -> list[EventRecord]:
         """Signals of a target, oldest first, with notes of those that were taken."""

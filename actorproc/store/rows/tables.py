@@ -40,6 +40,7 @@ class Table(IntEnum):
     ROLLED_BACK = 21
     ATTEMPTS = 22
     EXPOSED = 23
+    SCHEDULES = 24
 
     @property
     def label(self) -> str:

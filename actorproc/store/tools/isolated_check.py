@@ -39,6 +39,7 @@ _RECORDS = (
     Table.AUDIT,
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
+    Table.SCHEDULES,
 )
 _OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.EXPOSED, Table.AUDIT, Table.UNDO})
 """Tables whose keys name the procedure they belong to."""

@@ -40,6 +40,7 @@ _OTHERS = (
     Table.STARTS,
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
+    Table.SCHEDULES,
 )
 _NUMBER = 8
 """Bytes of a number in a key."""

@@ -20,6 +20,7 @@ from actorproc.model.rows.writes import (
     DeletePoison,
     DeleteProcedure,
     DeleteRemoval,
+    DeleteSchedule,
     DeleteUndo,
     PutAcknowledgement,
     PutEvent,
@@ -27,6 +28,7 @@ from actorproc.model.rows.writes import (
     PutPoison,
     PutProcedure,
     PutRemoval,
+    PutSchedule,
     PutStart,
     PutSwitch,
     PutUndo,
@@ -54,6 +56,7 @@ class Image:
         self.events = {(event.target, event.seq): event for event in snapshot.events}
         self.acknowledgements = {row.root: row for row in snapshot.acknowledgements}
         self.removals = {row.root: row for row in snapshot.removals}
+        self.schedules = {row.id: row for row in snapshot.schedules}
         self.starts = {(start.key, start.place): start for start in snapshot.starts}
 
     def copy(self) -> Image:
@@ -135,6 +138,12 @@ class Image:
     def _delete_removal(self, write: DeleteRemoval) -> None:
         self.removals.pop(write.root, None)
 
+    def _put_schedule(self, write: PutSchedule) -> None:
+        self.schedules[write.record.id] = write.record
+
+    def _delete_schedule(self, write: DeleteSchedule) -> None:
+        self.schedules.pop(write.id, None)
+
     def snapshot(self) -> RecoverySnapshot:
         """Snapshot that `ProcedureStore.load` would give after one more commit."""
         heads = self.heads
@@ -156,6 +165,7 @@ class Image:
             acknowledgements=list(self.acknowledgements.values()),
             removals=list(self.removals.values()),
             starts=list(self.starts.values()),
+            schedules=list(self.schedules.values()),
         )
 
     def content(self) -> tuple[list[Any], ...]:
@@ -170,6 +180,7 @@ class Image:
             sorted(snapshot.acknowledgements, key=lambda row: row.root),
             sorted(snapshot.removals, key=lambda row: row.root),
             sorted(snapshot.starts, key=lambda row: (row.key, row.place)),
+            sorted(snapshot.schedules, key=lambda row: row.id),
             [snapshot.paused, snapshot.audits],
         )
 
@@ -191,6 +202,8 @@ _APPLY: dict[type[Write], Callable[[Image, Any], None]] = {
     DeleteAcknowledgement: Image._delete_acknowledgement,
     PutRemoval: Image._put_removal,
     DeleteRemoval: Image._delete_removal,
+    PutSchedule: Image._put_schedule,
+    DeleteSchedule: Image._delete_schedule,
 }
 """Changes of a core's memory by type of write; steps, links, notes and audit rows change nothing."""
 

@@ -19,10 +19,11 @@ from actorproc.testing.store_suite.durability import DurabilityCases
 from actorproc.testing.store_suite.queries import QueryCases
 from actorproc.testing.store_suite.records import RecordCases
 from actorproc.testing.store_suite.removal import RemovalCases
+from actorproc.testing.store_suite.schedules import ScheduleCases
 from actorproc.testing.store_suite.writes import Writes
 
 __all__ = ["MakeStore", "StoreSuite", "Writes"]
 
 
-class StoreSuite(RecordCases, QueryCases, CommitCases, RemovalCases, DurabilityCases):
+class StoreSuite(RecordCases, QueryCases, CommitCases, RemovalCases, ScheduleCases, DurabilityCases):
     """Every promise of a store. Subclass it, and override the fixture ``make_store``."""

@@ -25,6 +25,7 @@ from actorproc.model.rows.records import (
     EventRecord,
     ExposedRecord,
     LockRecord,
+    NewProcedure,
     NoteRecord,
     PoisonRecord,
     ProcedureRecord,
@@ -33,6 +34,7 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import (
     DeleteProcedure,
@@ -46,6 +48,7 @@ from actorproc.model.rows.writes import (
     PutNote,
     PutPoison,
     PutProcedure,
+    PutSchedule,
     PutStart,
     PutStep,
     PutSwitch,
@@ -176,6 +179,8 @@ def _end(root: ProcedureRecord, tree: list[ProcedureRecord], writes: list[Write]
         )
         writes += [PutStep(closing), PutProcedure(msgspec.structs.replace(head), was)]
     writes.append(PutAcknowledgement(AcknowledgementRecord(root.id, 200.0)))
+    new = NewProcedure(id=f"{root.id}-daily", type_name=root.type_name, state=b"\x80", digest=b"d")
+    writes.append(PutSchedule(ScheduleRecord(id=new.id, spec="every 86400", new=new, watermark=200.0, fired=86400)))
 
 
 def _was(head: ProcedureRecord) -> Was:
@@ -305,6 +310,7 @@ def ask_snapshot(snapshot: RecoverySnapshot) -> Answers:
     answers |= {("event", event.target, str(event.seq)): event for event in snapshot.events}
     answers |= {("start", start.key, str(start.place)): start for start in snapshot.starts}
     answers |= {("acknowledged", row.root): row for row in snapshot.acknowledgements}
+    answers |= {("schedule", row.id): row for row in snapshot.schedules}
     answers["next_seq",] = snapshot.next_seq
     answers["paused",] = snapshot.paused
     return answers

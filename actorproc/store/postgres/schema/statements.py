@@ -22,7 +22,7 @@ from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.sessions import ARRAY, BYTES, NUMBER, Statement
 from actorproc.store.rows.tables import Table
 
-__all__ = ["OWN_TABLES", "Statements", "TableStatements", "create", "statements_of"]
+__all__ = ["OWN_TABLES", "Statements", "TableStatements", "create", "statements_of", "table_of"]
 
 OWN_TABLES = ("leader", "batch", "keys")
 """Tables beside those of rows."""
@@ -79,17 +79,23 @@ class Statements(NamedTuple):
     """Facts about the server, for a diagnosis."""
 
 
+def table_of(place: DatabasePlace, table: Table) -> list[str]:
+    """Statements that make one table of rows."""
+    name = f'{place.schema}."{table.label}"'
+    fill = f"fillfactor = {_CHANGING[table]}, " if table in _CHANGING else ""
+    return [
+        f"CREATE TABLE {name} (k bytea PRIMARY KEY, v bytea NOT NULL) WITH ({fill}{_STORAGE})",
+        # Compression is tried on every long value, and states hardly shrink.
+        f"ALTER TABLE {name} ALTER COLUMN v SET STORAGE EXTERNAL",
+    ]
+
+
 def create(place: DatabasePlace) -> list[str]:
     """Statements that make the tables, for one transaction under the lock of the store."""
     schema = place.schema
     made = [f"CREATE SCHEMA IF NOT EXISTS {schema}"]
     for table in Table:
-        fill = f"fillfactor = {_CHANGING[table]}, " if table in _CHANGING else ""
-        made += [
-            f'CREATE TABLE {schema}."{table.label}" (k bytea PRIMARY KEY, v bytea NOT NULL) WITH ({fill}{_STORAGE})',
-            # Compression is tried on every long value, and states hardly shrink.
-            f'ALTER TABLE {schema}."{table.label}" ALTER COLUMN v SET STORAGE EXTERNAL',
-        ]
+        made += table_of(place, table)
     return [
         *made,
         # The epoch is the key: a renewal changes no key, so it does not wait for a commit that reads the row, nor the

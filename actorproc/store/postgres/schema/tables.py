@@ -6,13 +6,13 @@ from actorproc.errors import StoreDamaged, StoreFormat
 from actorproc.model.ids import new_id
 from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
-from actorproc.store.postgres.schema.statements import create, statements_of
+from actorproc.store.postgres.schema.statements import create, statements_of, table_of
 from actorproc.store.postgres.sessions import BYTES, Question, Session, Statement, array_of, numbered
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import FORMAT, FORMAT_KEY, STORE_ID
 from actorproc.store.rows.tables import Table
 
-__all__ = ["check_format", "is_made", "make_tables", "one_row"]
+__all__ = ["check_format", "is_made", "make_tables", "missing_tables", "one_row"]
 
 _WITHIN = 10.0
 
@@ -30,8 +30,21 @@ def is_made(session: Session, place: DatabasePlace) -> bool:
     return bool(numbered(answer.get_value(0, 0)))
 
 
+def missing_tables(session: Session, place: DatabasePlace) -> list[Table]:
+    """Tables that the earlier version which made the store did not know."""
+    later = [Table.SCHEDULES]
+    found = []
+    for table in later:
+        name = f'{place.schema}."{table.label}"'.replace("'", "''")
+        is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode(), once=True)
+        (answer,) = session.ask([(is_there, ())], _WITHIN)
+        if not numbered(answer.get_value(0, 0)):
+            found.append(table)
+    return found
+
+
 def make_tables(session: Session, place: DatabasePlace) -> None:
-    """Make the tables where there are none, and check their format; under the lock of the store.
+    """Make the tables that are not there, and check the format; under the lock of the store.
 
     Args:
         session: A session that may write.
@@ -45,6 +58,8 @@ def make_tables(session: Session, place: DatabasePlace) -> None:
     if not is_made(session, place):
         _make(session, place)
     check_format(session, place)
+    for table in missing_tables(session, place):
+        session.ask([(Statement(text.encode(), once=True), ()) for text in table_of(place, table)], _WITHIN)
 
 
 def _make(session: Session, place: DatabasePlace) -> None:

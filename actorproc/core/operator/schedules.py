@@ -1,0 +1,135 @@
+"""Schedules as programs declare them and operators steer them."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actorproc.core.results.firings import put, rule_for
+from actorproc.core.state.engine_state import EngineState
+from actorproc.errors import ActorprocError, UnknownProcedure, UnknownType, UsageError
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import ScheduleDeclared, ScheduleSteered
+from actorproc.model.rows.schedules import ScheduleRecord
+from actorproc.model.rows.writes import DeleteSchedule
+
+__all__ = ["declare", "steer"]
+
+_NO_REASON = "on request"
+
+
+def declare(state: EngineState, event: ScheduleDeclared) -> None:
+    """Make a schedule, or change the one of this id; the reply is False when it was declared so before.
+
+    Instants before the declaration of a rule are never made up for: with another rule or zone the watermark is now.
+    """
+    given = event.schedule
+    error = _refusal(state, given)
+    if error is not None:
+        state.decision.command(Reply(event.reply, error=error))
+        return
+    known = state.schedules.records.get(given.id)
+    now, epoch = state.decision.now, state.counters.epoch
+    if known is None or (known.spec, known.timezone) != (given.spec, given.timezone):
+        record = replace(_declared(given), anchor=int(now), declared_at=now, epoch=epoch, watermark=now)
+        if known is not None:
+            again_until = max(known.again_until, known.watermark)
+            record = replace(
+                record,
+                again_until=again_until if again_until > now else 0.0,
+                fired=known.fired,
+                paused=known.paused,
+                firings=known.firings,
+                passed=known.passed + len(known.waiting),
+            )
+    else:
+        record = replace(
+            known,
+            new=given.new,
+            catch_up=given.catch_up,
+            catch_up_within=given.catch_up_within,
+            overlap=given.overlap,
+            jitter=given.jitter,
+            until=given.until,
+            deadline=given.deadline,
+        )
+        is_same = record == known
+        record = replace(record, epoch=epoch, declared_at=known.declared_at if is_same else now)
+        if is_same:
+            _keep(state, record, known)
+            state.decision.command(Reply(event.reply, value=False))
+            return
+    _keep(state, record, known)
+    state.audit(None, "schedule", event, f"{record.id}: {record.spec} {record.timezone}")
+    state.decision.command(Reply(event.reply, value=True))
+
+
+def _declared(given: ScheduleRecord) -> ScheduleRecord:
+    """The declaration alone, whatever else the row that was sent says."""
+    return ScheduleRecord(
+        id=given.id,
+        spec=given.spec,
+        timezone=given.timezone,
+        new=given.new,
+        catch_up=given.catch_up,
+        catch_up_within=given.catch_up_within,
+        overlap=given.overlap,
+        jitter=given.jitter,
+        until=given.until,
+        deadline=given.deadline,
+    )
+
+
+def _refusal(state: EngineState, given: ScheduleRecord) -> ActorprocError | None:
+    if given.new.type_name not in state.types.metas:
+        return UnknownType(
+            f"no class is registered as {given.new.type_name!r}; register it before scheduling {given.id}"
+        )
+    try:
+        rule_for(state, given)
+    except ValueError as error:
+        return UsageError(f"the schedule {given.id} cannot be: {error}")
+    return None
+
+
+def _keep(state: EngineState, record: ScheduleRecord, known: ScheduleRecord | None) -> None:
+    """Store a schedule with its next instant, and have it looked at."""
+    due: int | None = None
+    fault = record.fault
+    try:
+        due = record.next_due(rule_for(state, record))
+    except ValueError as error:
+        fault = str(error)
+    put(state, replace(record, due=due, fault=fault), known)
+    if record.paused is None and (due is not None or record.waiting):
+        state.look_at_schedule(record.id, state.decision.now if record.waiting or due is None else due)
+    else:
+        state.look_at_schedule(record.id, None)
+
+
+def steer(state: EngineState, event: ScheduleSteered) -> None:
+    """Remove, pause, resume or reset a schedule; the reply is False when it was so already."""
+    known = state.schedules.records.get(event.id)
+    if known is None:
+        error = UnknownProcedure(f"no schedule has the id {event.id!r}")
+        state.decision.command(Reply(event.reply, error=error))
+        return
+    now = state.decision.now
+    match event.action:
+        case "remove":
+            state.look_at_schedule(event.id, None)
+            state.schedules.drop(event.id)
+            state.decision.write(DeleteSchedule(event.id))
+        case "pause":
+            _keep(state, replace(known, paused=event.reason or _NO_REASON), known)
+        case "resume":
+            if known.paused is None:
+                state.decision.command(Reply(event.reply, value=False))
+                return
+            _keep(state, replace(known, paused=None, watermark=max(known.watermark, now)), known)
+        case "reset":
+            again_until = max(known.again_until, known.watermark)
+            reset = replace(known, watermark=now, waiting=(), leaps=(), fault=None)
+            reset = replace(reset, again_until=again_until if again_until > now else 0.0)
+            _keep(state, reset, known)
+    state.audit(None, "schedules", event, f"{event.action} {event.id}")
+    state.decision.command(Reply(event.reply, value=True))
