@@ -80,8 +80,6 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
             event = event if traced or not event.trace else msgspec.structs.replace(event, trace=b"")
         case SignalsWithdrawn():
             _check_withdrawn(event)
-        case ScheduleDeclared():
-            event = msgspec.structs.replace(event, schedule=_checked_schedule(event.schedule, max_state))
         case PoisonCleared():
             LockKey.write(event.path)
         case Resized():
@@ -91,11 +89,18 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
         case DeleteRequested():
             event = msgspec.structs.replace(event, id=check_id(event.id), tree=None)
         case _:
-            id_ = getattr(event, "id", None)
-            if id_ is not None or type(event) not in _FOR_ALL:
-                check_id(id_)
+            event = _checked_other(event, max_state)
     checked_reason(getattr(event, "reason", None))
     return _with_name(event) if type(event) in _RECORDED else event
+
+
+def _checked_other(event: Event, max_state: int) -> Event:
+    if isinstance(event, ScheduleDeclared):
+        return msgspec.structs.replace(event, schedule=_checked_schedule(event.schedule, max_state))
+    id_ = getattr(event, "id", None)
+    if id_ is not None or type(event) not in _FOR_ALL:
+        check_id(id_)
+    return event
 
 
 def _with_name(event: Any) -> Event:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -33,13 +32,13 @@ from actorproc.model.rows.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import head_key, number_key, prefix, text_key, time_key
 from actorproc.store.rows.layout import COPIED_FROM, EPOCH, MOVED_TO, PAUSED, STATE_INDEX, STORE_ID, meta_of
 from actorproc.store.rows.loading import read_number, read_snapshot
+from actorproc.store.rows.schedules import ScheduleReader
 from actorproc.store.rows.step_log import in_pages, read_log, step_key
 from actorproc.store.rows.tables import Rows, Table
 
@@ -57,12 +56,8 @@ _FEW_ENDED = 10_000
 """States with an index table of their own."""
 
 
-class RecordReader(ABC):
+class RecordReader(ScheduleReader):
     """The reading half of `ProcedureStore`; callable from any thread."""
-
-    @abstractmethod
-    def _view(self) -> AbstractContextManager[Rows]:
-        """A snapshot of the last commit, to be given back soon."""
 
     def _trees(self, roots: Sequence[str], limit: int | None) -> AbstractContextManager[Rows]:
         """A snapshot in which these trees are read: members, up to one more than `limit` of each, and undo units."""
@@ -243,11 +238,6 @@ class RecordReader(ABC):
         """All poisoned keys."""
         with self._view() as rows:
             return _all(rows, Table.POISON, b"")
-
-    def schedules(self) -> tuple[int, list[ScheduleRecord]]:
-        """The epoch of the store, and all schedules by id."""
-        with self._view() as rows:
-            return read_number(rows, EPOCH), _all(rows, Table.SCHEDULES, b"")
 
     def events(self, target: str) -> list[EventRecord]:
         """Signals of a target, oldest first, with notes of those that were taken."""

@@ -1,0 +1,28 @@
+"""Reads of schedules."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+
+from actorproc.model.rows.schedules import ScheduleRecord
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import EPOCH
+from actorproc.store.rows.loading import read_number
+from actorproc.store.rows.tables import Rows, Table
+
+__all__ = ["ScheduleReader"]
+
+
+class ScheduleReader(ABC):
+    """Part of a `RecordReader`."""
+
+    @abstractmethod
+    def _view(self) -> AbstractContextManager[Rows]:
+        """A snapshot of the last commit, to be given back soon."""
+
+    def schedules(self) -> tuple[int, list[ScheduleRecord]]:
+        """The epoch of the store, and all schedules by id. Raises `StoreDamaged`."""
+        with self._view() as rows:
+            found = [codec.decode(Table.SCHEDULES, key, value) for key, value in rows.scan(Table.SCHEDULES)]
+            return read_number(rows, EPOCH), found
