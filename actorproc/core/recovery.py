@@ -148,6 +148,7 @@ def _take_lock(state: EngineState, lock: LockRecord) -> None:
         state.locks.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
     holder = state.residents.procs.get(lock.holder)
     if holder is not None:
+        acquire.note_holder(state, holder)
         state.residents.trees[holder.root].hold(holder.id)
 
 
@@ -195,6 +196,8 @@ def load_tree(state: EngineState, members: Sequence[ProcedureRecord], units: Seq
         tree.push(unit)
     drop_stale(state, tree)
     exclude(state, tree)
+    if not tree.is_bare and tree.holders:
+        acquire.note_holder(state, state.residents.procs[tree.root])
 
 
 def _rehire_all(

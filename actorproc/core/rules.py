@@ -67,6 +67,8 @@ def follow_up(state: EngineState) -> None:
         elif state.follow_ups.retaken:
             retried = state.residents.trees[state.follow_ups.retaken.popitem()[0]]
             schedule.go_on(state, retried, retried.root)
+        elif state.follow_ups.hurried:
+            schedule.hurry(state)
         elif (
             state.follow_ups.refused
             or state.follow_ups.orphaned

@@ -88,6 +88,8 @@ _FULL = [
     10050105787,
     10550050603,
     40000504212,
+    7000284,
+    70000000629,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 

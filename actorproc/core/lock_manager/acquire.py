@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from actorproc.core.lock_manager.deadlocks import look_for_cycle, look_for_cycles
+from actorproc.core.lock_manager.inheritance import inherit_priority, lend_priority
 from actorproc.core.lock_manager.requests import request_of
 from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
@@ -22,6 +23,7 @@ __all__ = [
     "inherit",
     "keep_granted",
     "note_grants",
+    "note_holder",
     "poisoned_key",
     "release",
     "withdraw",
@@ -41,12 +43,17 @@ def ask(state: EngineState, record: ProcedureRecord) -> bool:
         # Drawn when it asks and not before: a restart asks in the order of tickets and so makes the same queue.
         record.ticket = state.counters.take_ticket()
         state.decision.touch(record)
+    if record.priority:
+        state.locks.note_ranked()
     if state.locks.table.request(request_of(tree, record, is_undo=bool(record.undoing))):
         _write_grant(state, record)
         return True
     tree.waiting.add(record.id)
     if not (record.undoing or record.rolling or record.retaking):
         _limit_wait(state, record)
+    state.locks.note_waiter(record.id, record.priority)
+    if state.locks.is_ranked:
+        lend_priority(state, record)
     look_for_cycle(state, record)
     return False
 
@@ -60,6 +67,14 @@ def _limit_wait(state: EngineState, record: ProcedureRecord) -> None:
         head.limit_lock_wait(record, state.decision.now + limit)
         state.decision.touch(record)
     state.timers.add(record.lock_due, record.id)
+
+
+def note_holder(state: EngineState, record: ProcedureRecord) -> None:
+    """A procedure that holds locks comes into memory: it may be less urgent than others that wait for them."""
+    if record.priority:
+        state.locks.note_ranked()
+    if state.locks.waiters and state.locks.is_ranked:
+        inherit_priority(state, state.residents.tree_of(record))
 
 
 def has_retaken(state: EngineState, tree: Tree) -> bool:
@@ -85,6 +100,7 @@ def note_grants(state: EngineState) -> list[ProcedureRecord]:
         for name in names:
             record = state.residents.procs[name]
             state.residents.tree_of(record).waiting.discard(name)
+            state.locks.forget_waiter(name, record.priority)
             _write_grant(state, record)
             granted.append(record)
     return granted
@@ -97,8 +113,10 @@ def release(state: EngineState, record: ProcedureRecord) -> None:
         return  # nothing in it ever held a key
     state.locks.inherited.pop(record.id, None)
     tree.holders.discard(record.id)
-    if tree.privileged and not tree.holders:
-        state.follow_ups.bereft[tree.root] = None
+    if not tree.holders:
+        tree.lent = None
+        if tree.privileged:
+            state.follow_ups.bereft[tree.root] = None
     freed = state.locks.table.release(record.id)
     for path in freed:
         state.decision.write(DeleteLock(path, record.id))
@@ -182,6 +200,7 @@ def withdraw(state: EngineState, record: ProcedureRecord) -> None:
         state.locks.table.withdraw(record.id)
         tree.waiting.discard(record.id)
         head.limit_lock_wait(record, 0.0)
+        state.locks.forget_waiter(record.id, record.priority)
 
 
 def covers_poison(locks: LockState, keys: tuple[LockKey, ...], root: str) -> str | None:
@@ -233,6 +252,8 @@ def _write_grant(state: EngineState, record: ProcedureRecord) -> None:
             state.locks.table.look_again(name)
     if is_first or state.locks.table.is_in_the_way(keys):
         look_for_cycles(state, tree)
+    if state.locks.waiters and state.locks.is_ranked:
+        inherit_priority(state, tree)
 
 
 def _note_retaken(state: EngineState, tree: Tree, root: ProcedureRecord) -> None:

@@ -133,10 +133,11 @@ def changes_lane(state: EngineState, record: ProcedureRecord) -> bool:
 
 
 def _wait_in(state: EngineState, record: ProcedureRecord, lane: str, put: Callable[..., None]) -> None:
+    lent = state.residents.trees[record.root].lent
     put(
         record.id,
         root=record.root,
-        priority=record.priority,
+        priority=record.priority if lent is None else max(record.priority, lent),
         is_new_root=is_new_root(record),
         now=state.decision.now,
         work_class=lane,

@@ -44,6 +44,7 @@ from actorproc.model.trace_context import step_context
 __all__ = [
     "fill",
     "go_on",
+    "hurry",
     "let_in",
     "note_unbegun",
     "park",
@@ -97,7 +98,7 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
     put(
         record.id,
         root=record.root,
-        priority=record.priority,
+        priority=record.priority if tree.lent is None else max(record.priority, tree.lent),
         is_new_root=is_new,
         now=state.decision.now,
         work_class=DEFAULT_CLASS
@@ -129,6 +130,17 @@ def let_in(state: EngineState) -> None:
         state.queues.admission.admit(record)
         state.decision.touch(record)
         wake(state, record)
+
+
+def hurry(state: EngineState) -> None:
+    """A tree has a higher priority now, lent to it: what is queued of it is queued again."""
+    tree = state.residents.trees.get(state.follow_ups.hurried.popitem()[0])
+    if tree is None:
+        return
+    for record in list(tree.members.values()):
+        if record.id in state.queues.run_queue.live:
+            state.queues.run_queue.discard(record.id)
+            wake(state, record)
 
 
 def go_on(state: EngineState, tree: Tree, top: str) -> None:

@@ -37,6 +37,7 @@ class Tree:
         "held",
         "holders",
         "is_bare",
+        "lent",
         "members",
         "open",
         "privileged",
@@ -78,6 +79,8 @@ class Tree:
         """The member that is being undone: one at a time in a tree, whatever the number of failing scopes."""
         self.privileged = False
         """It holds locks, or did when this decision began: its waiters go before those of trees that hold none."""
+        self.lent: int | None = None
+        """Priority of a procedure that waits for locks of this tree, above that of its root; None: none does."""
         self.batch = 0
         """The last batch that changed the tree."""
         self.is_bare = True

@@ -15,6 +15,8 @@ class FollowUps:
         """Retried roots whose trees hold again what they held: their members go on."""
         self.bereft: dict[str, None] = {}
         """Trees that gave up the last lock they held."""
+        self.hurried: dict[str, None] = {}
+        """Trees that were lent a higher priority: what is queued of them goes before others."""
         self.victims: dict[str, list[str]] = {}
         """Roots to fail for a cycle of lock waiting, with the cycle."""
         self.refused: dict[str, str] = {}

@@ -18,6 +18,10 @@ class LockState:
         self.table = LockTable()
         self.inherited: dict[str, dict[str, LockMode]] = {}
         """Locks that parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
+        self.waiters: dict[int, dict[str, None]] = {}
+        """Procedures that wait for locks by priority, in the order in which they began to."""
+        self.is_ranked = False
+        """A procedure with a priority has or wants locks: one may be less urgent than those that wait for it."""
         self.poisons: dict[str, PoisonRecord] = {}
 
     def poison_notice(self, path: str) -> str:
@@ -29,3 +33,19 @@ class LockState:
             f"{path!r} was poisoned by {poison.by}: {poison.reason}{others}. "
             f"Once the object is known to be sound, clear it with {call}"
         )
+
+    def note_ranked(self) -> None:
+        """Note that a procedure with another priority than 0 has or wants locks."""
+        self.is_ranked = True
+
+    def note_waiter(self, procedure: str, priority: int) -> None:
+        """Note that a procedure waits for locks."""
+        self.waiters.setdefault(priority, {})[procedure] = None
+
+    def forget_waiter(self, procedure: str, priority: int) -> None:
+        """Note that it waits no more. Idempotent."""
+        waiting = self.waiters.get(priority)
+        if waiting is not None:
+            waiting.pop(procedure, None)
+            if not waiting:
+                del self.waiters[priority]

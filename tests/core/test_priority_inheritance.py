@@ -1,0 +1,141 @@
+"""What holds locks goes before work that is less urgent than those who wait for the locks."""
+
+from __future__ import annotations
+
+import pytest
+
+from actorproc.model.ids import WorkerId
+from actorproc.model.messages.events import AbortRequested, Tick, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished, Slept
+from actorproc.model.policies import LockKey, TypeMeta
+from tests.core.harness import CoreHarness, difference, image_of, restarted
+
+A, B = LockKey.write("a"), LockKey.write("b")
+STEP = Advanced(state=b"1", yield_=True)
+DONE = Finished(state=b"1")
+
+
+def order(harness: CoreHarness) -> list[str]:
+    """Procedures in the order in which steps were handed out."""
+    return [name for name, _, _ in harness.order]
+
+
+def inverted(**traits: object) -> CoreHarness:
+    """One worker has ``low``, which holds ``a``; three of priority 5 are queued."""
+    harness = CoreHarness(workers=1, **traits)
+    harness.submit(harness.new("low", locks=(A,)))
+    for number in range(3):
+        harness.submit(harness.new(f"mid{number}", priority=5))
+    return harness
+
+
+def work_off(harness: CoreHarness, *, first: int = 0) -> list[str]:
+    """End what is handed out, one by one; the names from place `first` on."""
+    for _ in range(20):
+        running = [name for name in harness.inbox if name in harness.core._state.workers.table.in_hand]
+        if not running:
+            break
+        harness.answer(running[0], DONE)
+    return order(harness)[first:]
+
+
+@pytest.mark.parametrize("urgent", [0, 9])
+def test_a_holder_goes_before_work_between_it_and_the_one_that_waits(urgent: int) -> None:
+    harness = inverted()
+    harness.submit(harness.new("high", priority=urgent, locks=(A,)))
+    harness.answer("low", STEP)
+
+    expected = ["low", "high", "mid0", "mid1", "mid2"] if urgent else ["mid0", "mid1", "mid2", "low", "high"]
+    assert work_off(harness, first=1) == expected
+    assert difference(harness) is None
+
+
+def test_a_holder_that_is_queued_already_goes_to_the_front() -> None:
+    harness = inverted()
+    harness.answer("low", STEP)
+    harness.submit(harness.new("high", priority=9, locks=(A,)))
+
+    assert work_off(harness, first=1) == ["mid0", "low", "high", "mid1", "mid2"]
+    assert difference(harness) is None
+
+
+def test_it_passes_over_holders_that_wait_themselves() -> None:
+    harness = CoreHarness(workers=2)
+    harness.submit(harness.new("low", locks=(A,)), harness.new("between", locks=(B,), priority=1))
+    for number in range(3):
+        harness.submit(harness.new(f"mid{number}", priority=5))
+    harness.answer("between", Advanced(state=b"1", acquire=(A,)))
+    harness.submit(harness.new("high", priority=9, locks=(B,)))
+    harness.answer("low", STEP)
+
+    found = order(harness)[2:]
+    assert found == ["mid0", "low"]
+    harness.answer("low", DONE)
+    assert order(harness)[4] == "between"
+    harness.answer("between", DONE)
+    assert order(harness)[5] == "high"
+    assert difference(harness) is None
+
+
+def test_one_that_is_granted_the_lock_before_the_urgent_one_inherits_it() -> None:
+    harness = inverted()
+    harness.submit(harness.new("early", priority=1, locks=(A,)))
+    harness.submit(harness.new("high", priority=9, locks=(A,)))
+    harness.answer("low", DONE)
+
+    assert work_off(harness, first=1) == ["early", "high", "mid0", "mid1", "mid2"]
+
+
+def test_it_ends_with_the_last_lock() -> None:
+    harness = inverted(lock_scope="step")
+    harness.submit(harness.new("high", priority=9, locks=(A,)))
+    harness.answer("low", STEP)
+
+    assert work_off(harness, first=1) == ["high", "mid0", "mid1", "mid2", "low"]
+
+
+@pytest.mark.parametrize("priority", [-5, 0])
+def test_it_is_a_matter_of_who_is_more_urgent_also_below_zero(priority: int) -> None:
+    harness = CoreHarness(workers=1)
+    harness.submit(harness.new("low", locks=(A,), priority=-9))
+    harness.submit(harness.new("mid", priority=-7), harness.new("high", locks=(A,), priority=priority))
+    harness.answer("low", STEP)
+    assert work_off(harness, first=1) == ["low", "high", "mid"]
+
+
+def test_a_waiter_that_leaves_is_forgotten() -> None:
+    harness = inverted()
+    harness.submit(harness.new("high", priority=9, locks=(A,)))
+    harness.handle(AbortRequested("high", 7))
+    assert harness.core._state.locks.waiters == {}
+    harness.answer("low", DONE)
+    harness.submit(harness.new("next", locks=(A,)))
+    assert work_off(harness, first=1) == ["mid0", "mid1", "mid2", "next"]
+    assert difference(harness) is None
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_a_restart_lends_again(*, is_cold: bool) -> None:
+    harness = inverted()
+    harness.answer("low", Slept(state=b"1", seconds=5.0) if is_cold else STEP)
+    harness.submit(harness.new("high", priority=9, locks=(A,)))
+    again = restarted(harness, TypeMeta(type_name="T"))
+    again.now = 6.0
+    again.handle(Tick())
+    again.handle(WorkerReady(WorkerId(0, 1)))
+    assert again.core.view("low") is not None
+    found = work_off(again)
+    assert found.index("low") < found.index("high") < found.index("mid1")
+
+
+def test_a_holder_that_left_memory_inherits_when_it_comes_back() -> None:
+    harness = inverted()
+    harness.answer("low", Slept(state=b"1", seconds=5.0))
+    harness.core.settle(harness.core.seal())
+    assert harness.core.view("low") is None
+    harness.submit(harness.new("high", priority=9, locks=(A,)))
+    harness.now = 6.0
+    assert harness.core.missing(Tick(), 6.0) == ("low",)
+    harness.core.load([image_of(harness).heads["low"]], [])
+    harness.handle(Tick())
+    assert work_off(harness, first=1) == ["mid0", "low", "high", "mid1", "mid2"]
