@@ -44,7 +44,6 @@ from actorproc.engine.messages import (
     RemoveHost,
     ReplaceWorker,
     StandDown,
-    Succeeded,
 )
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.callback_thread import CallbackThread
@@ -53,6 +52,7 @@ from actorproc.engine.runtime.thread_check import check_room_for_threads
 from actorproc.engine.runtime.watchdog import ManagerWatchdog
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
 from actorproc.engine.workers.rolling_reload import replace_each
+from actorproc.engine.workers.successions import Successions
 from actorproc.errors import (
     ActorprocError,
     Deposed,
@@ -62,7 +62,7 @@ from actorproc.errors import (
     NotAllowed,
     WorkerBootFailed,
 )
-from actorproc.model.ids import HeldSteps, WorkerId
+from actorproc.model.ids import HeldSteps
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import HostAdded, ReloadBegan
 from actorproc.model.reports import CompactionReport
@@ -124,8 +124,7 @@ class EngineTree(Gateway):
         self._clock = clock
         self._on_fatal = on_fatal
         self._on_event = on_event
-        self._bereaved: dict[WorkerId, WorkerDied] = {}
-        """Workers that died in a step, by the spares that were given their places. For threads of the pool."""
+        self._successions = Successions()
         self._offer = offer
         self._gated = gated
         self._callback_thread = CallbackThread()
@@ -441,8 +440,9 @@ class EngineTree(Gateway):
     def _worker_event(self, event: HostJoined | HostDrains | HostLeft | WorkerDied | WorkerBooted | PoolFailed) -> None:
         if isinstance(event, HostJoined | HostDrains | HostLeft):
             self._host_event(event)
-        elif isinstance(event, WorkerDied) and event.successor is not None:
-            self._bereaved[event.successor] = event  # that its successor has booted is what follows
+        elif isinstance(event, WorkerDied):
+            for death in self._successions.died(event):
+                self._to_manager(death)
         elif isinstance(event, WorkerBooted):
             self._worker_booted(event)
         else:
@@ -469,11 +469,8 @@ class EngineTree(Gateway):
             self._to_supervisor(RemoveHost(event.host))
 
     def _worker_booted(self, event: WorkerBooted) -> None:
-        died = self._bereaved.pop(event.worker, None)
-        if died is None:
-            self._to_manager(event)
-        else:
-            self._hand_to_manager(Succeeded(died, event))
+        told = self._successions.booted(event)
+        (self._to_manager if told is event else self._hand_to_manager)(told)
         if not is_dedicated(event.worker.slot):
             self._to_supervisor(Booted(event.worker))
         self._callback_thread.post(self.changed_code)  # it may be the first that has loaded other files than the rest

@@ -10,7 +10,7 @@ from actorproc.core.results.adoption import absent_worker, absent_workers
 from actorproc.core.state.head import LOSSES_OF_HOSTS
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.messages.events import CrashReport, HostAdded, HostClaimed, StepEnded, WorkerLost, WorkerReady
-from actorproc.model.messages.outcomes import Advanced, Finished
+from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from actorproc.model.policies import TypeMeta
 from actorproc.model.slots import MOST_WORKERS, first_slot
 from actorproc.model.states import ProcedureState
@@ -235,3 +235,46 @@ def test_losses_survive_a_change_of_leaders():
     lose(harness, "p")
 
     assert next(iter(image_of(harness).snapshot().procedures)).host_losses == 1
+
+
+@pytest.mark.parametrize("held", ["running", "answered"])
+def test_a_step_of_a_class_that_the_leader_does_not_know_is_not_taken_over_and_runs_when_it_does(held):
+    """By what policy its error would be tried again is not known, and an answer of it stopped the manager."""
+    before = with_host("p")
+    token = before.inbox["p"].token
+    after = CoreHarness(0)
+    snapshot = msgspec.structs.replace(image_of(before).snapshot(), epoch=2)
+    after.core, decision = Coordinator.restore(
+        snapshot, before.now, types=(), workers=absent_workers(snapshot.procedures)
+    )
+    after.now, after.writes = before.now, [*before.writes]
+    after._noted(decision)
+
+    assert come(after, (WORKER, 7, *(((token,), ()) if held == "running" else ((), (token,))))) == [(WORKER, ())]
+    after.handle(StepEnded(token, Advanced(state=b"1")))
+    assert after.core.phase(after.core.view("p"))[0] == "parked"
+    after.register("T", rollback_supported=True)
+
+    again = after.inbox["p"].token
+    assert (again.step, again.worker) == (1, WORKER)
+    after.answer("p", Finished(output=b"x"))
+    assert after.state("p") is ProcedureState.SUCCESS
+
+
+@pytest.mark.parametrize(("wait", "answered"), [("any", 1), ("each", 1), ("each", 2)])
+def test_a_parent_that_went_on_before_all_its_children_had_ended_is_taken_over_as_well(wait, answered):
+    before = with_host("p", workers=4)
+    children = tuple(before.new(name) for name in "abc")
+    before.answer("p", Suspended(state=b"1", children=children, wait=wait))
+    for name in "abc"[:answered]:
+        before.answer(name, Finished(output=b"x"))
+    token = before.inbox["p"].token
+    assert (token.step, heads_of(before)["p"].pending) == (2, 3 - answered)
+    after = next_leader(before)
+    after.handle(WorkerReady(WorkerId(0, 1)))
+    assert "p" not in after.inbox, "it is not handed out while its host may have it"
+
+    assert (token.worker, (token,)) in come(after, (token.worker, 7, (token,), ()))
+    after.handle(StepEnded(token, Finished(output=b"x")))
+
+    assert heads_of(after)["p"].records > heads_of(before)["p"].records

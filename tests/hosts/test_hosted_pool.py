@@ -463,10 +463,11 @@ def test_a_host_that_comes_twice_in_the_same_moment_is_let_in_once(opened, monke
 @pytest.mark.parametrize("failure", ["the claim failed", "the welcome was lost"])
 def test_workers_that_died_while_their_host_tried_again_to_come_are_dead_for_the_manager(opened, failure):
     leader, listener, _ = opened(hosts=0)
-    tries = []
+    tries, told = [], []
 
     def claims(host, slots, held):
         tries.append((host, held))
+        told.append([event.worker for event in (*listener.heard, *listener.events.queue) if type(event) is WorkerDied])
         if failure == "the claim failed" and len(tries) == 1:
             raise TimeoutError("the manager did not answer in time, and did it all the same")
         return tuple(worker for worker, *_ in held), ()
@@ -479,8 +480,37 @@ def test_workers_that_died_while_their_host_tried_again_to_come_are_dead_for_the
 
     assert [host for host, _ in tries] == [1, 1], "it keeps its number, and with it its workers"
     assert welcome.keep == (SECOND,)
+    assert told == [[], [FIRST]], "the next worker of its slot is not taken over before that"
     assert listener.died(FIRST).report.kind == "host-lost"
     stream.close()
+
+
+def test_workers_of_a_number_that_another_host_has_now_are_not_taken_for_those_of_that_host(opened):
+    """A host kept the names of its workers over a leader that it did not join, and its number was given away."""
+    leader, listener, _ = opened(hosts=0)
+    leader.pool.claims = keeps
+    other, _ = comes(leader, held=[FIRST], instance="another")
+    listener.heard.clear()
+    tries = []
+
+    def claims(host, slots, held):
+        tries.append(host)
+        if len(tries) == 1:
+            raise TimeoutError("the manager did not answer in time")
+        return (), ()
+
+    leader.pool.claims = claims
+    refused, _ = comes(leader, held=[FIRST])
+    refused.close()
+    stream, welcome = comes(leader, held=[FIRST])
+
+    assert tries == [2, 2]
+    assert (welcome.number, welcome.keep) == (2, ())
+    wait_until(lambda: leader.pool.hosts[1].session.is_connected)
+    assert leader.pool.hosts[0].workers == {FIRST: 1}
+    assert not any(isinstance(event, WorkerDied) for event in (*listener.heard, *listener.events.queue))
+    for each in (other, stream):
+        each.close()
 
 
 def test_a_host_that_does_not_come_again_after_a_claim_that_failed_is_lost_with_its_workers(opened):

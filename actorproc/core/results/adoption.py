@@ -17,7 +17,6 @@ from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import HeldSteps, Mode, StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.events import HostClaimed, WorkerLost, WorkerReady
-from actorproc.model.policies import StepLimits
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.slots import absent_slot, first_slot, host_of, is_dedicated
 from actorproc.model.states import ProcedureState
@@ -45,7 +44,8 @@ def handed_out(record: ProcedureRecord) -> StepToken | None:
 
 
 def _is_handed_out(record: ProcedureRecord) -> bool:
-    if record.attempt <= 0 or record.due_at is not None or record.parked is not None or record.pending:
+    # Children may be pending: it may go on with the first of them, and an undo does not wait for them.
+    if record.attempt <= 0 or record.due_at is not None or record.parked is not None:
         return False
     return record.undoing > 0 or (record.state is ProcedureState.RUNNABLE and not record.rolling and record.locked)
 
@@ -85,6 +85,9 @@ def _counts(state: EngineState, host: int, token: StepToken) -> bool:
     owner = state.workers.table.in_hand.get(token.procedure)
     if owner is None or owner.id not in (absent_worker(host), token.worker):
         return False
+    record = state.residents.procs.get(token.procedure)
+    if record is None or record.type_name not in state.types.metas:
+        return False  # by what policy it is to be tried again, or undone, is not known
     own = owner.queue[token.procedure].token
     return (own.step, own.attempt, own.mode) == (token.step, token.attempt, token.mode)
 
@@ -120,19 +123,18 @@ def _adopt(state: EngineState, worker: Worker, token: StepToken) -> None:
         return
     before = table.take(token.procedure, state.decision.now)
     item = InHand(token, before.type_name, forced=before.forced, told=before.told, kill_at=before.kill_at)
-    if record.type_name in state.types.metas:
-        known = known_limits_of(state.types, record)
-        item.threads, item.is_task = known.limits.beside, bool(known.limits.tasks)
-        if token.mode is not Mode.ASK_ABORT:
-            item.demand = known.demand
+    known = known_limits_of(state.types, record)
+    item.threads, item.is_task = known.limits.beside, bool(known.limits.tasks)
+    if token.mode is not Mode.ASK_ABORT:
+        item.demand = known.demand
     table.give(worker, item, state.decision.now)
 
 
 def _command(state: EngineState, token: StepToken) -> RunStep:
     """The command by which a step would have been handed out, for the table of the steps in flight."""
     record = state.residents.procs[token.procedure]
-    known = known_limits_of(state.types, record) if record.type_name in state.types.metas else None
-    limits = known.limits if known is not None else StepLimits()
+    known = known_limits_of(state.types, record)
+    limits = known.limits
     return RunStep(
         token,
         record.type_name,
@@ -146,7 +148,7 @@ def _command(state: EngineState, token: StepToken) -> RunStep:
         wall_time=limits.wall_time,
         grace=limits.grace,
         heartbeat=limits.heartbeat,
-        limits=None if known is None or known.is_plain else limits,
+        limits=None if known.is_plain else limits,
         generation=record.generation,
         begun=record.begun,
         step_name=record.current_name,

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 import msgspec
 
 from actorproc.engine.pipeline.in_flight import Cancellation, WorkerEntry
-from actorproc.model.crash_report import CrashReport
+from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import StepToken
 
 __all__ = ["CrashVerdict", "judge"]
 
 _CRASHED_THREAD = re.compile(r"^Fatal Python error.*^Current thread 0x([0-9a-fA-F]+) ", re.MULTILINE | re.DOTALL)
 _NONE: Mapping[StepToken, Cancellation] = {}
+_OF_OUR_CLOCK = ("timeout", "heartbeat-limit")
+"""Limits that are passed by the manager's clock, whatever its host does."""
 _STDERR = 4 * 1024
 """Characters of stderr kept with a step: its end says most."""
 _STACK = 12 * 1024
@@ -33,14 +35,17 @@ def judge(
     entry: WorkerEntry, report: CrashReport, now: float, orders: Mapping[StepToken, Cancellation] = _NONE
 ) -> CrashVerdict:
     """Look at a worker that died at `now` (monotonic) with these steps unanswered, and orders to end some of them."""
-    blamed = entry.killed if entry.killed is not None and entry.killed in entry.queue else None
+    # A step that passed a limit while its host was silent may have ended in time: for it no kill was asked for.
+    is_unknown = report.kind == HOST_LOST and entry.kind in _OF_OUR_CLOCK
+    killed, is_blocked = (None, False) if is_unknown else (entry.killed, entry.is_blocked)
+    blamed = killed if killed is not None and killed in entry.queue else None
     if blamed is not None and entry.why:
         report = msgspec.structs.replace(report, kind=entry.kind, message=entry.why)
-    if entry.is_blocked and blamed is not None:
+    if is_blocked and blamed is not None:
         blamed, report = _blocker(entry, report, blamed, orders)
     # Killed by us for a step whose answer came first: the answer wins, and no other step is charged.
-    crashed = bool(entry.queue) and report.kind != "stopped" and (entry.killed is None or blamed is not None)
-    if entry.is_blocked and blamed is None:
+    crashed = bool(entry.queue) and report.kind != "stopped" and (killed is None or blamed is not None)
+    if is_blocked and blamed is None:
         crashed = _was_lost_before(entry)  # then each runs alone next
     elif crashed and blamed is None and report.task is not None:
         blamed = entry.step_on(report.task)

@@ -6,7 +6,7 @@ import itertools
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 from actorproc.link.resume import LinkFault
@@ -14,7 +14,7 @@ from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.link.stream import LinkStream
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import HeldSteps, StepToken, WorkerId
-from actorproc.model.slots import MOST_WORKERS
+from actorproc.model.slots import MOST_WORKERS, host_of
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers import fork_guard
 from actorproc.workers.base import PoolSettings, WorkerDied
@@ -135,6 +135,8 @@ class HostAdmission(JoinedHosts):
             return False
         host = self._arrive(hello, address, known)
         held = tuple((one.worker, one.pid, one.running, one.answered) for one in hello.held if one.booted)
+        # Before the claim: another one may have the slot of a worker that is gone.
+        self._tell_gone(host, {worker for worker, *_ in held})
         try:
             keep, adopted = self.claims(host.number, hello.workers, held)
         except Exception as error:  # noqa: BLE001 - the store is away, or the manager is stopping
@@ -153,13 +155,19 @@ class HostAdmission(JoinedHosts):
         # It is known from here on: should the connection break now, it is lost after its time, with what it keeps.
         if not self._arrived(host):
             return False
-        for worker in host.before:
-            if worker not in host.workers:
-                report = CrashReport(kind=HOST_LOST, message="its host has it no more")
-                self._sink(WorkerDied(worker, report, booted=True))
+        self._tell_gone(host, host.workers)
         say_first(stream, encode_message(self._welcome(host, keep=keep, adopted=adopted)))
         host.session.attach(stream, 0)
         return True
+
+    def _tell_gone(self, host: RemoteHost, there: Container[WorkerId]) -> None:
+        """Tell the deaths of workers that the manager may have taken over, and that the host has no more."""
+        before, host.before = host.before, tuple(worker for worker in host.before if worker in there)
+        for worker in before:
+            if worker not in there:
+                host.workers.pop(worker, None)
+                report = CrashReport(kind=HOST_LOST, message="its host has it no more")
+                self._sink(WorkerDied(worker, report, booted=True))
 
     def _arrive(self, hello: HostHello, address: str, known: RemoteHost | None) -> RemoteHost:
         """Note a host that is being let in: what is sent to its workers from now on waits for its connection.
@@ -168,7 +176,9 @@ class HostAdmission(JoinedHosts):
         """
         host = known if known is not None and self._comes_again(known) else self._new(hello, address)
         host.hello, host.address = hello, address
-        host.workers |= {one.worker: one.pid for one in hello.held if one.booted}
+        # Workers of another number are of an earlier leader, and here those of another host may bear their names.
+        own = (one for one in hello.held if one.booted and host_of(one.worker.slot) == host.number)
+        host.workers |= {one.worker: one.pid for one in own}
         return host
 
     def _comes_again(self, host: RemoteHost) -> bool:

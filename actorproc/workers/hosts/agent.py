@@ -419,23 +419,33 @@ class HostAgent:
 
     # ------------------------------------------------------------ the guard
     def _guard(self) -> None:
-        """Kill busy workers when no leader hears this host. This thread runs no user code, and waits for nothing."""
+        """Look at the leader each round. This thread runs no user code, and waits for nothing."""
         before = time.monotonic()
         while True:
             with self._lock:
                 if self._news.wait_for(lambda: self._is_over, _ROUND):
                     return
-                now = time.monotonic()
-                was_frozen = now - before > _ALONE * self._patience
-                self.late_rounds += now - before > 1.0 + _ROUND
-                before = self._round = now
-                limit = _ALONE * self._patience
-                if was_frozen or self._unheard_for(now) > limit:
-                    count = self._workers.kill_busy(f"no leader had heard its host for {limit:.1f} s")
-                    if count:
-                        logger.warning(
-                            "no leader has heard this host for %.1f s: busy workers killed: %d", limit, count
-                        )
+                before = self._look(before)
+
+    def _look(self, before: float) -> float:
+        """Kill busy workers when no leader hears this host.
+
+        Args:
+            before: Monotonic seconds of the look before.
+
+        Returns:
+            Those of this one.
+        """
+        now = time.monotonic()
+        was_frozen = now - before > _ALONE * self._patience
+        self.late_rounds += now - before > 1.0 + _ROUND
+        self._round = now
+        limit = _ALONE * self._patience
+        if was_frozen or self._unheard_for(now) > limit:
+            count = self._workers.kill_busy(f"no leader had heard its host for {limit:.1f} s")
+            if count:
+                logger.warning("no leader has heard this host for %.1f s: busy workers killed: %d", limit, count)
+        return now
 
     def _unheard_for(self, now: float) -> float:
         session = self._session

@@ -18,6 +18,7 @@ from actorproc.workers.protocol.frames import (
     Exposed,
     FromWorker,
     Heartbeat,
+    Leaving,
     NeedState,
     Returned,
     Run,
@@ -39,6 +40,8 @@ class _Worker:
     def __init__(self) -> None:
         self.pid = 0
         self.booted = False
+        self.leaving: Leaving | None = None
+        """Its wish to be replaced: it gives back every step that it is sent."""
         self.running: dict[StepToken, dict[tuple[str, object], FromWorker]] = {}
         """Steps that it was given and has not answered, with what it said of them that must not be lost."""
         self.answered: dict[StepToken, tuple[FromWorker, ...]] = {}
@@ -104,6 +107,8 @@ class HeldWork:
                     self._keep(held, worker, said, message, now)
             elif isinstance(message, Returned | NeedState):
                 held.running.pop(message.token, None)
+            elif isinstance(message, Leaving):
+                held.leaving = message
             elif isinstance(message, Ask | Exposed | Heartbeat | Began):
                 said = held.running.get(message.token)
                 if said is not None:
@@ -170,7 +175,7 @@ class HeldWork:
         again: list[FromWorker] = [message for answer in held.answered.values() for message in answer]
         for said in held.running.values():
             again += said.values()
-        return again
+        return again if held.leaving is None else [*again, held.leaving]
 
 
 def _value_of(message: Exposed | Heartbeat) -> bytes:

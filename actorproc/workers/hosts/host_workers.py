@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
+import msgspec
+
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.support.engine_log import engine_logger
@@ -117,7 +119,9 @@ class HostWorkers:
                 self._tell(Said(worker, again))
         for worker in keep:
             if worker not in self.held:
-                self._tell(self._last_ends.get(worker) or _lost(worker, "its host has it no more"))
+                end = self._last_ends.get(worker) or _lost(worker, "its host has it no more")
+                # The leader does not know the spare that has its place: that one is ended.
+                self._tell(msgspec.structs.replace(end, successor=None))
 
     def _doom(self, worker: WorkerId) -> None:
         self._doomed.add(worker)

@@ -198,25 +198,27 @@ class JoinedHosts:
             logger.warning("the link with host %s (%s) broke: %s", host.name, host.hello.name, error)
 
     def _watch_hosts(self) -> None:
-        """Lose the hosts of which nothing is heard, or that take nothing of what is sent to them."""
         while not self._closed.wait(_LOOK):
-            now = time.monotonic()
-            if now - self._hung_up > _LOOK_AGAIN * self._patience and not self.is_fit():
-                self._hung_up = now
-                for host in self.hosts:
-                    host.session.hang_up()
+            self._look(time.monotonic())
+
+    def _look(self, now: float) -> None:
+        """Lose the hosts of which nothing is heard, or that take nothing of what is sent to them."""
+        if now - self._hung_up > _LOOK_AGAIN * self._patience and not self.is_fit():
+            self._hung_up = now
             for host in self.hosts:
-                if min(host.session.silent_for, now - host.arrived_at) > self._patience:
-                    self._lose(host, f"host {host.name} ({host.hello.name}) was silent for {self._patience:g} s")
-                    continue
-                if not host.session.is_full:
-                    host.full_since = None
-                elif host.full_since is None:
-                    host.full_since = now
-                elif now - host.full_since > self._patience:
-                    waiting = host.session.outstanding / 1e6
-                    why = f"host {host.name} ({host.hello.name}) takes too little: {waiting:.0f} MB wait for it"
-                    self._lose(host, why)
+                host.session.hang_up()
+        for host in self.hosts:
+            if min(host.session.silent_for, now - host.arrived_at) > self._patience:
+                self._lose(host, f"host {host.name} ({host.hello.name}) was silent for {self._patience:g} s")
+                continue
+            if not host.session.is_full:
+                host.full_since = None
+            elif host.full_since is None:
+                host.full_since = now
+            elif now - host.full_since > self._patience:
+                waiting = host.session.outstanding / 1e6
+                why = f"host {host.name} ({host.hello.name}) takes too little: {waiting:.0f} MB wait for it"
+                self._lose(host, why)
 
     def _lose(self, host: RemoteHost, why: str, *, is_lost: bool = True) -> None:
         """A host is gone, and its workers with it. Nothing of it is heard after this."""
