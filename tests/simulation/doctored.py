@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from actorproc.errors import UnknownProcedure
-from actorproc.model.ids import Mode
+from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.outcomes import Failed, Refused
 from actorproc.model.policies import Scheduling
 from actorproc.model.rows.record_parts import TOKEN
@@ -608,6 +608,34 @@ def _a_host_has_less(left: Left) -> Left | None:
     return None
 
 
+def _on_a_host(token: StepToken, *, later: int = 0) -> StepToken:
+    """The token of a step that a worker of another host has, maybe of a later attempt."""
+    return replace(token, worker=WorkerId(1000, 1), attempt=token.attempt + later)
+
+
+def _a_step_runs_again_beside_a_live_host(left: Left) -> Left | None:
+    for at, (kind, token, *rest) in _lines(left, "enter"):
+        if token.mode is Mode.EXECUTE:
+            return _with(left, at, (kind, _on_a_host(token), *rest), (kind, _on_a_host(token, later=1), *rest))
+    return None
+
+
+def _a_step_is_charged_with_its_host(left: Left) -> Left | None:
+    heads: dict[str, ProcedureRecord] = {}
+    for place, _, write in _writes(left, PutProcedure):
+        record = write.record
+        before = heads.get(record.id)
+        heads[record.id] = record
+        if (
+            before is not None
+            and record.errors > before.errors
+            and (record.run, record.step) == (before.run, before.step)
+        ):
+            token = StepToken(1, WorkerId(1000, 1), record.id, record.step, record.attempt, Mode.EXECUTE)
+            return _with(left, place, ("sent", token, record.records, False), ("worker-gone", token.worker, True))
+    return None
+
+
 def _a_step_is_alone_beside_another(left: Left) -> Left | None:
     """The worker of a step that runs elsewhere is on the host of a step that runs alone."""
     losses: dict[str, int] = {}
@@ -655,6 +683,8 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "a step is alone beside another": (27, "to have it for itself", _a_step_is_alone_beside_another),
     "a step runs on another host": (27, "and asks for", _a_step_runs_on_another_host),
     "a host has less than steps take": (27, "steps take", _a_host_has_less),
+    "a step runs again beside a live host": (31, "runs again, although nothing", _a_step_runs_again_beside_a_live_host),
+    "a step is charged with its host": (32, "was lost with its host, and charged", _a_step_is_charged_with_its_host),
     "an undo is told of an abort": (22, "undoes, and was told", _is_told(Mode.ROLLBACK)),
     "an undo is killed for an abort": (22, "undoes, and was killed", _is_killed(Mode.ROLLBACK)),
     "a step past the point of no return is told": (

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from actorproc.core.lifecycle import restart
 from actorproc.core.queues.worker_table import WorkerTable
-from actorproc.core.results import worker_loss
+from actorproc.core.results import adoption, worker_loss
 from actorproc.core.scheduler import scaling
+from actorproc.engine import manager_assembly
 from actorproc.engine.callers.requests import RequestHandler
 from actorproc.engine.end_waiters import fail_future
 from actorproc.engine.manager_actor import ManagerActor
@@ -29,18 +30,24 @@ from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.step_reports import StepReports
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.supervisor_actor import SupervisorActor
+from actorproc.engine.workers import crash_verdict
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable, UnknownProcedure
+from actorproc.link.resume import LinkEnd
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import fence_of
 from actorproc.model.messages.commands import SendAgain
 from actorproc.model.messages.events import StepDelayed, StepReported, Submitted, WorkerReady
+from actorproc.workers.hosts.held_work import HeldWork
+from actorproc.workers.hosts.host_workers import HostWorkers
+from actorproc.workers.hosts.joined_hosts import JoinedHosts
+from actorproc.workers.hosts.remote_host import RemoteHost
 from tests.simulator.actor_sim.callers import KILLS_FROM, RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
 from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
 from tests.simulator.actor_sim.hazards import CHANCES
-from tests.simulator.actor_sim.history import NEW_CODE_FROM, REPORTS_FROM, perform
+from tests.simulator.actor_sim.history import HOSTS_FROM, NEW_CODE_FROM, REPORTS_FROM, perform
 from tests.simulator.core_sim.campaigns import in_turn
 from tests.simulator.core_sim.faults import FaultKind
 
@@ -72,6 +79,7 @@ def _story(seed: int) -> str:
         *range(KILLS_FROM, KILLS_FROM + HISTORIES // 8, PIECE),
         *range(REPORTS_FROM, REPORTS_FROM + HISTORIES // 8, PIECE),
         *range(LOSSES_FROM, LOSSES_FROM + HISTORIES // 8, PIECE),
+        *range(HOSTS_FROM, HOSTS_FROM + HISTORIES // 8, PIECE),
     ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
@@ -82,7 +90,23 @@ def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: i
     assert campaign.histories >= PIECE * 0.5
 
 
-@pytest.mark.parametrize("seed", [143, 1013586, 60010012])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        143,
+        1013586,
+        60010012,
+        130001068,
+        130001120,
+        130009256,
+        130009272,
+        130009283,
+        130009287,
+        130020222,
+        130020369,
+        130040458,
+    ],
+)
 def test_histories_of_the_real_actors_that_once_broke_a_promise_keep_it(seed: int) -> None:
     assert perform(seed).violations == []
 
@@ -138,7 +162,9 @@ def test_everything_worth_seeing_happens_in_the_actor_simulation() -> None:
     faults: Counter[FaultKind] = Counter()
     new_code, reads = range(NEW_CODE_FROM, NEW_CODE_FROM + 100), range(READS_FROM, READS_FROM + 60)
     reports, losses = range(REPORTS_FROM, REPORTS_FROM + 40), range(LOSSES_FROM, LOSSES_FROM + 40)
-    for seed in in_turn(range(1, 401), new_code, reads, range(KILLS_FROM, KILLS_FROM + 50), reports, losses):
+    hosts = range(HOSTS_FROM, HOSTS_FROM + 160)
+    kills = range(KILLS_FROM, KILLS_FROM + 50)
+    for seed in in_turn(range(1, 401), new_code, reads, kills, reports, losses, hosts):
         history = perform(seed)
         seen += goals_in(history.journal)
         faults += history.faults
@@ -341,6 +367,60 @@ BUGS_OF_LOSSES: dict[str, tuple[SeededBug, set[int]]] = {
 }
 
 
+def _a_leader_does_not_wait_for_the_hosts_of_the_one_before(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(manager_assembly, "absent_workers", lambda _: [])
+
+
+def _a_host_that_no_leader_hears_keeps_its_busy_workers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HostWorkers, "kill_busy", lambda *_: 0)
+
+
+def _a_host_keeps_no_answers_for_the_next_leader(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldWork, "_keep", lambda *_: None)
+
+
+def _a_step_that_its_host_has_is_not_taken_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(adoption, "_adopt", lambda *_: None)
+
+
+def _what_waits_for_the_next_connection_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    honest = LinkEnd.broke
+
+    def broke(self: LinkEnd) -> int:
+        self._lanes.clear()
+        return honest(self)
+
+    patch.setattr(LinkEnd, "broke", broke)
+
+
+def _deaths_of_the_workers_of_a_lost_host_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    honest = JoinedHosts._lose
+
+    def lose(self: JoinedHosts, host: RemoteHost, why: str, *, is_lost: bool = True) -> None:
+        host.workers = {}
+        honest(self, host, why, is_lost=is_lost)
+
+    patch.setattr(JoinedHosts, "_lose", lose)
+
+
+def _a_wall_time_that_passed_in_the_silence_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(crash_verdict, "_OF_OUR_CLOCK", ())
+
+
+BUGS_OF_HOSTS: dict[str, tuple[SeededBug, set[int]]] = {
+    "a leader does not wait for the hosts of the one before": (
+        _a_leader_does_not_wait_for_the_hosts_of_the_one_before,
+        {8, 31},
+    ),
+    "a host that no leader hears keeps its busy workers": (_a_host_that_no_leader_hears_keeps_its_busy_workers, {8}),
+    "a host keeps no answers for the next leader": (_a_host_keeps_no_answers_for_the_next_leader, {31}),
+    "a step that its host has is not taken over": (_a_step_that_its_host_has_is_not_taken_over, {8, 31}),
+    "what waits for the next connection is dropped": (_what_waits_for_the_next_connection_is_dropped, {15, 23}),
+    "deaths of the workers of a lost host are not told": (_deaths_of_the_workers_of_a_lost_host_are_not_told, {15}),
+    "a wall time that passed in the silence counts": (_a_wall_time_that_passed_in_the_silence_counts, {32}),
+}
+
+
 def _a_kill_of_an_operator_counts_as_a_time_limit(patch: pytest.MonkeyPatch) -> None:
     honest = CommandExecutor._kill_worker
 
@@ -393,6 +473,7 @@ BUGS: dict[str, tuple[SeededBug, set[int]]] = {
 FIRST = {
     **dict.fromkeys(BUGS_OF_READS, READS_FROM),
     **dict.fromkeys(BUGS_OF_LOSSES, LOSSES_FROM),
+    **dict.fromkeys(BUGS_OF_HOSTS, HOSTS_FROM),
     "what is sent again is sent before its turn": REPORTS_FROM,
     "a kill of an operator counts as a time limit": KILLS_FROM,
     "a kill of an operator counts as a crash": KILLS_FROM,
@@ -403,9 +484,9 @@ FIRST = {
 """First seeds for bugs of what is drawn only from there on, or far more often."""
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *BUGS_OF_READS, *BUGS_OF_LOSSES])
+@pytest.mark.parametrize("bug", [*BUGS, *BUGS_OF_READS, *BUGS_OF_LOSSES, *BUGS_OF_HOSTS])
 def test_a_bug_seeded_in_the_shell_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, promises = (BUGS | BUGS_OF_READS | BUGS_OF_LOSSES)[bug]
+    plant, promises = (BUGS | BUGS_OF_READS | BUGS_OF_LOSSES | BUGS_OF_HOSTS)[bug]
     plant(monkeypatch)
     first = FIRST.get(bug, 1)
 

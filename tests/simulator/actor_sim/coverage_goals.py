@@ -52,6 +52,13 @@ class ActorGoal(StrEnum):
     HOST_DIED = "the host died"
     TOLD_PARKED = "a caller was told that a procedure is parked"
     ASKED_TO_ABORT = "a running step heard of an abort"
+    HOST_JOINED = "a worker host joined"
+    HOST_DRAINED = "a worker host drained and left"
+    HOST_LOST = "a worker host was lost with a step"
+    ADOPTED = "a new leader took a running step over"
+    CLAIM_LATE = "a host was let in only when it asked again"
+    SAID_TWICE = "an answer came twice"
+    EXCEEDED = "a step on a worker host used more than it may"
 
 
 def goals_in(journal: Iterable[Entry]) -> Counter[ActorGoal]:
@@ -103,6 +110,14 @@ def _committed(_epoch: int, writes: Iterable[object]) -> Iterable[ActorGoal]:
     return (ActorGoal.REPORTED,) if PutExposed in kinds and PutStep not in kinds and PutAttempt not in kinds else ()
 
 
+def _claimed(_number: int, _keep: object, adopted: tuple[object, ...]) -> Iterable[ActorGoal]:
+    return (ActorGoal.ADOPTED,) if adopted else ()
+
+
+def _host_lost(_name: str, steps: int) -> Iterable[ActorGoal]:
+    return (ActorGoal.HOST_LOST,) if steps else ()
+
+
 _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "need-state": _always(ActorGoal.NEEDED_STATE),
     "sent-again": _sent_again,
@@ -128,4 +143,11 @@ _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "host-died": _always(ActorGoal.HOST_DIED),
     "told-parked": _always(ActorGoal.TOLD_PARKED),
     "ask-abort": _always(ActorGoal.ASKED_TO_ABORT),
+    "host-joined": _always(ActorGoal.HOST_JOINED),
+    "host-left": _always(ActorGoal.HOST_DRAINED),
+    "host-lost": _host_lost,
+    "claimed": _claimed,
+    "claim-late": _always(ActorGoal.CLAIM_LATE),
+    "said-twice": _always(ActorGoal.SAID_TWICE),
+    "exceeded": _always(ActorGoal.EXCEEDED),
 }

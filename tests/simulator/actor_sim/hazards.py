@@ -8,7 +8,7 @@ from random import Random
 
 from tests.simulator.core_sim.faults import FaultKind, FaultPlan
 
-__all__ = ["CHANCES", "Hazards"]
+__all__ = ["CHANCES", "OF_HOSTS", "Hazards"]
 
 CHANCES = {
     FaultKind.HOST_BEFORE_COMMIT: 0.015,
@@ -27,9 +27,31 @@ CHANCES = {
     FaultKind.READ_FAILED: 0.1,
     FaultKind.DEPOSED: 0.01,
     FaultKind.WENT_BACK: 0.3,
+    FaultKind.ANSWER_TWICE: 0.05,
+    FaultKind.LEADER_KILLED: 0.25,
+    FaultKind.LINK_CUT: 0.4,
+    FaultKind.AGENT_KILLED: 0.15,
+    FaultKind.HOST_DRAINED: 0.15,
+    FaultKind.EXCEEDED: 0.5,
 }
 """Chance of each fault where it may strike, while the history has faults left."""
-_LATER = {FaultKind.PLACED, FaultKind.UNBEGUN, FaultKind.READ_FAILED, FaultKind.DEPOSED, FaultKind.WENT_BACK}
+OF_HOSTS = (
+    FaultKind.ANSWER_TWICE,
+    FaultKind.LEADER_KILLED,
+    FaultKind.LINK_CUT,
+    FaultKind.AGENT_KILLED,
+    FaultKind.HOST_DRAINED,
+    FaultKind.EXCEEDED,
+)
+"""Faults of histories with worker hosts."""
+_LATER = {
+    FaultKind.PLACED,
+    FaultKind.UNBEGUN,
+    FaultKind.READ_FAILED,
+    FaultKind.DEPOSED,
+    FaultKind.WENT_BACK,
+    *OF_HOSTS,
+}
 """Strike only in histories that have them: the draws of all others stay as they were."""
 _FEWEST, _SPREAD = 4, 8
 

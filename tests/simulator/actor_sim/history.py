@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import random
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import msgspec
 
+from actorproc.errors import StorageUnavailable
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.callers import Callers
 from tests.simulator.actor_sim.clockwork import SimulatedClock
 from tests.simulator.actor_sim.crowding import crowded
 from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
-from tests.simulator.actor_sim.hazards import Hazards
+from tests.simulator.actor_sim.fleet.machines import Fleet
+from tests.simulator.actor_sim.hazards import OF_HOSTS, Hazards
 from tests.simulator.actor_sim.host import SimulatedHost
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.histories import History
@@ -23,9 +25,10 @@ from tests.simulator.core_sim.player import Player
 from tests.simulator.core_sim.world import World
 from tests.simulator.generators import editions
 from tests.simulator.generators.groups import FIRST_SEED
+from tests.simulator.generators.hosts import with_hosts
 from tests.simulator.rules.invariants import StoreDump, check
 
-__all__ = ["NEW_CODE_FROM", "REPORTS_FROM", "ActorSimulation", "perform"]
+__all__ = ["HOSTS_FROM", "NEW_CODE_FROM", "REPORTS_FROM", "ActorSimulation", "perform"]
 
 _IDLE_ROUNDS = 2
 """Number of looks in a row at which nothing may be left to do before the history is over."""
@@ -35,6 +38,10 @@ REPORTS_FROM = 90_000_000
 """The first seed of a history whose steps show values and send heartbeats, some of which may not be silent for long."""
 _SILENCE = 2.0
 """Seconds between two heartbeats of every third program there."""
+HOSTS_FROM = 130_000_000
+"""The first seed of a history with worker hosts."""
+_TROUBLE = 0.03
+"""Chance in each turn that a worker host may have trouble."""
 _LONELY_SWEEPS = 8
 """Sweeps for which time passes although nothing else is due: finished trees may leave then."""
 
@@ -52,7 +59,7 @@ class ActorSimulation(Player):
         if seed >= READS_FROM:
             self.hazards.arm(FaultKind.READ_FAILED, 0)
             self.hazards.arm(FaultKind.DEPOSED, 0)
-        if seed >= LOSSES_FROM:
+        if LOSSES_FROM <= seed < HOSTS_FROM:
             self.hazards.arm(FaultKind.WENT_BACK, 0)
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))
         if seed >= REPORTS_FROM:
@@ -62,13 +69,39 @@ class ActorSimulation(Player):
                 if program is not unharmed:
                     msgspec.structs.force_setattr(program.meta, "heartbeat", _SILENCE)
         self.clock = SimulatedClock(self.world)
+        self.fleet = self._fleet(seed) if seed >= HOSTS_FROM else None
+        if self.fleet is not None:
+            self.MAX_TURNS *= 3  # messages between hosts take turns as well
         self.callers = Callers(seed, self.world)
-        self.host = SimulatedHost(self.world, self.hazards, self.clock, first=True)
+        self._begin_host(first=True)
         self.callers.meet(self.host)
         self.hazards.is_work_in_flight = lambda: bool(self.callers.pending) or self.host.is_busy
         self._actions = list(reversed(self.world.scenario.actions))
         self._sweeps_left = _LONELY_SWEEPS
         self._found_nothing = 0
+
+    def _fleet(self, seed: int) -> Fleet:
+        """Worker hosts, labels and resources that they offer, and classes that ask for them."""
+        self.world.scenario = with_hosts(self.world.scenario, random.Random(f"hosts of {seed}"))
+        self.world.note_demands()
+        for kind in OF_HOSTS:
+            self.hazards.arm(kind, 0)
+        return Fleet(self.world, self.hazards, self.clock, self._meanwhile)
+
+    def _begin_host(self, *, first: bool) -> None:
+        while True:
+            try:
+                self.host = SimulatedHost(self.world, self.hazards, self.clock, first=first, fleet=self.fleet)
+                break
+            except StorageUnavailable:  # a read of its recovery failed, which fails its start
+                self.world.journal.append(("host-died",))
+        if self.fleet is not None:
+            self.fleet.meet(self.host)
+
+    def run(self) -> History:
+        """Play the history to its end and judge it."""
+        with self.fleet.played() if self.fleet is not None else nullcontext():
+            return super().run()
 
     # ------------------------------------------------------------ the loop
     def _turn(self) -> bool:
@@ -80,7 +113,7 @@ class ActorSimulation(Player):
         if self.callers.wants(0.01 if self._actions else 0.05):
             self.callers.operate()
             return True
-        moves = self.host.moves()
+        moves = self._moves()
         if not moves:
             return self._idle()
         if self._actions and world.random() < 0.3:
@@ -90,9 +123,21 @@ class ActorSimulation(Player):
         moves[world.pick(len(moves))]()
         if world.random() < 0.03:
             self._disturb_time()
+        if self.fleet is not None and world.random() < _TROUBLE:
+            self.fleet.disturb()
         if self.host.is_quiet and world.random() < 0.1:
             self._compare()
         return True
+
+    def _moves(self) -> list[Callable[[], None]]:
+        return self.host.moves() + (self.fleet.moves() if self.fleet is not None else [])
+
+    def _meanwhile(self) -> None:
+        """Something else happens while a thread waits for the manager."""
+        if self.host.broken is not None:
+            raise self.host.broken
+        moves = self._moves()
+        moves[self.world.pick(len(moves))]()
 
     def _idle(self) -> bool:
         """Nothing can move: whatever is next comes, then loose ends are tied up. False when all is over."""
@@ -122,16 +167,38 @@ class ActorSimulation(Player):
         """It becomes what is due next; False when nothing is, or when that is no more than another sweep."""
         alarm = self.host.alarm
         due = alarm.earliest()
+        of_hosts = self.fleet.next_due() if self.fleet is not None else None
+        if of_hosts is not None and (due is None or of_hosts < due[0] or self._is_enough(due[1])):
+            self._go_on(of_hosts - self.clock.monotonic())
+            return True
         if due is None or not self.host.has_started:
             return False
         when, name = due
-        if name == "sweep" and alarm.next_at("manager", "supervisor") is None:
-            if not self._sweeps_left:
-                return False
-            self._sweeps_left -= 1
-        self.clock.go_on(max(0.0, when - self.clock.monotonic()))
+        if self._is_enough(name):
+            return False
+        self._sweeps_left -= self._is_lonely(name)
+        self._go_on(max(0.0, when - self.clock.monotonic()))
         alarm.pipeline(name)
         return True
+
+    def _is_lonely(self, name: str) -> bool:
+        """Nothing but another sweep is due."""
+        return name == "sweep" and self.host.alarm.next_at("manager", "supervisor") is None
+
+    def _is_enough(self, name: str) -> bool:
+        return self._is_lonely(name) and not self._sweeps_left
+
+    def _go_on(self, seconds: float) -> None:
+        """So much time passes, and what hosts do by themselves is done in time."""
+        if self.fleet is None:
+            self.clock.go_on(seconds)
+            return
+        end = self.clock.monotonic() + seconds
+        while (due := self.fleet.next_due()) is not None and due < end:
+            self.clock.go_on(due - self.clock.monotonic())
+            self.fleet.time_has_passed()
+        self.clock.go_on(max(0.0, end - self.clock.monotonic()))
+        self.fleet.time_has_passed()
 
     def _disturb_time(self) -> None:
         world = self.world
@@ -141,7 +208,7 @@ class ActorSimulation(Player):
             self.clock.jump(-30 * world.random())
             world.journal.append(("clock-back",))
         else:
-            self.clock.go_on(0.01 if world.random() < 0.7 else world.random())
+            self._go_on(0.01 if world.random() < 0.7 else world.random())
         due = self.host.alarm.earliest()
         if due is not None and due[0] <= self.clock.monotonic():
             self._pass_time()
@@ -152,7 +219,7 @@ class ActorSimulation(Player):
         while True:
             world.journal.append(("host-died",))
             world.read()
-            self.host = SimulatedHost(world, self.hazards, self.clock, first=False)
+            self._begin_host(first=False)
             world.read()
             self.callers.meet(self.host)
             if not self.hazards.fires(FaultKind.HOST_IN_RECOVERY):
@@ -182,7 +249,8 @@ class ActorSimulation(Player):
         if callers.pending or callers.handles:
             unheard = [*callers.pending.values(), *callers.handles.values()]
             world.violate(rules.ENDS, f"callers never answered: {unheard}")
-        slots = rules.slots_differ(host.supervisor, callers.workers, host.pipeline.core.vacated)
+        hosts = {} if host.hosts is None else {one.number: one.hello.workers for one in host.hosts.hosts}
+        slots = rules.slots_differ(host.supervisor, callers.workers, host.pipeline.core.vacated, hosts)
         if slots is not None:
             world.violate(rules.SLOTS, slots)
         if world.went_back:

@@ -9,25 +9,50 @@ from actorproc.config import Config
 from actorproc.core.coordinator import Coordinator
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.manager_parts import ManagerParts
-from actorproc.engine.messages import Begin, Booted, LaunchAll, OpenGate, RegisterType, SlotParked, Succeeded
+from actorproc.engine.messages import (
+    AddHost,
+    Begin,
+    Booted,
+    ClaimHost,
+    DrainHostSlots,
+    LaunchAll,
+    OpenGate,
+    RegisterType,
+    RemoveHost,
+    SlotParked,
+    Succeeded,
+)
 from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
+from actorproc.engine.workers.successions import Successions
 from actorproc.errors import EngineError, InternalError
+from actorproc.model.crash_report import HOST_LOST
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import ReloadBegan
 from actorproc.model.policies import TypeMeta
 from actorproc.model.rows.snapshot import RecoverySnapshot
-from actorproc.model.slots import is_dedicated
-from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.model.slots import host_of, is_dedicated
+from actorproc.report.changes import HostEvent, LifecycleEvent
+from actorproc.workers.base import (
+    HostDrains,
+    HostJoined,
+    HostLeft,
+    PoolEvent,
+    WorkerBooted,
+    WorkerDied,
+    WorkerMessages,
+)
 from actorproc.workers.protocol.frames import FromWorker
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.clockwork import HeldAlarm, SimulatedClock
 from tests.simulator.actor_sim.disk import HeldStorePort, unreliable
+from tests.simulator.actor_sim.fleet.leader_pool import LeaderPool
+from tests.simulator.actor_sim.fleet.machines import Fleet
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.pool import SimulatedPool
 from tests.simulator.core_sim.world import HostCrash, World
@@ -45,7 +70,9 @@ _LATE = 0.05
 class SimulatedHost:
     """Two real actors whose threads were never started: each handles a message when it is told to."""
 
-    def __init__(self, world: World, hazards: Hazards, clock: SimulatedClock, *, first: bool) -> None:
+    def __init__(
+        self, world: World, hazards: Hazards, clock: SimulatedClock, *, first: bool, fleet: Fleet | None = None
+    ) -> None:
         self.world = world
         scenario = world.scenario
         epoch = world.store.own()
@@ -54,6 +81,8 @@ class SimulatedHost:
         self.replies = ReplyRouter()
         self.disk = HeldStorePort(world, hazards, epoch, self.tell)
         self.pool = SimulatedPool(world, hazards, self)
+        self.hosts = LeaderPool(self, fleet, epoch) if fleet is not None else None
+        """Pool over the worker hosts; None: the history has none."""
         self._is_deposed = False
         self.broken: InternalError | None = None
         """A bug stopped an actor: this is what it raised."""
@@ -62,11 +91,14 @@ class SimulatedHost:
         self._metas: dict[str, TypeMeta] = {name: program.meta for name, program in scenario.programs.items()}
         self._late = [name for name in self._metas if not first and world.random() < _LATE]
         """Classes that are not registered in this life."""
+        if self._late:
+            world.journal.append(("unregistered", *self._late))
         registered = [self._definition(name) for name in self._metas if name not in self._late]
         config = _config(scenario)
         self.manager = ManagerActor(self._manager_parts(config, snapshot, registered))
         self.supervisor = SupervisorActor(self._supervisor_parts(config))
         self._core: Coordinator | None = None
+        self._successions = Successions()
         self._told: list[WorkerId] = []
         """Workers that the manager was told of, and that live as far as it knows."""
         self._expect_short_steps()
@@ -84,7 +116,8 @@ class SimulatedHost:
             alarm=self.alarm,
             store=unreliable(self.world.store, self._hazards, self.disk.read_failed),
             store_port=self.disk,
-            pool=self.pool,
+            pool=self.hosts or self.pool,
+            on_event=self._happened,
             replies=self.replies,
             newest=CommitCache(),
             callback_thread=_NoCallbackThread(),
@@ -104,7 +137,7 @@ class SimulatedHost:
             config=config,
             clock=self._clock,
             alarm=self.alarm,
-            pool=self.pool,
+            pool=self.hosts or self.pool,
             slots=self.world.scenario.scheduling.workers,
             replies=self.replies,
             on_failed=lambda _: None,
@@ -183,6 +216,40 @@ class SimulatedHost:
             self.register(type_name)
 
     # ------------------------------------------------------------ told or asked by the pool
+    def worker_event(self, event: PoolEvent) -> None:
+        """What a host, or a worker there, said, as `actorproc.engine.engine.EngineTree` passes it on."""
+        journal = self.world.journal
+        if isinstance(event, HostJoined):
+            journal.append(("host", event.name, event.labels, event.resources))
+            journal.extend(("worker-on", worker, event.name) for worker, _, _ in event.living)
+            self.tell(event)
+            self.tell_supervisor(AddHost(event.host, event.slots, tuple(worker for worker, _, _ in event.living)))
+        elif isinstance(event, HostDrains):
+            self.tell(event)
+            self.tell_supervisor(DrainHostSlots(event.host))
+        elif isinstance(event, HostLeft):
+            self.tell(event)
+            self.tell_supervisor(RemoveHost(event.host))
+        elif isinstance(event, WorkerDied):
+            for death in self._successions.died(event):
+                journal.append(("worker-gone", death.worker, death.report.kind == HOST_LOST))
+                self.tell(death)
+        elif isinstance(event, WorkerBooted):
+            journal.append(("worker-on", event.worker, f"h{host_of(event.worker.slot)}"))
+            told = self._successions.booted(event)
+            if isinstance(told, Succeeded):
+                died = told.died
+                journal.append(("worker-gone", died.worker, died.report.kind == HOST_LOST))
+            self.tell(told)
+            if not is_dedicated(event.worker.slot):
+                self.tell_supervisor(Booted(event.worker))
+        else:
+            self.tell(event)
+
+    def _happened(self, event: LifecycleEvent) -> None:
+        if isinstance(event, HostEvent):
+            self.world.journal.append((event.kind, event.name, event.steps))
+
     def tell_ready(self, event: WorkerBooted, died: WorkerDied | None) -> None:
         """A worker is ready, maybe in the place of one that died: both actors hear of it, as from the tree."""
         self.tell(event if died is None else Succeeded(died, event))
@@ -207,6 +274,8 @@ class SimulatedHost:
         message = self.manager.actor_inbox.get().message
         self._note(message)
         self.manager.on_receive(message)
+        if isinstance(message, ClaimHost) and message.future.exception() is None:
+            self._told += message.future.result()[0]
         if self._is_deposed:
             raise HostCrash  # its process may live on, but for the store it is as dead as if it had been killed
         self._expect_short_steps()

@@ -17,8 +17,9 @@ from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.workers import SimulatedWorker
 from tests.simulator.core_sim.world import World
+from tests.simulator.rules.judge import Entry
 
-__all__ = ["PoolOwner", "SimulatedPool"]
+__all__ = ["PoolOwner", "SimulatedPool", "note_fence"]
 
 _SUCCEEDED = 0.5
 """Chance that a spare is there for a worker that dies in a step."""
@@ -68,7 +69,7 @@ class SimulatedPool(NoProcesses):
         assert worker not in self.workers, f"{worker} was started twice"
         self.workers[worker] = SimulatedWorker(self, worker, replace=replace)
         if is_dedicated(worker.slot):
-            self.world.journal.append(("hired", worker))
+            self._note(("hired", worker))
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
         """Onto the wire, in order."""
@@ -79,7 +80,7 @@ class SimulatedPool(NoProcesses):
             if isinstance(message, Run):
                 self._note_sent(found, message)
             elif isinstance(message, AbortAsked):
-                self.world.journal.append(("ask-abort", message.token))
+                self._note(("ask-abort", message.token))
             found.wire.append(message)
 
     def forget_spares(self) -> None:
@@ -109,7 +110,7 @@ class SimulatedPool(NoProcesses):
         """It dies later: with `grace` it may end its step before. A second kill adds nothing."""
         del grace, ask
         if blamed is not None:
-            self.world.journal.append(("kill", blamed, reason))
+            self._note(("kill", blamed, reason))
         found = self.workers.get(worker)
         if found is None or found.doom is not None:
             return
@@ -172,12 +173,13 @@ class SimulatedPool(NoProcesses):
         if token in worker.given:
             behind = len(worker.given) > 1
             self.world.journal.append(("sent-again", token, behind))
-        fence, last = self.world.fences.get(token.procedure, (-1, token))
-        if run.fence < fence or (run.fence == fence and token != last):
-            self.world.violate(rules.FENCED, f"{token} has the fence {run.fence:x}, and {last} had {fence:x}")
-        self.world.fences[token.procedure] = run.fence, token
+        note_fence(self.world, run)
         command = worker.given[token] = self.owner.command_of(token)
         self.world.journal.append(("sent", token, command.record, run.state is None))
+
+    def _note(self, entry: Entry) -> None:
+        """Note what the engine wants of a worker."""
+        self.world.journal.append(entry)
 
     def _judge(self, worker: SimulatedWorker, blamed: StepToken) -> None:
         unheard = [*worker.out, *self.owner.unheard(worker.id)]
@@ -185,3 +187,12 @@ class SimulatedPool(NoProcesses):
             text = rule(worker, blamed, unheard)
             if text is not None:
                 self.world.violate(rules.AIMED, text)
+
+
+def note_fence(world: World, run: Run) -> None:
+    """Note the fence with which a step is sent; it is greater than all before."""
+    token = run.token
+    fence, last = world.fences.get(token.procedure, (-1, token))
+    if run.fence < fence or (run.fence == fence and token != last):
+        world.violate(rules.FENCED, f"{token} has the fence {run.fence:x}, and {last} had {fence:x}")
+    world.fences[token.procedure] = run.fence, token

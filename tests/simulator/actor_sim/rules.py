@@ -6,11 +6,14 @@ is a function: what it sees wrong in words, or None.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.model.ids import StepToken
+from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL
 from actorproc.store.base import ProcedureStore
 from actorproc.testing.histories.image import Image
@@ -32,6 +35,8 @@ __all__ = [
     "strikes_another",
     "told_in_vain",
 ]
+
+NO_HOSTS: Mapping[int, int] = MappingProxyType({})
 
 MEMORY = 0
 """Memory equals the store."""
@@ -113,12 +118,19 @@ def told_in_vain(pipeline: CommitPipeline, store: ProcedureStore, name: str, mem
 
 
 # ---------------------------------------------------------------- when all is over
-def slots_differ(supervisor: SupervisorActor, wanted: int, vacated: Collection[int]) -> str | None:
-    """The supervisor keeps as many slots as the last resize said; those that retire are as good as gone."""
+def slots_differ(
+    supervisor: SupervisorActor, wanted: int, vacated: Collection[int], hosts: Mapping[int, int] = NO_HOSTS
+) -> str | None:
+    """The supervisor keeps as many slots as the last resize said; those that retire are as good as gone.
+
+    Of each worker host that is there it keeps as many as that offers, and of others none.
+    """
     states = {number: slot.state for number, slot in supervisor._slots.items()}
-    if sum(state != "retiring" for state in states.values()) == wanted:
+    staying = Counter(host_of(number) for number, state in states.items() if state != "retiring")
+    if staying == Counter({0: wanted, **hosts}):
         return None
-    return f"{wanted} worker slots are wanted, and there are {states}; vacated are {sorted(vacated)}"
+    of_hosts = f", and {dict(hosts)} on hosts" if hosts else ""
+    return f"{wanted} worker slots are wanted{of_hosts}, and there are {states}; vacated are {sorted(vacated)}"
 
 
 def stands_still(pipeline: CommitPipeline, store: ProcedureStore) -> list[str]:

@@ -226,6 +226,9 @@ class SimulatedWorker:
         self._keep_object(token, outcome)
         self._world.journal.append(("exit", token, self.given[token].unit, outcome))
         self.out.append(Ended(token, outcome))
+        if self._hazards.fires(FaultKind.ANSWER_TWICE):
+            self._world.journal.append(("said-twice", token))
+            self.out.append(Ended(token, outcome))
         if self._hazards.fires(FaultKind.WORKER_AFTER):
             self.crash()
         elif not self._leaving and self._hazards.strikes(_WEARS_OUT):
@@ -247,6 +250,14 @@ class SimulatedWorker:
     def crash(self) -> None:
         """It dies by itself."""
         self._cut(CrashReport(kind="signal", message="killed by signal 9 (SIGKILL)", signal="SIGKILL"))
+
+    def cut_short(self) -> None:
+        """It is killed and does nothing more; its death is told later."""
+        self._world.journal.extend(("cut", token) for token in self.running)
+        self.running.clear()
+        self.queue.clear()
+        self.wire.clear()
+        self.replace = False
 
     # ------------------------------------------------------------ inside
     def say_all(self) -> None:

@@ -40,6 +40,11 @@ class FaultKind(StrEnum):
     READ_FAILED = "a read of the store fails"
     DEPOSED = "another owner takes the store over"
     WENT_BACK = "the store goes back behind durable commits"
+    LEADER_KILLED = "the manager dies while worker hosts go on"
+    LINK_CUT = "the link with a worker host breaks"
+    AGENT_KILLED = "the agent of a worker host is killed"
+    HOST_DRAINED = "a worker host is to leave"
+    EXCEEDED = "a step on a worker host uses more than it may"
 
 
 _ARMED = {
@@ -51,6 +56,11 @@ _ARMED = {
     FaultKind.READ_FAILED,
     FaultKind.DEPOSED,
     FaultKind.WENT_BACK,
+    FaultKind.LEADER_KILLED,
+    FaultKind.LINK_CUT,
+    FaultKind.AGENT_KILLED,
+    FaultKind.HOST_DRAINED,
+    FaultKind.EXCEEDED,
 }
 _ALWAYS = tuple(kind for kind in FaultKind if kind not in _ARMED)
 

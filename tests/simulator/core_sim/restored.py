@@ -23,7 +23,8 @@ def compare_with_restored(core: Coordinator, image: Image) -> str | None:
     recovery.resume(state, busy)
     restored = Coordinator(state)
     live, again = _comparable(core), _comparable(restored)
-    if live == again or _undo_waits_for_a_running_step(core) or _is_asked_before_it_waits(core):
+    is_known = live == again or _undo_waits_for_a_running_step(core) or _is_asked_before_it_waits(core)
+    if is_known or _runs_without_its_class(core):
         return None
     rows = [f"  {name}: memory {live[name]}, restored {again[name]}" for name in live if live[name] != again[name]]
     return "\n".join(["memory is not what a restart would give:", *rows])
@@ -60,6 +61,12 @@ def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
         tree.undoing is not None and tree.undoing in tree.waiting and any(tree.runs_below(top) for top in tree.scopes)
         for tree in core._state.residents.trees.values()
     )
+
+
+def _runs_without_its_class(core: Coordinator) -> bool:
+    """A host that has not joined has a step of a class that this manager does not know: after a restart it is parked."""
+    procs, types = core._state.residents.procs, core._state.types.metas
+    return any(name in procs and procs[name].type_name not in types for name in core._state.workers.table.in_hand)
 
 
 def _is_asked_before_it_waits(core: Coordinator) -> bool:

@@ -31,8 +31,8 @@ EPOCH_START = 1_000_000.0
 """Virtual wall clock at the beginning, in seconds."""
 
 
-class HostCrash(Exception):
-    """The host process dies here."""
+class HostCrash(BaseException):
+    """The host process dies here. Nothing that handles errors may go on after it."""
 
 
 def ending_of(store: ProcedureStore, head: ProcedureRecord) -> tuple[str, ProcedureState, bytes]:
@@ -92,14 +92,18 @@ class World:
         self.late: list[Event] = []
         """Answers that arrive when they are not expected any more."""
         self.journal: list[Entry] = []
-        for program in self.scenario.programs.values():
-            if program.meta.on or program.meta.resources:
-                self.journal.append(("demand", program.meta.type_name, program.meta.on, program.meta.resources))
+        self.note_demands()
         self.violations: list[Violation] = []
         self.went_back = False
         """The store has lost durable commits: what the journal says of them holds no more."""
         self.fences: dict[str, tuple[int, StepToken]] = {}
         """By procedure: the last fence that a step of it was sent with."""
+
+    def note_demands(self) -> None:
+        """Note labels and resources that classes ask for."""
+        for program in self.scenario.programs.values():
+            if program.meta.on or program.meta.resources:
+                self.journal.append(("demand", program.meta.type_name, program.meta.on, program.meta.resources))
 
     def violate(self, number: int, text: str) -> None:
         """Record a broken promise that only the simulation can see."""

@@ -12,7 +12,7 @@ import msgspec
 
 from tests.simulator.generators.scripts import HostOffer, Scenario
 
-__all__ = ["FIRST_LONE", "FIRST_SEED", "add_hosts"]
+__all__ = ["FIRST_LONE", "FIRST_SEED", "add_hosts", "with_hosts"]
 
 FIRST_SEED = 80_000_000_000
 """The first seed of a history that has them."""
@@ -70,3 +70,19 @@ def add_hosts(scenario: Scenario, random: Random, *, hunted: bool = False) -> Sc
         hunted=hunted,
         divided=tuple(sorted(programs.keys() - others)) if hunted and random.random() < _DIVIDED else (),
     )
+
+
+def with_hosts(scenario: Scenario, random: Random) -> Scenario:
+    """The scenario with two or three worker hosts beside the manager's own machine, and classes that ask for some.
+
+    The manager's machine keeps the workers that it has, which may be none.
+    """
+    programs = dict(scenario.programs)
+    others = {scenario.roots[scenario.bystander].meta.type_name} if scenario.bystander is not None else set()
+    for name in sorted(programs.keys() - others):
+        if random.random() < 0.4:
+            on, resources = _DEMANDS[int(random.random() * len(_DEMANDS))]
+            meta = msgspec.structs.replace(programs[name].meta, on=on, resources=resources)
+            programs[name] = msgspec.structs.replace(programs[name], meta=meta)
+    offers = _OFFERS[1 : 3 + (random.random() < 0.5)]
+    return msgspec.structs.replace(scenario, programs=programs, hosts=offers)

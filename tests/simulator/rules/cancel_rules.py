@@ -6,6 +6,7 @@ from typing import Any
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.slots import host_of
 from actorproc.testing.histories.evidence import Violation
 from tests.simulator.rules.judge import Facts, Judge
 
@@ -44,17 +45,32 @@ class CancelRules(Judge):
             del self.killed[token.procedure]
 
     def on_cut(self, token: StepToken) -> None:
-        self._over(token)
+        if not host_of(token.worker.slot):
+            self._over(token)
 
     def on_returned(self, token: StepToken) -> None:
         self._over(token)
 
     def on_worker_died(self, worker: WorkerId) -> None:
-        for token in [token for token in self.in_hand.values() if token.worker == worker]:
+        """A worker of the manager's own machine has died; of another one it hears later (`on_worker_gone`)."""
+        if not host_of(worker.slot):
+            self._over_on(worker)
+
+    def on_host_lost(self, name: str, _steps: int) -> None:
+        """For the manager its steps have ended, whatever becomes of them there."""
+        for token in [token for token in self.in_hand.values() if f"h{host_of(token.worker.slot)}" == name]:
             self._over(token)
 
     def on_worker_left(self, worker: WorkerId) -> None:
         self.on_worker_died(worker)
+
+    def on_worker_gone(self, worker: WorkerId, _with_host: bool) -> None:
+        """The manager hears of the death of a worker on another host, to which it may have sent steps meanwhile."""
+        self._over_on(worker)
+
+    def _over_on(self, worker: WorkerId) -> None:
+        for token in [token for token in self.in_hand.values() if token.worker == worker]:
+            self._over(token)
 
     def on_host_died(self) -> None:
         self.in_hand.clear()

@@ -7,6 +7,7 @@ from typing import Any
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.outcomes import Failed, Refused
 from actorproc.model.rows.records import ProcedureRecord, StepRecord
+from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL
 from actorproc.testing.histories.evidence import Violation
 from tests.simulator.rules.judge import Facts, Judge
@@ -128,8 +129,9 @@ class ExecutionRules(Judge):
             del self.live[key]
 
     def on_host_died(self) -> None:
-        self.running.clear()
-        self.live.clear()
+        """Workers end with the manager, but for those of other hosts."""
+        self.running = {id: token for id, token in self.running.items() if host_of(token.worker.slot)}
+        self.live = {key: state for key, state in self.live.items() if host_of(key[0].slot)}
 
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         # A hand-out and the failure it sets off (by a key it poisons) may be one decision, so one head tells of both.

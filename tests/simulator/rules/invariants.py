@@ -63,6 +63,7 @@ from actorproc.model.rows.writes import (
     Write,
 )
 from actorproc.testing.histories.evidence import StoreDump, Violation
+from tests.simulator.rules.adoption_rules import AdoptionRules, LossRules
 from tests.simulator.rules.caller_rules import CallerRules
 from tests.simulator.rules.cancel_rules import CancelRules
 from tests.simulator.rules.deploy_rules import DeployRules
@@ -80,7 +81,9 @@ __all__ = ["Entry", "StoreDump", "Violation", "check"]
 
 
 _NO_LIMITS = Scheduling()
-_DISTURBANCES = frozenset({"host-died", "commit-failed", "read-failed", "worker-died", "worker-left"})
+_DISTURBANCES = frozenset(
+    {"host-died", "commit-failed", "read-failed", "worker-died", "worker-left", "host-lost", "claimed"}
+)
 
 
 def check(
@@ -122,6 +125,8 @@ class _Pass:
             DeployRules(facts, found),
             ReportRules(facts, found),
             PlacementRules(facts, found),
+            AdoptionRules(facts, found),
+            LossRules(facts, found),
         ]
         self._listeners: dict[str, list[Callable[..., None]]] = {}
         self._readers: dict[type[Write], Callable[[Any], None]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.rows.records import LockRecord, PoisonRecord, ProcedureRecord, StepRecord
+from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulator.rules.judge import Facts, Judge
@@ -44,7 +45,8 @@ class LockRules(Judge):
         self.running.pop(token.procedure, None)
 
     def on_host_died(self) -> None:
-        self.running.clear()
+        """Steps of the manager's own machine end with it."""
+        self.running = {id: token for id, token in self.running.items() if host_of(token.worker.slot)}
 
     def _check_exclusion(self, head: ProcedureRecord) -> None:
         if not head.locks:

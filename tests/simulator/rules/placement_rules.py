@@ -7,6 +7,7 @@ of its type (27 as well).
 from __future__ import annotations
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
+from actorproc.model.slots import host_of
 from actorproc.testing.histories.evidence import Violation
 from tests.simulator.rules.judge import Facts, Judge
 
@@ -75,6 +76,7 @@ class PlacementRules(Judge):
         self.alone.discard(token.procedure)
 
     def on_host_died(self) -> None:
-        self.running.clear()
-        self.alone.clear()
-        self.place.clear()
+        """The manager's own machine and its workers are gone; other hosts outlive it."""
+        self.running = {id: run for id, run in self.running.items() if host_of(run[0].worker.slot)}
+        self.alone.intersection_update(self.running)
+        self.place = {worker: host for worker, host in self.place.items() if host_of(worker.slot)}

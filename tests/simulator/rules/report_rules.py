@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.rows.records import AttemptRecord, ExposedRecord, NoteRecord, StepRecord
+from actorproc.model.slots import host_of
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulator.rules.judge import Facts, Judge
 
@@ -51,7 +52,13 @@ class ReportRules(Judge):
             self.say(26, f"{token} reported {sorted(missing)}, and its end is stored without that")
 
     def on_host_died(self) -> None:
-        self.waiting.clear()
+        """Steps of other hosts go on, and what they have reported is told to the next manager."""
+        self.waiting = {id: said for id, said in self.waiting.items() if host_of(said[0].worker.slot)}
+
+    def on_worker_gone(self, worker: WorkerId, with_host: bool) -> None:
+        """What steps have reported is lost with their host, unless it was stored before."""
+        if with_host:
+            self.waiting = {id: said for id, said in self.waiting.items() if said[0].worker != worker}
 
     def on_removed(self, id: str) -> None:
         """A submit of this id from now on makes another procedure."""
