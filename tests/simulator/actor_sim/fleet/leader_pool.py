@@ -62,8 +62,7 @@ class LeaderPool(HostedPool):
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
         """Send messages to a worker."""
-        host = self._hosts.get(host_of(worker.slot))
-        if host is not None and worker in host.workers:
+        if self._has(worker):
             journal = self._fleet.world.journal
             for message in messages:
                 if isinstance(message, Run):
@@ -73,6 +72,11 @@ class LeaderPool(HostedPool):
                 elif isinstance(message, AbortAsked):
                     journal.append(("ask-abort", message.token))
         super().send(worker, messages)
+
+    def _has(self, worker: WorkerId) -> bool:
+        """A host that is there has this worker: else what is sent to it is dropped."""
+        host = self._hosts.get(host_of(worker.slot))
+        return host is not None and worker in host.workers
 
     def kill(
         self,
@@ -85,6 +89,6 @@ class LeaderPool(HostedPool):
         ask: bool = True,
     ) -> None:
         """Have a worker killed by its machine."""
-        if host_of(worker.slot) and blamed is not None:
+        if blamed is not None and self._has(worker):
             self._fleet.world.journal.append(("kill", blamed, reason))
         super().kill(worker, grace=grace, blamed=blamed, reason=reason, kind=kind, ask=ask)
