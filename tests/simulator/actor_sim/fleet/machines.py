@@ -300,7 +300,7 @@ class Fleet:
             wire.cut()
             wire.unnoticed = [session for session in wire.unnoticed if self._is_of_an_agent(session)]
 
-    def _is_of_an_agent(self, session: PlayedSession) -> bool:
+    def _is_of_an_agent(self, session: object) -> bool:
         return any(machine.agent is not None and machine.agent._session is session for machine in self._machines)
 
     # ------------------------------------------------------------ moves
