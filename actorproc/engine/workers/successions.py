@@ -44,7 +44,7 @@ class Successions:
             event: The boot.
 
         Returns:
-            What the manager is to be told: the boot, with the death whose place the worker has.
+            The boot, together with the death whose place the worker has, as the manager is told of it.
         """
         died = self._dead.pop(event.worker, None)
         return event if died is None else Succeeded(died, event)
