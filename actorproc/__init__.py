@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from actorproc.procedure.authoring.procedure import Procedure
     from actorproc.procedure.authoring.saga import Saga, step
     from actorproc.procedure.authoring.status import Status
+    from actorproc.procedure.declaring.environment import Environment
     from actorproc.procedure.declaring.policies import Limits, RetryPolicy
     from actorproc.procedure.values.adapters import ValueAdapter
     from actorproc.procedure.values.evolution import migrates, value
@@ -163,6 +164,7 @@ __all__ = [
     "DuplicateProcedure",
     "DuplicateType",
     "EngineError",
+    "Environment",
     "ErrorInfo",
     "Health",
     "HostEvent",
@@ -288,6 +290,7 @@ _LAZY = {
     "Status": "actorproc.procedure.authoring.status",
     "StateInfo": "actorproc.report.states",
     "StepInfo": "actorproc.report.step_log",
+    "Environment": "actorproc.procedure.declaring.environment",
     "ConnectedManager": "actorproc.api.launch.connected",
     "ProcedureClient": "actorproc.api.client",
     "StoreReader": "actorproc.api.reader",

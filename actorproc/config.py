@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from actorproc.link.addresses import parsed_address
 from actorproc.model.policies import Retention, Scheduling
@@ -173,6 +175,38 @@ class Config:
     signing_key: bytes | tuple[bytes, ...] | None = None
     """Signs pickled states (``codec = "pickle"``); default: a key made once and kept in the store's directory.
     Of several the first signs, and all verify."""
+
+    @classmethod
+    def from_env(cls, file: str | os.PathLike[str] | None = None, **given: Any) -> Self:
+        """Settings from outside the program. Those that go before others stand first.
+
+        1. Arguments of this call.
+        2. Variables of the environment: ``ACTORPROC_RETAIN_FOR=7d``.
+        3. One file: that of ``file``, else of the variable ``ACTORPROC_CONFIG``, else ``actorproc.toml`` in the working
+           directory, else the table ``[tool.actorproc]`` of ``pyproject.toml`` there.
+        4. The defaults.
+
+        Durations are seconds, or texts as ``30s``, ``5m``, ``2h``, ``7d``. Sizes are bytes, or texts as ``16MiB``.
+        ``none`` is None. In a variable, mappings are JSON, and a pair of files has a comma. Keys are hexadecimal.
+
+        Args:
+            file: A TOML file that must be there. Default: None, as said above.
+            **given: Settings, as of the constructor.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ValueError: A name is no setting, or a value makes no sense; the message names the source, and the nearest
+                name.
+            OSError: The file that is asked for cannot be read.
+            TypeError: An argument is no setting.
+        """
+        from actorproc.support.settings_sources import from_environment, from_file  # noqa: PLC0415 - for those who ask
+
+        asked = file if file is not None else os.environ.get("ACTORPROC_CONFIG") or None
+        found = from_file(cls, None if asked is None else Path(asked), Path.cwd())
+        return cls(**{**found, **from_environment(cls, os.environ), **given})
 
     def __post_init__(self) -> None:
         self._check_retention()

@@ -105,7 +105,8 @@ class ProcedureManager(
             of this machine at the service of the manager that leads. Default: True.
         store: A store in place of the one on disk; then ``path`` and ``durability`` are not used. Default: None.
         config: All other settings. Default: ``Config()``.
-        environment: A factory called once in each worker; its result is ``ctx.env``. Default: None.
+        environment: A factory called once in each worker; its result is ``ctx.env``. A generator function yields it,
+            and closes behind that what it opened, at the orderly end of the worker. Default: None.
         preload: Names of modules that each worker imports before its first step. Default: none.
         around_step: A function of the step's `Context`, as ``"module:function"``, which each worker imports. The
             context manager that it makes is entered around each attempt. Default: none.

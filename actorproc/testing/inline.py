@@ -8,6 +8,7 @@ would. Kills of real processes are for `ProcedureManager` itself.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,7 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.model.rows.writes import PutNote, PutStep, Write
 from actorproc.procedure.authoring.context import StopStep
+from actorproc.procedure.declaring.environment import entered
 from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.procedure.values.error_text import in_words
 from actorproc.store.base import ProcedureStore
@@ -105,6 +107,8 @@ class InlinePool(FakePool):
         super().__init__(warm_limit=0)
         self._runtime_of = runtime_of
         self._environment = environment
+        self._left = contextlib.ExitStack()
+        """Closes what the environment's factory opened."""
         self._brought: dict[bytes, TypeRuntime] = {}
         """Classes of children that no manager was told of, by their pickles."""
         self._on_run = on_run
@@ -130,10 +134,14 @@ class InlinePool(FakePool):
         self._dies_here(worker)
         if self._environment is not None:
             try:
-                worker_runtime.env = self._environment()
+                worker_runtime.env = entered(self._environment(), self._left)
             except BaseException as error:
                 msg = f"the environment factory failed: {in_words(error)}"
                 raise UsageError(msg) from error
+
+    def close(self, timeout: float) -> None:
+        super().close(timeout)
+        self._left.close()
 
     def _dies_here(self, worker: WorkerId) -> None:
         """The calling thread is this worker's."""

@@ -24,7 +24,7 @@ ENGINE = {
     "AttemptInfo",
     "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Config", "CrashReport", "DeployReport", "Deposed",
     "ErrorInfo", "Health", "HostEvent", "HostInfo", "LeaderEvent", "LockInfo",
-    "LogEntry", "SignalInfo", "as_completed", "ConnectedManager", "connect", "freeze_support", "check_deploy",
+    "LogEntry", "SignalInfo", "as_completed", "ConnectedManager", "Environment", "connect", "freeze_support", "check_deploy",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
     "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "StepInfo", "StoreReader", "Watch",
     "WorkerEvent", "WorkerInfo",

@@ -151,6 +151,7 @@ def find_manager(
     )
     from actorproc.api.manager import ProcedureManager
     from actorproc.cli.select.common import refuse_password
+    from actorproc.config import Config
     from actorproc.errors import UsageError
     from actorproc.store.home import home_of
 
@@ -174,10 +175,11 @@ def find_manager(
             directory,
             procedures=classes,
             workers=workers,
+            config=Config.from_env(),
             labels=labels,
             resources=resources,
             around_step=around_step,
             tracing=tracing_of_service() if otel else None,
         )
-    except (UsageError, ValueError) as error:
+    except (UsageError, ValueError, OSError) as error:
         raise CannotRun(str(error)) from None

@@ -97,7 +97,7 @@ def _host(options: argparse.Namespace) -> Any:
         path,
         procedures=procedures_in(options.target),
         workers=options.workers,
-        config=Config(code=options.code or None, stop_timeout=options.stop_timeout),
+        config=Config.from_env(stop_timeout=options.stop_timeout, **({"code": options.code} if options.code else {})),
         labels=options.label,
         resources=dict(options.resource),
         around_step=options.around_step,

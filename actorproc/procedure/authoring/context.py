@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES,
 from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.kinds.base import is_text
 from actorproc.support.instants import instant_of
+
+if TYPE_CHECKING:
+    from actorproc.procedure.declaring.environment import Environment
 
 __all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "UnreadableValue"]
 
@@ -149,7 +152,8 @@ class Context(msgspec.Struct, eq=False):
     - ``recovered``: the manager was started again since the procedure's last step, and this is its first one now.
     - ``deadline`` is epoch seconds.
     - ``event`` is the payload after a ``Status.wait``.
-    - ``env`` is the object that the manager's ``environment`` factory made in this worker.
+    - ``env`` is the object that the manager's ``environment`` factory made in this worker, as an `Environment`:
+      ``ctx.env[DB]`` is a ``DB``.
     """
 
     _engine_is_no_value: ClassVar[bool] = True
@@ -168,7 +172,7 @@ class Context(msgspec.Struct, eq=False):
     replayed: bool = False
     recovered: bool = False
     _children_step: int = 0
-    env: Any = None
+    env: Environment = None  # type: ignore[assignment]
     _codec: ValueCodec = PLAIN_VALUES
     """The class's own."""
     _outputs: Callable[[str], ValueCodec | None] | None = None

@@ -7,6 +7,7 @@ channel while it has none. The reader thread reads when it has (`channel_reader`
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -234,9 +235,15 @@ class _Worker:
 
 
 def _environment(pickled: bytes) -> object:
+    from actorproc.procedure.declaring.environment import entered  # noqa: PLC0415 - as above
     from actorproc.procedure.shipping.origins import loads  # noqa: PLC0415 - only workers that need it pay for the import
 
-    return loads(pickled)()
+    stack = contextlib.ExitStack()
+    made = entered(loads(pickled)(), stack)
+    process = os.getpid()
+    # At the end of the worker, within the time that its exit hooks have; not in a copy that a step forks.
+    atexit.register(lambda: stack.close() if os.getpid() == process else None)
+    return made
 
 
 def _around(name: str, *, fails: bool) -> AroundStep:
