@@ -31,7 +31,7 @@ WORDS = {6: "six", 9: "nine", 16: "sixteen", 17: "seventeen", 18: "eighteen", 19
 
 # Where an attribute is written as `owner.name`: what the owner has.
 OWNERS = {
-    "Config": {field.name for field in dataclasses.fields(Config)},
+    "Config": {"from_env", *(field.name for field in dataclasses.fields(Config))},
     "Limits": set(Limits.__struct_fields__),
     "RetryPolicy": set(RetryPolicy.__struct_fields__),
     "Status": set(dir(Status)),
@@ -128,9 +128,10 @@ def test_every_attribute_that_a_page_names_is_there(path):
 def variables_read() -> frozenset[str]:
     """Environment variables that the code or its tests ask for."""
     sources = [*ROOT.glob("actorproc/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("bench/*.py")]
+    settings = {f"ACTORPROC_{field.name.upper()}" for field in dataclasses.fields(Config)}  # by Config.from_env
     return frozenset(
         name for path in sources for name in re.findall(r"""["'](ACTORPROC_[A-Z_]+)["']""", path.read_text())
-    )
+    ).union(settings)
 
 
 @cache

@@ -7,7 +7,6 @@ channel while it has none. The reader thread reads when it has (`channel_reader`
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import importlib
@@ -63,6 +62,10 @@ __all__ = ["main"]
 _OF_BOOT = (Prepare, WorkerHello, WarmUp)
 _LEAVE_SECONDS = 2.0
 """Seconds that an orderly end may take: a thread or an exit hook of user code may never finish."""
+_CLOSE_SECONDS = 12.0
+"""Seconds that the environment may take to close before that."""
+_opened = contextlib.ExitStack()
+"""Closes what the environment's factory opened."""
 
 
 def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
@@ -113,10 +116,13 @@ def _tidy_interpreter() -> None:
 
 def _leave(code: int) -> NoReturn:
     if code == 0:
-        leave_anyway = threading.Timer(_LEAVE_SECONDS, os._exit, (0,))
-        leave_anyway.daemon = True
         with contextlib.suppress(RuntimeError):  # no room for a thread, in what a step has left: go at once, below
-            leave_anyway.start()
+            _exit_within(_CLOSE_SECONDS)
+            try:
+                _opened.close()
+            except BaseException:  # noqa: BLE001 - user code; the worker ends in order all the same
+                traceback.print_exc()
+            _exit_within(_LEAVE_SECONDS)
             sys.exit(0)
     for name in ("stdout", "stderr"):
         try:
@@ -124,6 +130,12 @@ def _leave(code: int) -> NoReturn:
         except (AttributeError, OSError, ValueError):  # closed or replaced by a step
             continue
     os._exit(code)
+
+
+def _exit_within(seconds: float) -> None:
+    leave_anyway = threading.Timer(seconds, os._exit, (0,))
+    leave_anyway.daemon = True
+    leave_anyway.start()
 
 
 class _Worker:
@@ -238,12 +250,7 @@ def _environment(pickled: bytes) -> object:
     from actorproc.procedure.declaring.environment import entered  # noqa: PLC0415 - as above
     from actorproc.procedure.shipping.origins import loads  # noqa: PLC0415 - only workers that need it pay for the import
 
-    stack = contextlib.ExitStack()
-    made = entered(loads(pickled)(), stack)
-    process = os.getpid()
-    # At the end of the worker, within the time that its exit hooks have; not in a copy that a step forks.
-    atexit.register(lambda: stack.close() if os.getpid() == process else None)
-    return made
+    return entered(loads(pickled)(), _opened)
 
 
 def _around(name: str, *, fails: bool) -> AroundStep:
