@@ -118,6 +118,27 @@ def test_a_firing_may_be_retained_for_less_than_the_period() -> None:
         assert manager.schedule_info("monthly").passed == 0
 
 
+class SharedStore(MemoryStore):
+    """One that the manager which lost it does not close for the other one."""
+
+    def close(self) -> None:
+        pass
+
+
+def test_of_two_managers_on_one_store_one_fires() -> None:
+    store, clock = SharedStore(), VirtualClock()
+    with InlineManager([Etl], store=store, clock=clock) as first:
+        first.schedule(HOUR, Etl(), id="hourly")
+        skip_until(first, lambda: first.schedule_info("hourly").firings == 1)
+        with InlineManager([Etl], store=store, clock=clock) as second:
+            second.schedule(HOUR, Etl(), id="hourly")
+            clock.advance(HOUR)  # both wake up, and one is fenced off
+            skip_until(second, lambda: second.schedule_info("hourly").firings == 3)
+            names = firings(second, "hourly")
+            assert len(names) == len(set(names)) == 3
+            assert second.schedule_info("hourly").passed == 0
+
+
 @pytest.mark.parametrize(
     ("when", "options", "error", "says"),
     [

@@ -28,6 +28,7 @@ from actorproc.model.rows.writes import (
     PutLock,
     PutPoison,
     PutProcedure,
+    PutSchedule,
     PutStep,
     PutUndo,
     TrimLog,
@@ -397,6 +398,45 @@ def _too_much_is_trimmed(left: Left) -> Left | None:
     return None if write is None else _rewritten(left, place, at, replace(write, last=write.last + 100))
 
 
+# ------------------------------------------------------------ schedules
+def _moves(left: Left) -> list[tuple[int, int, Any]]:
+    """Rows of the first schedule that fired twice, each with another firing than the one before it."""
+    found: dict[str, list[tuple[int, int, Any]]] = {}
+    for place, at, write in _writes(left, PutSchedule):
+        rows = found.setdefault(write.record.id, [])
+        if write.record.fired and (not rows or rows[-1][2].record.fired != write.record.fired):
+            rows.append((place, at, write))
+    return next((rows for rows in found.values() if len(rows) > 1), [])
+
+
+def _row_becomes(change: Callable[[Any, Any], dict[str, Any]]) -> Change:
+    """The second firing of a schedule has a row that is changed by the one before it."""
+
+    def changed(left: Left) -> Left | None:
+        first, second = [*_moves(left), None, None][:2]
+        if first is None or second is None or first[2].record.anchor != second[2].record.anchor:
+            return None
+        place, at, write = second
+        return _rewritten(left, place, at, PutSchedule(replace(write.record, **change(first[2].record, write.record))))
+
+    return changed
+
+
+def _a_firing_comes_twice(left: Left) -> Left | None:
+    first, second = [*_moves(left), None, None][:2]
+    if first is None or second is None:
+        return None
+    id_ = first[2].record.id_of(first[2].record.fired)
+    made = next((w for _, _, w in _writes(left, PutProcedure) if w.record.id == id_ and w.was is None), None)
+    place, at, write = second
+    return None if made is None else _rewritten(left, place, at, write, made, first[2])
+
+
+def _a_firing_comes_alone(left: Left) -> Left | None:
+    rows = _moves(left)
+    return _rewritten(left, rows[0][0], rows[0][1]) if rows else None
+
+
 # ------------------------------------------------------------ running steps whose undo is decided
 _FORCE = "aborted by force"
 
@@ -679,6 +719,23 @@ def _a_step_runs_where_the_code_is_another(left: Left) -> Left | None:
 
 
 CHANGES: dict[str, tuple[int, str, Change]] = {
+    "a firing comes twice": (28, "fired twice", _a_firing_comes_twice),
+    "a firing comes without its schedule": (28, "and moved schedules for", _a_firing_comes_alone),
+    "a schedule fires behind itself": (
+        28,
+        " behind ",
+        _row_becomes(lambda before, _: {"fired": before.fired - 1}),
+    ),
+    "a schedule fires between its instants": (
+        28,
+        "which is no instant of",
+        _row_becomes(lambda _, row: {"fired": row.fired + 1}),
+    ),
+    "a watermark goes back": (
+        28,
+        "went back from",
+        _row_becomes(lambda before, _: {"watermark": before.watermark - 1.0}),
+    ),
     "a step runs where the code is another": (27, "has other code", _a_step_runs_where_the_code_is_another),
     "a step is alone beside another": (27, "to have it for itself", _a_step_is_alone_beside_another),
     "a step runs on another host": (27, "and asks for", _a_step_runs_on_another_host),

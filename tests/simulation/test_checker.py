@@ -14,7 +14,7 @@ from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
 from tests.simulator.core_sim.simulation import Simulation, simulate
-from tests.simulator.generators import hosts
+from tests.simulator.generators import hosts, schedules
 from tests.simulator.generators.editions import FIRST_SEED
 from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
 from tests.simulator.rules.invariants import check
@@ -29,7 +29,13 @@ SEEDS = (
     ),
 )
 """Among these histories is one of every kind that is needed."""
+_WITH_SCHEDULES = range(schedules.FIRST_SEED, schedules.FIRST_SEED + 60)
 RARE = {
+    "a firing comes twice": _WITH_SCHEDULES,
+    "a firing comes without its schedule": _WITH_SCHEDULES,
+    "a schedule fires behind itself": _WITH_SCHEDULES,
+    "a schedule fires between its instants": _WITH_SCHEDULES,
+    "a watermark goes back": _WITH_SCHEDULES,
     "a step is alone beside another": range(hosts.FIRST_LONE + 210, hosts.FIRST_LONE + 1000),
     "a step runs where the code is another": range(hosts.FIRST_LONE, hosts.FIRST_LONE + 100),
 }

@@ -18,6 +18,7 @@ from actorproc.model.rows.records import StepRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutStep, Write
 from actorproc.model.states import TERMINAL
+from actorproc.support.recurrence import rule_of
 from actorproc.testing.histories.image import Image
 
 __all__ = ["recovery_problems"]
@@ -92,7 +93,9 @@ def _differences(wanted: _Place, got: _Place) -> list[str]:
 def _recover(start: _Place, events: list[Event], quotas: Quotas, scheduling: Scheduling, now: float) -> list[_Place]:
     """All places of one recovery: before it, and after each of its decisions."""
     types = [event.meta for event in events if isinstance(event, TypeRegistered)]
-    core, decision = Coordinator.restore(start.image.snapshot(), now, quotas=quotas, scheduling=scheduling, types=types)
+    core, decision = Coordinator.restore(
+        start.image.snapshot(), now, quotas=quotas, scheduling=scheduling, types=types, rules=rule_of
+    )
     places = [start, start.after(decision.writes)]
     for event in events:
         places.append(places[-1].after(core.handle(event, now).writes))

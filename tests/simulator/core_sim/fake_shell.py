@@ -54,6 +54,7 @@ from actorproc.model.policies import TypeMeta
 from actorproc.model.rows.cold_trees import is_alone
 from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.rows.writes import DeleteProcedure, Write
+from actorproc.support.recurrence import rule_of
 from actorproc.testing.histories.image import Image
 from tests.simulator.core_sim.fake_reload import FakeReload
 from tests.simulator.core_sim.fake_workers import FakeWorkers
@@ -298,6 +299,7 @@ class FakeShell:
             types=map(self._meta_of, self.registered),
             gated=self.is_gated,
             before=before,
+            rules=rule_of,
         )
         if self.world.scenario.is_prefetching:
             # As if the core had seen many answers of these types, all of them quick.

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from actorproc.model.messages.events import Published, Submitted, Tick
+from actorproc.model.messages.events import Published, ScheduleSteered, Submitted, Tick
 from actorproc.testing.histories.image import Image
 from actorproc.testing.histories.recovering import recovery_problems
 from tests.simulator.core_sim.campaigns import campaign_command, run_histories
@@ -25,8 +25,9 @@ from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.histories import Campaign, History
 from tests.simulator.core_sim.loose_ends import LooseEnds
 from tests.simulator.core_sim.player import Player
-from tests.simulator.core_sim.world import Drawn, World
+from tests.simulator.core_sim.world import EPOCH_START, Drawn, World
 from tests.simulator.generators.requests import FIRST_RESTARTS, Operator, Resubmits, anew, call_of
+from tests.simulator.generators.schedules import call_of_schedule
 from tests.simulator.generators.scripts import ClientAction, program_of
 from tests.simulator.rules.invariants import StoreDump, check
 
@@ -40,6 +41,8 @@ _HUNTS = 0.4
 """The same where hosts are lost with one procedure."""
 _UPGRADES = 0.02
 """Chance that a host with other code may get the manager's next."""
+_LONGEST = 3600.0
+"""Seconds after which schedules are removed."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -142,6 +145,10 @@ class Simulation(Player):
     def _pass_time(self) -> bool:
         """It becomes what is due next: the end of a wall time, or a timer. False when nothing ever is."""
         world, shell = self.world, self.shell
+        if not self.actions and world.now > EPOCH_START + _LONGEST:
+            # A firing whose key stays poisoned is tried again for ever.
+            for row in world.store.schedules()[1]:
+                shell.tell(ScheduleSteered(row.id, "remove", self._reply(), "in a test"))
         hanging = shell.workers.hanging_until()
         deadline = shell.core.next_deadline()
         if hanging is not None and (deadline is None or hanging[0] <= deadline):
@@ -236,6 +243,8 @@ class Simulation(Player):
             self.shell.sweep()
         elif action.kind == "open":
             self.shell.open_gate()
+        elif action.kind == "schedule":
+            self.shell.tell(call_of_schedule(scenario, action, self._reply(), now))
         elif action.kind == "anew":
             self.shell.change(*action.targets)
         else:

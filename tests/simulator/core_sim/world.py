@@ -13,7 +13,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
 from tests.simulator.core_sim.faults import FaultPlan
-from tests.simulator.generators import editions, hosts
+from tests.simulator.generators import editions, hosts, schedules
 from tests.simulator.generators.extras import enrich
 from tests.simulator.generators.features import add_features
 from tests.simulator.generators.groups import FIRST_SEED, add_groups
@@ -22,7 +22,7 @@ from tests.simulator.generators.requests import FIRST_REPORTS
 from tests.simulator.generators.scripts import Scenario
 from tests.simulator.rules.invariants import Entry, Violation
 
-__all__ = ["Drawn", "HostCrash", "World", "children_seen", "ending_of"]
+__all__ = ["EPOCH_START", "Drawn", "HostCrash", "World", "children_seen", "ending_of"]
 
 Drawn = Literal["plain", "extras", "all"]
 """Share of a history that is drawn: old seeds mean what they meant when they were kept."""
@@ -65,6 +65,8 @@ def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
         scenario = editions.add_editions(scenario, Random(f"editions of {seed}"))
     if drawn == "all" and seed >= hosts.FIRST_SEED:
         scenario = hosts.add_hosts(scenario, Random(f"hosts of {seed}"), hunted=seed >= hosts.FIRST_LONE)
+    if drawn == "all" and seed >= schedules.FIRST_SEED:
+        scenario = schedules.add_schedules(scenario, Random(f"schedules of {seed}"))
     return scenario
 
 

@@ -26,6 +26,8 @@ from actorproc.model.messages.events import (
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
+    ScheduleDeclared,
+    ScheduleSteered,
     Signalled,
     SignalsWithdrawn,
     Submitted,
@@ -65,6 +67,8 @@ Call = (
     | ResumeRequested
     | RetryRequested
     | RollbackRequested
+    | ScheduleDeclared
+    | ScheduleSteered
     | Signalled
     | Published
     | SignalsWithdrawn
@@ -147,6 +151,8 @@ def described(call: Call) -> tuple[str, str, bytes] | None:
     """
     match call:
         case Submitted() | RestartRequested() | ForkRequested() | Resized() | ReloadBegan():
+            return None
+        case ScheduleDeclared() | ScheduleSteered():
             return None
         case ResultsTaken():
             return "taken", call.ids[0], b""

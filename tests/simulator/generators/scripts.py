@@ -113,7 +113,7 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     option), repeat (the newest of these submits arrives once more), nap (time passes to whatever is due next), sweep
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
     abort, force (an abort that kills), signal, publish, withdraw, clear (of a poison key), retry, bypass, rollback,
-    pause, resume, delete, acknowledge, taken (the result of a call), reload (of all workers), resize (of the pool of
+    pause, resume, schedule, delete, acknowledge, taken (the result of a call), reload (of all workers), resize (of the pool of
     workers). The first of `targets` is whom it is about, or
     how many workers; the rest are options of that call. With "anew" a class is registered again, as
     `features.changed_meta` says.

@@ -9,6 +9,7 @@ from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import StepToken, event_target, name_of_event
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import EventRecord, ProcedureRecord
+from actorproc.model.rows.schedules import FIRING_TAG
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulator.rules.judge import Facts, Judge
@@ -232,7 +233,8 @@ class CallerRules(Judge):
         for id in sorted((self.refused - self.acknowledged - unanswered) & dump.heads.keys()):
             self.say(20, f"submit of {id} was refused, yet it is stored")
         for id, head in dump.heads.items():
-            if head.parent is None and id not in self.offered:
+            is_firing = any(tag.startswith(FIRING_TAG) for tag in head.tags)
+            if head.parent is None and id not in self.offered and not is_firing:
                 self.say(2, f"{id} is stored and was never submitted")
             if head.state not in TERMINAL:
                 self.say(15, f"{id} never ended: {_shown(head)}")

@@ -18,7 +18,8 @@ undo and takes nothing from the next (23 is of the actor simulation) · 25 each 
 of its attempt, written with it, and the store keeps the newest of each step · 26 what a step reported before its end is
 stored with that or before, and the newest value of each key is kept · 27 no step runs on a host without its labels,
 nor on one with other code of its type, steps never take more of a host's resources than it offers, and one that was
-lost with three hosts in a row runs with no other on its host. Number 0 is "memory equals store".
+lost with three hosts in a row runs with no other on its host · 28 each instant of a schedule starts one procedure, in
+the commit that moves the schedule on. Number 0 is "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
@@ -44,6 +45,7 @@ from actorproc.model.rows.writes import (
     DeleteLock,
     DeletePoison,
     DeleteProcedure,
+    DeleteSchedule,
     DeleteUndo,
     PutAcknowledgement,
     PutAttempt,
@@ -55,6 +57,7 @@ from actorproc.model.rows.writes import (
     PutPoison,
     PutProcedure,
     PutRemoval,
+    PutSchedule,
     PutStart,
     PutStep,
     PutSwitch,
@@ -75,6 +78,7 @@ from tests.simulator.rules.log_rules import LogRules
 from tests.simulator.rules.operator_rules import OperatorRules
 from tests.simulator.rules.placement_rules import PlacementRules
 from tests.simulator.rules.report_rules import ReportRules
+from tests.simulator.rules.schedule_rules import ScheduleRules
 from tests.simulator.rules.undo_rules import UndoRules
 
 __all__ = ["Entry", "StoreDump", "Violation", "check"]
@@ -124,6 +128,7 @@ class _Pass:
             CancelRules(facts, found),
             DeployRules(facts, found),
             ReportRules(facts, found),
+            ScheduleRules(facts, found),
             PlacementRules(facts, found),
             AdoptionRules(facts, found),
             LossRules(facts, found),
@@ -148,6 +153,8 @@ class _Pass:
             PutAttempt: lambda write: self._show("attempt", write.record),
             PutExposed: lambda write: self._show("exposed", write.record),
             PutNote: lambda write: self._show("note", write.record),
+            PutSchedule: lambda write: self._show("schedule", write.record),
+            DeleteSchedule: lambda write: self._show("schedule_gone", write.id),
             TrimLog: self._trim_log,
             DeleteLinks: self._delete_links,
         }

@@ -1,0 +1,39 @@
+"""A store in a database that was made before there were schedules gets their table from its next owner."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from actorproc.errors import EngineError
+from actorproc.model.rows.records import NewProcedure
+from actorproc.model.rows.schedules import ScheduleRecord
+from actorproc.model.rows.writes import PutSchedule
+from actorproc.store.postgres.reader import DatabaseReader
+from actorproc.store.postgres.store import DatabaseStore
+
+
+@pytest.fixture
+def old(database_url):
+    store = DatabaseStore(database_url)
+    store.own()
+    store.close()
+    with psycopg.connect(database_url.partition("?")[0], autocommit=True) as connection:
+        connection.execute(f'DROP TABLE "{store.place.store}".schedules')
+    return database_url
+
+
+def test_the_next_owner_makes_the_table(old):
+    store = DatabaseStore(old)
+    epoch = store.own()
+    row = ScheduleRecord(id="a", spec="every 60", new=NewProcedure(id="a", type_name="T", state=b"", digest=b"d"))
+    store.commit([PutSchedule(row)], epoch)
+    assert store.schedules() == (epoch, [row])
+    store.close()
+
+
+def test_a_reader_that_comes_before_says_what_is_missing(old):
+    store = DatabaseReader(DatabaseStore(old).place)
+    with pytest.raises(EngineError):
+        store.schedules()
+    store.close()
