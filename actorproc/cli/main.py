@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "web": ("service.web", "add_web"),
     "metrics": ("inspect.live", "add_metrics"),
     "submit": ("commands.submit", "add_submit"),
+    "kill": ("commands.operator", "add_kill"),
     "abort": ("commands.operator", "add_abort"),
     "retry": ("commands.operator", "add_retry"),
     "restart": ("commands.operator", "add_restart"),

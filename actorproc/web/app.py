@@ -19,9 +19,10 @@ from starlette.types import Receive, Scope, Send
 from actorproc.errors import UsageError
 from actorproc.report.schema.shape import VERSION
 from actorproc.ui.text import plain_line
+from actorproc.ui.verbs import VERBS
 from actorproc.web.access import Access, Authorize, HostAccess, TokenAccess, cookie_name, public_address, same_origin
 from actorproc.web.answers import ApiError, encoded, error_of
-from actorproc.web.api.acting import VERBS
+from actorproc.web.api.acting import WORDS
 from actorproc.web.api.bulk import BulkRun
 from actorproc.web.api.openapi import openapi_document
 from actorproc.web.api.operations import CheckedRequest, Operation, given_of
@@ -297,6 +298,7 @@ class PageApp:
             "read_only": bool(self.read_only),
             "why_read_only": self.read_only,
             "verbs": [] if self.read_only else [*VERBS, *_OTHER_VERBS, *(("resize",) if is_mounted else ())],
+            "words": WORDS,
             "payloads": self.board.payloads.mode,
             "store": self.board.source.words,
             "version": _version(),

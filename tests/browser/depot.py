@@ -10,11 +10,14 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from actorproc import Limits, LockKey, Procedure, ProcedureManager, RetryPolicy, Saga, Secret, Status, step
+from actorproc.errors import StorageUnavailable
+from actorproc.store.lmdb.store import LmdbStore
 
 __all__ = ["EVIL", "LONG", "main"]
 
@@ -159,15 +162,40 @@ def until(met, within: float = 60.0) -> None:
         time.sleep(0.02)
 
 
+def may_be_full(mark: Path) -> None:
+    """Have commits of this process refused while a file is there."""
+    commit = LmdbStore.commit
+
+    def refused_or_done(*arguments):
+        if mark.exists():
+            raise StorageUnavailable("no space left on device")
+        commit(*arguments)
+
+    LmdbStore.commit = refused_or_done
+
+
 def main(directory: str, children: str = "300", task: str = "") -> None:
-    """Run the manager until this process is ended; it fills the store where there is none yet, or as the task says."""
+    """Run the manager until this process is ended; it fills the store where there is none yet, or as the task says.
+
+    A gated one is opened by SIGUSR1, and one whose disk may be full gets a procedure by it.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     is_new = task == "fill" or (not task and not Path(directory).exists())
-    with ProcedureManager(directory, workers=3, procedures=CLASSES, lead=task != "host") as manager:
+    if task == "full":
+        may_be_full(Path(directory + ".full"))
+    manager = ProcedureManager(directory, workers=3, procedures=CLASSES, lead=task != "host")
+    manager.start(gated=task == "gated")
+    try:
+        asked = {"gated": manager.open, "full": lambda: manager.submit(Part(), "late")}.get(task)
+        if asked is not None:
+            signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=asked, daemon=True).start())
         if is_new:
             fill(manager, int(children))
         print("ready", flush=True)
-        signal.pause()
+        while True:
+            signal.pause()
+    finally:
+        manager.stop()
 
 
 if __name__ == "__main__":

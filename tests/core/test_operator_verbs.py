@@ -17,6 +17,7 @@ from actorproc.core.operator.verbs import VERBS, verb_named
 from actorproc.core.rules import HANDLERS
 from actorproc.errors import InvalidId
 from actorproc.model.messages.events import Event
+from actorproc.ui import verbs as words
 
 CORE = Path(actorproc.core.__file__).parent
 
@@ -54,11 +55,19 @@ def test_a_verb_is_handled_sent_and_checked_as_its_entry_says(verb):
             assert checked_request(verb.event(id=None, reply=1), 100).id is None
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.help], ids=lambda verb: verb.name)
-def test_a_verb_whose_command_comes_from_its_entry_takes_flags_only(verb):
-    required = [name for name in verb.event.__struct_fields__ if name not in {"id", "reply", "reason", "by"}]
+@pytest.mark.parametrize("name", [*words.VERBS, "plain"])
+def test_a_verb_of_the_dashboards_takes_the_flags_of_its_request(name):
+    if name == "plain":  # a command that is made of the entry alone
+        assert [verb.name for verb in VERBS if verb.help and verb.name in words.VERBS] == []
+        return
+    event = verb_named({"ack": "acknowledge"}.get(name, name)).event
 
-    assert [name for name in required if verb.event.__annotations__[name] not in {"bool", bool}] == []
+    assert {flag for flag, kind in event.__annotations__.items() if kind == "bool"} == set(words.VERBS[name].flags)
+    assert words.VERBS[name].is_for_roots == verb_named({"ack": "acknowledge"}.get(name, name)).is_for_roots
+
+
+def test_verbs_on_everything_are_those_that_need_no_id():
+    assert set(words.MANAGER_VERBS) == {verb.name for verb in VERBS if verb.is_for_all}
 
 
 RENAME = {

@@ -27,6 +27,7 @@ from actorproc.cli.select.filters import has_filter, seconds
 from actorproc.cli.select.selection import add_care, add_selection, apply, asked, carry_out, confirmed
 from actorproc.cli.select.steering import Steered, is_stopped
 from actorproc.errors import ManagerStopped, NotAllowed, UsageError
+from actorproc.ui.verbs import MANAGER_VERBS, VERBS, SteeringVerb, result_of
 
 if TYPE_CHECKING:
     from actorproc.cli.select.steering import Steering
@@ -39,6 +40,7 @@ __all__ = [
     "add_delete",
     "add_fork",
     "add_gc",
+    "add_kill",
     "add_pause",
     "add_restart",
     "add_resume",
@@ -77,7 +79,34 @@ def _add(
 
 
 def add_verb(commands: _Commands, name: str) -> None:
-    """Add a verb of the table that has no function here; its flags are the options."""
+    """Add a verb; one that has no words of its own is made of its entry in the core, and its flags are the options."""
+    known = VERBS.get(name)
+    if known is None:
+        _add_unworded(commands, name)
+        return
+    act, says = partial(_do, known), f"{known.says[0].upper()}{known.says[1:]}. {known.more}"
+    parser = _add(
+        commands, name, act, roots=known.is_for_roots, whole=name in MANAGER_VERBS, help=known.says, description=says
+    )
+    for flag, says in known.flags.items():
+        parser.add_argument(f"--{flag}", action="store_true", help=says)
+
+
+add_kill, add_abort, add_retry = (partial(add_verb, name=name) for name in ("kill", "abort", "retry"))
+add_rollback, add_bypass, add_pause = (partial(add_verb, name=name) for name in ("rollback", "bypass", "pause"))
+add_resume, add_ack, add_delete = (partial(add_verb, name=name) for name in ("resume", "ack", "delete"))
+add_restart = partial(add_verb, name="restart")
+
+
+def _do(known: SteeringVerb, options: argparse.Namespace, engine: Steering, name: str) -> str:
+    flags = {flag: True for flag in known.flags if getattr(options, flag)}
+    is_done, words = result_of(known, engine, name, flags, **asked(options))
+    if not is_done and known.refuses:
+        raise _refusal(words, options, engine, name)
+    return words
+
+
+def _add_unworded(commands: _Commands, name: str) -> None:
     from actorproc.core.operator.verbs import verb_named
 
     verb = verb_named(name)
@@ -111,40 +140,21 @@ def _refusal(words: str, options: argparse.Namespace, engine: Steering, name: st
     return NotAllowed(f"{words}: {stands}; what it waits for: {typed(options, 'why', name)}")
 
 
-def add_abort(commands: _Commands) -> None:
-    """Add ``abort``."""
-    parser = _add(commands, "abort", _abort, help="ask procedures to abort and roll back")
-    parser.add_argument("--force", action="store_true", help="do not ask, and kill the running steps")
-
-
-def _abort(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    if not engine.abort(name, force=options.force, **asked(options)):
-        return "has ended already"
-    if is_stopped(engine):
-        later = "is undone" if options.force else "is asked to abort"
-        return "aborted" if engine.has_ended(name) else f"{later} when a manager starts"
-    return "asked to abort"
-
-
-def add_retry(commands: _Commands) -> None:
-    """Add ``retry``."""
-    _add(commands, "retry", _retry, roots=True, help="open a new run of roots that ended FAILED")
-
-
-def _retry(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    engine.retry(name, **asked(options))
-    return "runs again" + _later(engine)
-
-
-def add_restart(commands: _Commands) -> None:
-    """Add ``restart``."""
-    says = "begin ended roots again from their first state, as a new generation"
-    _add(commands, "restart", _restart, roots=True, help=says)
-
-
-def _restart(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    engine.restart(name, **asked(options))
-    return "begins again" + _later(engine)
+def _whole(options: argparse.Namespace, verb: str) -> int:
+    """Pause or resume everything."""
+    if options.ids or options.all_matching or has_filter(options):
+        raise UsageError("--manager means everything: leave ids and filters out")
+    found = outcome(None, verb, DRY_RUN)
+    steered = Steered(options)
+    if options.dry_run:
+        is_owned(options)  # there is a store
+    else:
+        with steered as engine:
+            _, result = result_of(MANAGER_VERBS[verb], engine, "", **asked(options))
+        found = outcome(None, verb, result, applied=steered.applied)
+    Output(options).one("outcome", found, lambda: [f"manager  {verb}  {found['result']}"], name="manager")
+    steered.tell()
+    return 0
 
 
 def add_fork(commands: _Commands) -> None:
@@ -180,105 +190,10 @@ def _forked(options: argparse.Namespace, engine: Steering, name: str) -> str:
     return f"forked as {fork.id}" + _later(engine)
 
 
-def add_rollback(commands: _Commands) -> None:
-    """Add ``rollback``."""
-    _add(commands, "rollback", _rollback, roots=True, help="undo unfinished roots, as if they had failed")
-
-
-def _rollback(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    if not engine.rollback(name, **asked(options)):
-        return "was undone already"
-    return "is rolled back" + _later(engine, name)
-
-
-def add_bypass(commands: _Commands) -> None:
-    """Add ``bypass``."""
-    parser = _add(
-        commands,
-        "bypass",
-        _bypass,
-        help="end procedures as if they had succeeded (the last resort)",
-        description="What they left half done stays half done: an operator has to see to it.",
-    )
-    parser.add_argument("--children", action="store_true", help="all their descendants too")
-    parser.add_argument("--ancestors", action="store_true", help="their ancestors too")
-    parser.add_argument("--force", action="store_true", help="kill the running step")
-
-
-def _bypass(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    done = engine.bypass(
-        name,
-        children=options.children,
-        ancestors=options.ancestors,
-        force=options.force,
-        **asked(options),
-    )
-    return "bypassed" if done else "has ended already"
-
-
-def add_pause(commands: _Commands) -> None:
-    """Add ``pause``."""
-    _add(commands, "pause", _pause, whole=True, help="hand out no more steps of procedures, or of any (--manager)")
-
-
-def _pause(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    return "paused" if engine.pause(name, **asked(options)) else "has ended already"
-
-
-def add_resume(commands: _Commands) -> None:
-    """Add ``resume``."""
-    says = "lift the pause of procedures, or of the whole manager (--manager)"
-    _add(commands, "resume", _resume, whole=True, help=says)
-
-
-def _resume(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    return "goes on" + _later(engine) if engine.resume(name, **asked(options)) else "was not paused itself"
-
-
-def _whole(options: argparse.Namespace, verb: str) -> int:
-    """Pause or resume everything."""
-    if options.ids or options.all_matching or has_filter(options):
-        raise UsageError("--manager means everything: leave ids and filters out")
-    found = outcome(None, verb, DRY_RUN)
-    steered = Steered(options)
-    if options.dry_run:
-        is_owned(options)  # there is a store
-    else:
-        with steered as engine:
-            done = getattr(engine, verb)(**asked(options))
-            result = ("paused" if verb == "pause" else "goes on" + _later(engine)) if done else "was not paused"
-        found = outcome(None, verb, result, applied=steered.applied)
-    Output(options).one("outcome", found, lambda: [f"manager  {verb}  {found['result']}"], name="manager")
-    steered.tell()
-    return 0
-
-
 def _later(engine: Steering, name: str | None = None) -> str:
     """Time at which it happens: at once, or when a manager starts (unless `name` has ended with it)."""
     waits = is_stopped(engine) and not (name is not None and engine.has_ended(name))
     return " when a manager starts" if waits else ""
-
-
-def add_ack(commands: _Commands) -> None:
-    """Add ``ack``."""
-    says = "say that the results of finished procedures were taken"
-    _add(commands, "ack", _ack, roots=True, help=says)
-
-
-def _ack(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    return "acknowledged" if engine.acknowledge(name, **asked(options)) else "is not kept any more"
-
-
-def add_delete(commands: _Commands) -> None:
-    """Add ``delete``."""
-    says = "remove finished roots and all that ran below them, now"
-    parser = _add(commands, "delete", _delete, roots=True, help=says)
-    parser.add_argument("--force", action="store_true", help="also those whose keys are poisoned; the keys stay so")
-
-
-def _delete(options: argparse.Namespace, engine: Steering, name: str) -> str:
-    gone = engine.delete(name, force=options.force, **asked(options))
-    return "deleted" if gone else "is not kept any more"
 
 
 def add_gc(commands: _Commands) -> None:
@@ -301,4 +216,4 @@ def _gc(options: argparse.Namespace) -> int:
         names = [name for name, state in reader.finished_roots(before) if state != "FAILED" or options.failed]
     if not options.dry_run and not confirmed(options, "delete", names):
         return REFUSED
-    return carry_out(options, "delete", names, partial(_delete, options))
+    return carry_out(options, "delete", names, partial(_do, VERBS["delete"], options))

@@ -54,7 +54,7 @@ class Verb(NamedTuple):
     loads: bool = True
     """It is decided on with the procedure in memory, and its tree."""
     help: str = ""
-    """Line of the command line's help; "": the command has a module of its own, or is none."""
+    """Line of the command line's help; "": its words are in the table of the dashboards, or it is no command."""
     done: str = "done"
     """Result in words when the answer is True."""
     refused: str = "has ended already"
@@ -63,14 +63,7 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("abort", AbortRequested, abort.request_abort, is_repeatable=True),
-    Verb(
-        "kill",
-        KillRequested,
-        kill.request_kill,
-        help="end the running attempt of steps (SIGKILL of the worker); they run again, and nothing is charged",
-        done="its attempt ends, and the step runs again",
-        refused="no worker has a step of it, so there is nothing to kill",
-    ),
+    Verb("kill", KillRequested, kill.request_kill),
     Verb("retry", RetryRequested, retry.request_retry, is_for_roots=True),
     Verb("restart", RestartRequested, restart_fork.request_restart, is_repeatable=True, is_for_roots=True),
     Verb("fork", ForkRequested, restart_fork.request_fork, is_repeatable=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from actorproc.api.client import ProcedureClient
@@ -11,6 +11,7 @@ from actorproc.api.stopped import StoppedStore
 from actorproc.errors import ActorprocError
 from actorproc.ui.command_words import in_command_words, path_option
 from actorproc.ui.text import plain_line
+from actorproc.ui.verbs import MANAGER_VERBS, VERBS, SteeringVerb, result_of
 
 if TYPE_CHECKING:
     Steering: TypeAlias = ProcedureClient | StoppedStore
@@ -27,122 +28,45 @@ class Action(NamedTuple):
     """Pressed in the menu."""
     name: str
     """As the command line has it."""
-    says: str
-    act: Callable[[Steering, str, str | None], object]
-    """Done to one procedure ("": the manager), with the reason."""
-    done: str
-    refused: str
-    """Result when the answer is False."""
-    is_for_all: bool = False
+    verb: SteeringVerb
+    flags: Mapping[str, bool]
+    is_for_all: bool
+
+    @property
+    def says(self) -> str:
+        """Its effect."""
+        return "; ".join(self.verb.flags[flag] for flag in self.flags) or self.verb.says
+
+    @property
+    def done(self) -> str:
+        """Result in words."""
+        return self.verb.forced if "force" in self.flags else self.verb.done
 
 
-ACTIONS = (
-    Action(
-        "k",
-        "kill",
-        "end the running attempt; the step runs again",
-        lambda engine, id, reason: engine.kill(id, reason=reason),
-        "its attempt ends",
-        "no worker has a step of it",
-    ),
-    Action(
-        "a",
-        "abort",
-        "ask it to end, and undo what it did",
-        lambda engine, id, reason: engine.abort(id, reason=reason),
-        "asked to abort",
-        "has ended already",
-    ),
-    Action(
-        "f",
-        "abort --force",
-        "kill its step, and undo what it did",
-        lambda engine, id, reason: engine.abort(id, force=True, reason=reason),
-        "is undone",
-        "has ended already",
-    ),
-    Action(
-        "r",
-        "retry",
-        "run a failed root again",
-        lambda engine, id, reason: engine.retry(id, reason=reason),
-        "runs again",
-        "runs again",
-    ),
-    Action(
-        "R",
-        "restart",
-        "begin an ended root again from its first state",
-        lambda engine, id, reason: engine.restart(id, reason=reason),
-        "begins again",
-        "begins again",
-    ),
-    Action(
-        "u",
-        "rollback",
-        "undo an unfinished root, as if it had failed",
-        lambda engine, id, reason: engine.rollback(id, reason=reason),
-        "is rolled back",
-        "was undone already",
-    ),
-    Action(
-        "p",
-        "pause",
-        "hand out no more steps of it",
-        lambda engine, id, reason: engine.pause(id, reason=reason),
-        "paused",
-        "has ended already",
-    ),
-    Action(
-        "o",
-        "resume",
-        "lift its pause",
-        lambda engine, id, reason: engine.resume(id, reason=reason),
-        "goes on",
-        "was not paused itself",
-    ),
-    Action(
-        "b",
-        "bypass",
-        "end it as if it had succeeded: the last resort",
-        lambda engine, id, reason: engine.bypass(id, reason=reason),
-        "bypassed",
-        "has ended already",
-    ),
-    Action(
-        "c",
-        "ack",
-        "say that the result of a finished root was taken",
-        lambda engine, id, reason: engine.acknowledge(id, reason),
-        "acknowledged",
-        "is not kept any more",
-    ),
-    Action(
-        "d",
-        "delete",
-        "remove a finished root and all below it",
-        lambda engine, id, reason: engine.delete(id, reason),
-        "deleted",
-        "is not kept any more",
-    ),
-    Action(
-        "P",
-        "pause --manager",
-        "hand out no more steps of any procedure",
-        lambda engine, _, reason: engine.pause(reason=reason),
-        "paused",
-        "was paused already",
-        is_for_all=True,
-    ),
-    Action(
-        "O",
-        "resume --manager",
-        "lift the pause of the manager",
-        lambda engine, _, reason: engine.resume(reason=reason),
-        "goes on",
-        "was not paused",
-        is_for_all=True,
-    ),
+def _action(key: str, name: str) -> Action:
+    verb, *options = name.split(" --")
+    is_for_all = options == ["manager"]
+    table = MANAGER_VERBS if is_for_all else VERBS
+    return Action(key, name, table[verb], {} if is_for_all else dict.fromkeys(options, True), is_for_all)
+
+
+ACTIONS = tuple(
+    _action(key, name)
+    for key, name in (
+        ("k", "kill"),
+        ("a", "abort"),
+        ("f", "abort --force"),
+        ("r", "retry"),
+        ("R", "restart"),
+        ("u", "rollback"),
+        ("p", "pause"),
+        ("o", "resume"),
+        ("b", "bypass"),
+        ("c", "ack"),
+        ("d", "delete"),
+        ("P", "pause --manager"),
+        ("O", "resume --manager"),
+    )
 )
 """In the order of the menu, the gentlest first where it matters."""
 
@@ -173,8 +97,8 @@ def carry_out(path: str, action: Action, ids: Sequence[str], reason: str | None)
 
 def _done(engine: Steering, action: Action, id: str, reason: str | None, path: str | None) -> str:
     try:
-        done = action.act(engine, id, reason)
+        _, done = result_of(action.verb, engine, id, action.flags, reason=reason)
     except (ActorprocError, ValueError, TypeError) as error:
         says = in_command_words(str(error), path)
         return plain_line(f"{action.name} {id or 'manager'}: refused: {says}")
-    return plain_line(f"{action.name} {id or 'manager'}: {action.refused if done is False else action.done}")
+    return plain_line(f"{action.name} {id or 'manager'}: {done}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from actorproc.errors import NotAllowed
+from actorproc.ui.verbs import MANAGER_VERBS, VERBS, result_of
 from actorproc.web.answers import ApiError, object_of
 
 if TYPE_CHECKING:
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from actorproc.web.dashboard import Dashboard
 
 __all__ = [
-    "VERBS",
-    "PageVerb",
+    "WORDS",
     "ResizeBody",
     "VerbBody",
     "clear_poison",
@@ -30,6 +30,17 @@ __all__ = [
 ]
 
 DRY_RUN = "would be done (dry run)"
+WORDS = {
+    name: {
+        "title": verb.title,
+        "says": f"{verb.says[0].upper()}{verb.says[1:]}. {verb.more}".rstrip(),
+        "flags": dict(verb.flags),
+        "many": verb.is_for_many,
+        "harmful": verb.is_harmful,
+    }
+    for name, verb in (*VERBS.items(), *((f"manager/{name}", verb) for name, verb in MANAGER_VERBS.items()))
+}
+"""The verbs as the buttons and dialogs of the page have them, by the path of each."""
 
 
 class VerbBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,93 +104,6 @@ class ResizeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     workers: int
 
 
-class PageVerb(NamedTuple):
-    """A verb of the page, with the flags that it takes."""
-
-    act: Callable[[Any, str, str | None, str, dict[str, bool]], Any]
-    """Done to one procedure, with reason, name and flags."""
-    done: str
-    refused: str
-    flags: tuple[str, ...] = ()
-    is_for_roots: bool = False
-    later: str = ""
-    """Result on a stopped store, when it is another one."""
-
-
-VERBS: dict[str, PageVerb] = {
-    "abort": PageVerb(
-        lambda engine, id, reason, by, flags: engine.abort(id, reason=reason, by=by, **flags),
-        "asked to abort",
-        "has ended already",
-        ("force",),
-        later="is asked to abort when a manager starts",
-    ),
-    "kill": PageVerb(
-        lambda engine, id, reason, by, _: _kill(engine, id, reason, by),
-        "its attempt ends, and the step runs again",
-        "",
-    ),
-    "retry": PageVerb(
-        lambda engine, id, reason, by, _: engine.retry(id, reason=reason, by=by) is not None,
-        "runs again",
-        "",
-        is_for_roots=True,
-        later="runs again when a manager starts",
-    ),
-    "restart": PageVerb(
-        lambda engine, id, reason, by, _: engine.restart(id, reason=reason, by=by) is not None,
-        "begins again",
-        "",
-        is_for_roots=True,
-        later="begins again when a manager starts",
-    ),
-    "rollback": PageVerb(
-        lambda engine, id, reason, by, _: engine.rollback(id, reason=reason, by=by),
-        "is rolled back",
-        "was undone already",
-        is_for_roots=True,
-        later="is rolled back when a manager starts",
-    ),
-    "bypass": PageVerb(
-        lambda engine, id, reason, by, flags: engine.bypass(id, reason=reason, by=by, **flags),
-        "bypassed",
-        "has ended already",
-        ("force", "children", "ancestors"),
-    ),
-    "pause": PageVerb(
-        lambda engine, id, reason, by, _: engine.pause(id, reason=reason, by=by), "paused", "has ended already"
-    ),
-    "resume": PageVerb(
-        lambda engine, id, reason, by, _: engine.resume(id, reason=reason, by=by),
-        "goes on",
-        "was not paused itself",
-        later="goes on when a manager starts",
-    ),
-    "ack": PageVerb(
-        lambda engine, id, reason, by, _: engine.acknowledge(id, reason, by=by),
-        "acknowledged",
-        "is not kept any more",
-        is_for_roots=True,
-    ),
-    "delete": PageVerb(
-        lambda engine, id, reason, by, flags: engine.delete(id, reason, by=by, **flags),
-        "deleted",
-        "is not kept any more",
-        ("force",),
-        is_for_roots=True,
-    ),
-}
-"""Verbs on procedures by name."""
-
-
-def _kill(engine: Any, id: str, reason: str | None, by: str) -> bool:
-    if engine.kill(id, reason=reason, by=by):
-        return True
-    info = engine.info(id)
-    stands = f"it has ended {info.state}" if info.finished_at is not None else f"it is {info.phase}"
-    raise NotAllowed(f"no worker has a step of it, so there is nothing to kill: {stands}")
-
-
 def outcome_of(
     subject: str | None, verb: str, result: Any = None, *, error: str | None = None, applied: str | None = None
 ) -> dict[str, Any]:
@@ -188,7 +112,7 @@ def outcome_of(
     return object_of("outcome", {**fields, "applied_to": applied})
 
 
-def act(engine: Any, verb: str, id: str, body: VerbBody, by: str, *, is_stopped: bool) -> str:
+def act(engine: Any, verb: str, id: str, body: VerbBody, by: str) -> str:
     """Do a verb to one procedure; says what came of it. Raises the refusals of the engine."""
     known = VERBS[verb]
     flags = {name: True for name in known.flags if getattr(body, name)}
@@ -196,11 +120,12 @@ def act(engine: Any, verb: str, id: str, body: VerbBody, by: str, *, is_stopped:
         if getattr(body, name) and name not in known.flags:
             msg = f"{verb} takes no {name}"
             raise ValueError(msg)
-    if known.act(engine, id, body.reason, by, flags) is False:
-        return known.refused
-    if is_stopped and known.later:
-        return known.done if engine.has_ended(id) else known.later
-    return known.done
+    is_done, words = result_of(known, engine, id, flags, reason=body.reason, by=by)
+    if not is_done and known.refuses:
+        info = engine.info(id)
+        stands = f"it has ended {info.state}" if info.finished_at is not None else f"it is {info.phase}"
+        raise NotAllowed(f"{words}: {stands}")
+    return words
 
 
 def one(verb: str) -> Callable[[Dashboard, CheckedRequest], dict[str, Any]]:
@@ -211,9 +136,7 @@ def one(verb: str) -> Callable[[Dashboard, CheckedRequest], dict[str, Any]]:
         if body.dry_run:
             board.source.read(lambda reader: reader.info(id))
             return outcome_of(id, verb, DRY_RUN)
-        result, applied = board.source.steer(
-            lambda engine: act(engine, verb, id, body, asked.user, is_stopped=hasattr(engine, "has_ended"))
-        )
+        result, applied = board.source.steer(lambda engine: act(engine, verb, id, body, asked.user))
         return outcome_of(id, verb, result, applied=applied)
 
     return handle
@@ -272,8 +195,9 @@ def for_manager(verb: str) -> Callable[[Dashboard, CheckedRequest], dict[str, An
 
     def handle(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
         body = msgspec.convert(asked.body, ManagerBody)
-        done, applied = board.source.steer(lambda engine: getattr(engine, verb)(reason=body.reason, by=asked.user))
-        result = ("paused" if verb == "pause" else "goes on") if done else "was not paused"
+        (_, result), applied = board.source.steer(
+            lambda engine: result_of(MANAGER_VERBS[verb], engine, "", reason=body.reason, by=asked.user)
+        )
         return outcome_of(None, verb, result, applied=applied)
 
     return handle

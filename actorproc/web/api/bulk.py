@@ -11,8 +11,9 @@ from starlette.datastructures import QueryParams
 
 from actorproc.errors import ActorprocError
 from actorproc.ui.command_words import in_command_words
+from actorproc.ui.verbs import VERBS
 from actorproc.web.answers import ApiError, error_of, object_of
-from actorproc.web.api.acting import VERBS, VerbBody, act, outcome_of
+from actorproc.web.api.acting import VerbBody, act, outcome_of
 from actorproc.web.api.filters import FILTERS, has_filter, matching
 from actorproc.web.api.operations import given_of
 
@@ -63,9 +64,7 @@ class BulkRun:
                 break
             try:
                 result, applied = source.steer(
-                    lambda engine, id=id: act(  # type: ignore[misc]
-                        engine, self._body.verb, id, verb, self._by, is_stopped=hasattr(engine, "has_ended")
-                    )
+                    lambda engine, id=id: act(engine, self._body.verb, id, verb, self._by)  # type: ignore[misc]
                 )
                 done += 1
                 yield outcome_of(id, self._body.verb, result, applied=applied)

@@ -49,6 +49,7 @@ _PAGE_KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "read_only": bool,
         "why_read_only": str,
         "verbs": list[str],
+        "words": dict[str, dict[str, Any]],
         "payloads": Literal["shown", "hidden"],
         "store": str,
         "version": str,
@@ -61,6 +62,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "status": {
         "manager": Literal["up", "down", "hung", "refused", "no store"],
         "live": bool,
+        "status": str | None,
         "pid": int | None,
         "host": str | None,
         "says": str,

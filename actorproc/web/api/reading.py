@@ -70,6 +70,7 @@ def live_part(board: Dashboard) -> dict[str, Any]:
     return {
         "manager": look.state,
         "live": look.is_up,
+        "status": look.health.status if look.health is not None else None,
         "pid": look.pid,
         "host": look.host,
         "says": look.says,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actorproc.ui.verbs import VERBS
 from actorproc.web.api import acting, bulk, procedure, reading
 from actorproc.web.api.filters import FILTERS, PAGING
 from actorproc.web.api.operations import LIMIT, Handler, Operation, Parameter
@@ -111,7 +112,7 @@ _ACTING = (
             body=acting.VerbBody,
             verb=verb,
         )
-        for verb in acting.VERBS
+        for verb in VERBS
     ),
     Operation(
         "POST",

@@ -35,7 +35,7 @@ _TICK = 0.5
 """Seconds between looks at the manager while a stream is open."""
 _KEPT = 128
 """Events that a browser which comes back may still get."""
-_LIGHT = ("manager", "live", "pid", "host", "says", "do", "busy", "workers", "queued", "rates")
+_LIGHT = ("manager", "live", "status", "pid", "host", "says", "do", "busy", "workers", "queued", "rates")
 _LOG_LINES = 200
 
 

@@ -3,7 +3,7 @@ import { procedure as at, post, postLines, Refused } from "./api.js";
 import { count, plural } from "./format.js";
 import { html, nothing } from "./html.js";
 import { openDialog } from "./shell.js";
-import { VERBS } from "./verbs.js";
+import { toneOf, wordsOf } from "./verbs.js";
 
 const flagsOf = (/** @type {any} */ state) => Object.fromEntries(Object.entries(state.flags).filter(([, value]) => value));
 
@@ -42,14 +42,14 @@ export function ask(app, wish) {
 
 /** @param {any} app @param {string} verb @param {string} id @param {any} [set] Flags to begin with. */
 export function askVerb(app, verb, id, set = {}) {
-  const known = VERBS[verb];
+  const known = wordsOf(app)[verb];
   ask(app, {
-    title: html`${known.name}: <span class="id">${id}</span>`,
+    title: html`${known.title}: <span class="id">${id}</span>`,
     says: known.says,
     flags: known.flags,
     set,
-    tone: known.tone,
-    button: known.name,
+    tone: toneOf(known),
+    button: known.title,
     act: async (state) => {
       const outcome = await post(at(id, "/" + verb), { reason: state.reason || undefined, ...flagsOf(state) });
       return `${verb} ${id}: ${outcomeWords(outcome)}`;
@@ -63,14 +63,11 @@ export function outcomeWords(outcome) {
   return result + (outcome.applied_to === "stopped store" ? " (taken by the stopped store)" : "");
 }
 
-/** No step begins until the manager is resumed. @param {any} app @param {"pause" | "resume"} verb */
-export const askManager = (app, verb) =>
-  ask(app, {
-    title: verb === "pause" ? "Pause the manager" : "Resume the manager",
-    says: verb === "pause" ? "No step of any procedure begins until it is resumed; those that run may end." : "Steps begin again.",
-    button: verb === "pause" ? "Pause all" : "Resume all",
-    act: async (state) => `${verb}: ${outcomeWords(await post(`manager/${verb}`, { reason: state.reason || undefined }))}`,
-  });
+/** @param {any} app @param {"pause" | "resume"} verb */
+export function askManager(app, verb) {
+  const { title, says } = wordsOf(app)[`manager/${verb}`];
+  ask(app, { title, says, button: title, act: async (state) => `${verb}: ${outcomeWords(await post(`manager/${verb}`, { reason: state.reason || undefined }))}` });
+}
 
 /** The number is not stored, so no audit has it. @param {any} app @param {number} workers The number now. */
 export function askResize(app, workers) {
@@ -117,7 +114,7 @@ export function askSignal(app, id) {
 /** One verb for many: first the count is agreed on, then the answers come one by one, and may be stopped.
  * @param {any} app @param {string} verb @param {{filter?: any, ids?: string[]}} which */
 export async function askMany(app, verb, which) {
-  const known = VERBS[verb];
+  const known = wordsOf(app)[verb];
   const state = { count: -1, ids: /** @type {string[]} */ ([]), reason: "", flags: /** @type {any} */ ({}), error: /** @type {any} */ (null), rows: /** @type {any[]} */ ([]), done: 0, failed: 0, run: /** @type {AbortController | null} */ (null), end: "" };
   const look = async () => {
     try {
@@ -157,7 +154,7 @@ export async function askMany(app, verb, which) {
     app.soon();
   };
   openDialog(app, (close) => html`<form @submit=${act}>
-    <h2 id="dialog-title">${known.name}: ${state.count < 0 ? "counting …" : plural(state.count, "procedure")}</h2>
+    <h2 id="dialog-title">${known.title}: ${state.count < 0 ? "counting …" : plural(state.count, "procedure")}</h2>
     <p>${known.says}</p>
     <p class="ids">${state.ids.slice(0, 10).map((id) => html`<span class="id">${id}</span> `)}${state.count > 10 ? html`and ${count(state.count - Math.min(10, state.ids.length))} more` : nothing}</p>
     ${Object.entries(known.flags || {}).map(([name, says]) => html`<label class="check"><input type="checkbox" @change=${(/** @type {any} */ e) => (state.flags[name] = e.target.checked)}> ${name}: ${says}</label>`)}
@@ -166,7 +163,7 @@ export async function askMany(app, verb, which) {
     ${state.run || state.end ? html`<p role="status">${count(state.done)} of ${count(state.count)} asked, ${count(state.failed)} refused${state.end ? "; " + state.end : ""}.</p>` : nothing}
     ${state.rows.length ? html`<ul class="refused">${state.rows.map((row) => html`<li><span class="id">${row.id}</span> ${row.error}</li>`)}</ul>` : nothing}
     <p class="buttons">
-      ${state.end ? nothing : html`<button type="submit" class=${known.tone || "good"} ?disabled=${state.run !== null || state.count < 1}>${known.name}${state.count > 0 ? `: ${count(state.count)}` : ""}</button>`}
+      ${state.end ? nothing : html`<button type="submit" class=${toneOf(known) || "good"} ?disabled=${state.run !== null || state.count < 1}>${known.title}${state.count > 0 ? `: ${count(state.count)}` : ""}</button>`}
       ${state.run ? html`<button type="button" @click=${() => state.run?.abort()}>Stop</button>` : html`<button type="button" @click=${close}>${state.end ? "Close" : "Cancel"}</button>`}
     </p></form>`);
   await look();

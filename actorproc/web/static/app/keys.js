@@ -4,7 +4,7 @@ import { rows } from "./focus.js";
 import { html, nothing } from "./html.js";
 import { standing, shortType } from "./format.js";
 import { openDialog } from "./shell.js";
-import { askVerb, fitting, may, VERBS } from "./verbs.js";
+import { askVerb, fitting, may, wordsOf } from "./verbs.js";
 
 const HELP = [
   ["?", "this list"],
@@ -100,7 +100,7 @@ export async function actions(app, id) {
   return openDialog(app, (close) => html`<h2 id="dialog-title">Act on <span class="id">${id}</span></h2>
     <p>${standing(info)}</p>
     ${verbs.length ? nothing : html`<p>${app.session?.read_only ? app.session.why_read_only || "This page is read-only." : "No verb fits."}</p>`}
-    <ul class="menu">${verbs.map((verb, place) => html`<li><button ?data-first=${place === 0} @click=${() => (close(), askVerb(app, verb, id))}>${VERBS[verb].name}</button> <span class="muted">${VERBS[verb].says}</span></li>`)}</ul>
+    <ul class="menu">${verbs.map((verb, place) => html`<li><button ?data-first=${place === 0} @click=${() => (close(), askVerb(app, verb, id))}>${wordsOf(app)[verb].title}</button> <span class="muted">${wordsOf(app)[verb].says}</span></li>`)}</ul>
     <p class="buttons"><button ?data-first=${!verbs.length} @click=${close}>Cancel</button></p>`);
 }
 

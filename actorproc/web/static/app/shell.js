@@ -27,7 +27,7 @@ export function healthOf(status) {
   if (!status) return "";
   if (status.manager && status.manager !== "up") return status.manager;
   if (status.paused !== null && status.paused !== undefined) return "paused";
-  return status.status || status.health?.status || "up";
+  return status.status || "up";
 }
 
 /** @param {any} app @param {any} content */

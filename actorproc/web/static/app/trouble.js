@@ -21,6 +21,7 @@ export function banners(app) {
   if (status?.paused !== null && status?.paused !== undefined) {
     found.push(["warn", html`The manager is paused: ${status.paused || "no reason given"}. <code class="command">actorproc resume --manager</code>`]);
   }
+  if (status?.status === "gated") found.push(["warn", html`The manager was started behind a gate: nothing runs until its program calls <code>open()</code>.`]);
   for (const problem of status?.problems || status?.health?.problems || []) found.push(["bad", html`${problem}`]);
   if (link.isPaused) found.push(["calm", html`Live updates are paused (press p). Shown is the look of ${clock(app.at / 1000)}.`]);
   return found.map(([tone, text]) => html`<p class="banner ${tone}">${text}</p>`);

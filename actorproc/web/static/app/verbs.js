@@ -1,19 +1,12 @@
 // Verbs of an operator, and which of them fit. Their dialogs are loaded when the first one is opened.
 import { html, nothing } from "./html.js";
 
-/** @type {Record<string, {name: string, says: string, flags?: Record<string, string>, tone?: string, all?: boolean}>} */
-export const VERBS = {
-  kill: { name: "Kill the step", says: "The step that runs now is killed with SIGKILL. Only this step runs again, as a new attempt.", tone: "bad" },
-  retry: { name: "Retry", says: "It goes on from where it failed.", all: true },
-  restart: { name: "Restart", says: "It begins again from its first state, as a new generation. What is stored of the one that ended is removed.", all: true },
-  abort: { name: "Abort", says: "It stops, and what it has done is undone.", flags: { force: "kill the step that runs" }, tone: "bad", all: true },
-  rollback: { name: "Roll back", says: "What it has done is undone.", tone: "bad", all: true },
-  pause: { name: "Pause", says: "No step of it begins until it is resumed; the one that runs may end.", all: true },
-  resume: { name: "Resume", says: "Its steps begin again.", all: true },
-  bypass: { name: "Bypass", says: "It ends at once as if it had succeeded, without running what is left. Its work has to be finished by hand.", flags: { force: "even while a step runs", children: "its children too", ancestors: "those that wait for it too" }, tone: "bad" },
-  ack: { name: "Acknowledge", says: "Its end counts as seen, so that it may be removed.", all: true },
-  delete: { name: "Delete", says: "It is removed with all that is stored of it. This cannot be undone.", flags: { force: "even if it is kept for a reason" }, tone: "bad", all: true },
-};
+/** Title, effect and flags of each verb, by its path: the words of the command line and of the live screen.
+ * @param {any} app @returns {Record<string, {title: string, says: string, flags: Record<string, string>, many: boolean, harmful: boolean}>} */
+export const wordsOf = (app) => app.session?.words ?? {};
+
+/** Class of a button. @param {any} known */
+export const toneOf = (known) => (known.harmful ? "bad" : "");
 
 /** True if this session may do it. @param {any} app @param {string} verb */
 export const may = (app, verb) => !app.session?.read_only && (!app.session?.verbs || app.session.verbs.includes(verb));
@@ -43,6 +36,7 @@ export const askMany = (app, verb, which) => asking().then((dialogs) => dialogs.
 
 /** Buttons of the repairs of a cause, and its commands to type. @param {any} app @param {any} why */
 export function repairs(app, why) {
+  const words = wordsOf(app);
   const found = (why.repairs_to_do || []).map((/** @type {any} */ repair) => {
     const { verb, id, flags = {}, command, says } = repair;
     let button = nothing;
@@ -50,8 +44,8 @@ export function repairs(app, why) {
     else if (!may(app, verb)) button = nothing;
     else if (verb === "clear-poison") button = html`<button @click=${() => askClear(app, id ?? repair.key)}>Clear the key</button>`;
     else if (verb === "signal") button = html`<button @click=${() => askSignal(app, id)}>Send a signal</button>`;
-    else if (verb in VERBS) button = html`<button class=${VERBS[verb].tone || ""} @click=${() => askVerb(app, verb, id, flags)}>${VERBS[verb].name}${flags.force ? " by force" : ""}</button>`;
-    return html`<li>${button} <span>${says || (verb in VERBS ? VERBS[verb].says : "")}${id && button !== nothing ? html` <span class="id">${id}</span>` : nothing}</span> <code class="command wide">${command}</code></li>`;
+    else if (words[verb]) button = html`<button class=${toneOf(words[verb])} @click=${() => askVerb(app, verb, id, flags)}>${words[verb].title}${flags.force ? " by force" : ""}</button>`;
+    return html`<li>${button} <span>${says || words[verb]?.says || ""}${id && button !== nothing ? html` <span class="id">${id}</span>` : nothing}</span> <code class="command wide">${command}</code></li>`;
   });
   return found.length ? html`<h3>What can be done</h3><ul class="repairs">${found}</ul>` : nothing;
 }

@@ -2,7 +2,7 @@
 import { get, procedure as at } from "../api.js";
 import { plural, standing, stepOf, typeLink, procedureLink } from "../format.js";
 import { details, html, nothing } from "../html.js";
-import { askVerb, fitting, may, VERBS } from "../verbs.js";
+import { askVerb, fitting, may, toneOf, wordsOf } from "../verbs.js";
 
 const TABS = [["", "Why"], ["steps", "Steps"], ["tree", "Tree"], ["timeline", "Timeline"], ["state", "State"], ["logs", "Logs"], ["stack", "Stack"], ["audit", "Audit"]];
 const FILES = { "": "why", steps: "steps", tree: "tree", timeline: "timeline", state: "state", logs: "logs", stack: "stack", audit: "audit" };
@@ -40,7 +40,7 @@ export function view(app) {
     <p class="under">${standing(info)} <span>${typeLink(info.type_name)}, step ${stepOf(info)}${info.attempt > 1 ? `, attempt ${info.attempt}` : ""}</span>
       ${info.parent_id ? html`<span class="muted">below ${procedureLink(info.parent_id)}${info.root_id !== info.parent_id ? html` of ${procedureLink(info.root_id)}` : nothing}</span>` : nothing}
       ${Object.keys(info.children || {}).length ? html`<a href=${`procedures/${encodeURIComponent(id)}/tree`}>${plural(Object.values(info.children).reduce((/** @type {number} */ sum, /** @type {any} */ n) => sum + n, 0), "child", "children")}</a>` : nothing}
-      <span class="verbs">${verbs.slice(0, 3).map((verb) => html`<button class=${VERBS[verb].tone || ""} @click=${() => askVerb(app, verb, id)}>${VERBS[verb].name}</button>`)}
+      <span class="verbs">${verbs.slice(0, 3).map((verb) => html`<button class=${toneOf(wordsOf(app)[verb])} @click=${() => askVerb(app, verb, id)}>${wordsOf(app)[verb].title}</button>`)}
       ${verbs.length > 3 ? html`<button @click=${() => import("../keys.js").then(({ actions }) => actions(app, id))}>More …</button>` : nothing}</span></p>
     <nav class="tabs" aria-label=${`Pages of ${id}`}>${TABS.map(([name, label]) => {
       const href = `procedures/${encodeURIComponent(id)}${name ? "/" + name : ""}`;
