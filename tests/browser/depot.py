@@ -195,7 +195,7 @@ def main(directory: str, children: str = "300", task: str = "") -> None:
         while True:
             signal.pause()
     finally:
-        manager.stop()
+        manager.stop(drain=False)
 
 
 if __name__ == "__main__":

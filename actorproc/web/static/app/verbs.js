@@ -13,7 +13,7 @@ export const may = (app, verb) => !app.session?.read_only && (!app.session?.verb
 
 /** Verbs that fit what a procedure does now. @param {any} info */
 export function fitting(info) {
-  if (info.phase === "done") return info.state === "FAILED" ? ["retry", "restart", "rollback", "bypass", "ack", "delete"] : ["restart", "ack", "delete"];
+  if (info.phase === "done") return info.state === "FAILED" ? ["retry", "rollback", "bypass", "restart", "ack", "delete"] : ["restart", "ack", "delete"];
   const found = [];
   if (["running", "rolling-back"].includes(info.phase)) found.push("kill");
   found.push(info.paused !== null || info.phase === "paused" ? "resume" : "pause", "abort", "bypass");
