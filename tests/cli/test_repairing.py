@@ -188,3 +188,24 @@ def test_finished_ones_are_acknowledged_deleted_and_collected(place):
     assert place("show", "old-3")[0] == 0
     assert place("gc", "--older-than", "0s", "--yes")[0] == 0
     assert place("show", "old-3")[0] == 3
+
+
+def test_an_ended_root_begins_again_and_a_fork_begins_at_its_second_step(place):
+    mended = place.directory / "mended"
+    mended.touch()
+    place("submit", "jobs:Half", f"mended={mended}", "--id", "half-3")
+    place.until(lambda: place.state("half-3") == "ROLLEDBACK")
+
+    assert place("restart", "half-3", "--reason", "once more")[0] == 0
+    place.until(lambda: place.rows("show", "half-3")[0]["generation"] == 2 and place.state("half-3") == "ROLLEDBACK")
+    assert [(row["verb"], row["reason"]) for row in place.rows("show", "half-3")[0]["audit"]] == [
+        ("restart", "once more")
+    ]
+    forked = place.rows("fork", "half-3", "--from", "second", "--id", "half-4")[0]
+    assert (forked["id"], forked["ok"], forked["result"]) == ("half-3", True, "forked as half-4")
+    place.until(lambda: place.state("half-4") == "ROLLEDBACK")
+    assert [row["outcome"] for row in place.rows("steps", "half-4")] == ["submitted", "rolledback"]
+    refused = place("fork", "half-3", "--from", "third")
+    assert refused[0] != 0
+    assert "step 1 (first), step 2 (second)" in refused[1] + refused[2]
+    assert place("restart", "waiter-1", "--dry-run")[0] == 0

@@ -87,6 +87,18 @@ def test_a_verb_is_done_with_its_reason_and_the_name_of_its_user(manager, page):
     assert outcome(page.get("procedures/v-1"), 410)["audit"][0]["verb"] == "pause"
 
 
+def test_an_ended_root_is_restarted(manager, page):
+    waiting(manager, "v-again")
+    assert outcome(page.post("procedures/v-again/restart"), 409)["code"] == "not-allowed"
+    manager.signal("v-again", 1)
+    assert manager.get("v-again").result(BOUND) == 1
+
+    assert outcome(page.post("procedures/v-again/restart", {"reason": "for a night"}))["result"] == "begins again"
+    assert manager.info("v-again").generation == 2
+    manager.signal("v-again", 2)
+    assert manager.get("v-again").result(BOUND) == 2
+
+
 def test_a_dry_run_does_nothing(manager, page):
     waiting(manager, "v-2")
 
