@@ -208,4 +208,4 @@ def test_an_ended_root_begins_again_and_a_fork_begins_at_its_second_step(place):
     refused = place("fork", "half-3", "--from", "third")
     assert refused[0] != 0
     assert "step 1 (first), step 2 (second)" in refused[1] + refused[2]
-    assert place("restart", "waiter-1", "--dry-run")[0] == 0
+    assert place("restart", "half-4", "--dry-run")[0] == 0
