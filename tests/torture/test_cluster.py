@@ -147,10 +147,28 @@ def step(kind: str, at: int, pid: int, host: int, *, epoch: int = 1, attempt: in
         ((line("killing", 15, pid=20),), []),
         ((line("host-lost", 15, pid=20),), [8]),
         ((line("frozen", 5, pid=20), line("thawed", 500, pid=20)), []),
+        (  # two faults at a time, of which one ends before the other
+            (
+                line("frozen", 1, pid=20),
+                line("frozen", 2, pid=20),
+                line("thawed", 5, pid=20),
+                line("thawed", 500, pid=20),
+            ),
+            [],
+        ),
         ((line("frozen", 5, pid=30), line("thawed", 500, pid=30)), [8]),
         ((line("frozen", 1, pid=20), line("thawed", 5, pid=20)), [8]),
     ],
-    ids=["nothing", "worker killed", "agent killed", "given up", "stood still", "the other one did", "before it"],
+    ids=[
+        "nothing",
+        "worker killed",
+        "agent killed",
+        "given up",
+        "stood still",
+        "stood still twice at a time",
+        "the other one did",
+        "before it",
+    ],
 )
 def test_two_copies_of_a_step_are_a_violation_unless_the_host_of_the_older_one_stood_still(between, numbers):
     first, second = step("enter", 10, 21, 20), step("enter", 20, 31, 30, attempt=2)

@@ -106,13 +106,19 @@ class _Frozen:
         self.times: list[_Freeze] = []
         self.takeovers = {line.epoch: line.at for line in lines if line.kind == "takeover"}
         self.candidates = {line.pid for line in lines if line.kind in {"leads", "follows"}}
-        since: dict[int, int] = {}
+        since: dict[int, tuple[int, int]] = {}
+        """By process, since when, and how many faults keep it: they may strike at the same time."""
         for line in lines:
             if line.kind == "frozen":
-                since.setdefault(line.pid, line.at)
+                at, count = since.get(line.pid, (line.at, 0))
+                since[line.pid] = at, count + 1
             elif line.kind == "thawed" and line.pid in since:
-                self.times.append(_Freeze(line.pid, since.pop(line.pid), line.at))
-        self.times += [_Freeze(pid, at, 1 << 62) for pid, at in since.items()]
+                at, count = since.pop(line.pid)
+                if count > 1:
+                    since[line.pid] = at, count - 1
+                else:
+                    self.times.append(_Freeze(line.pid, at, line.at))
+        self.times += [_Freeze(pid, at, 1 << 62) for pid, (at, _) in since.items()]
 
     def has(self, line: JournalLine, until: int) -> bool:
         """True if the host of a step stood still at a time between its line and another one."""
