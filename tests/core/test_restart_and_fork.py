@@ -196,6 +196,15 @@ def test_a_fork_that_is_sent_again_counts_once_and_an_id_only_once(*, crash: boo
     assert difference(harness) is None
 
 
+def test_a_fork_that_is_restarted_begins_at_the_same_step() -> None:
+    harness = ended("done")
+    assert fork(harness, "p", "f", step=3) is None
+    harness.answer("f", Finished(state=b"1"))
+    assert restart(harness, "f") is None
+    assert (harness.inbox["f"].begun, generation(harness, "f")) == (-2, 2)
+    assert difference(harness) is None
+
+
 def test_a_child_may_be_forked_and_the_fork_is_a_root() -> None:
     harness = CoreHarness(workers=2)
     harness.submit(harness.new("p"))

@@ -216,6 +216,7 @@ def test_a_fork_of_a_procedure_that_goes_by_numbers(manager, tmp_path, asker):
         verbs = client if asker == "client" else manager
         assert verbs.fork("c", 3, new_id="d").result(BOUND) == "1234"
         assert verbs.fork("d", 4).result(BOUND) == "1234"
+        assert verbs.restart("d").result(BOUND) == "1234"
         assert verbs.restart("c").result(BOUND) == "1234"
         with pytest.raises(DuplicateProcedure, match=r"d .* exists"):
             verbs.fork("c", 3, new_id="d")
