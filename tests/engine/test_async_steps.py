@@ -28,6 +28,9 @@ from actorproc import (
     procedure,
     step,
 )
+from actorproc.api.replay.exported import store_of_export
+from actorproc.api.replay.replayer import Replayer, registry_of
+from actorproc.cli.main import main
 from actorproc.testing import InlineManager
 from tests.kit.waiting import wait_until
 
@@ -436,3 +439,19 @@ def test_the_number_of_tasks_is_a_limit_of_a_worker(open_manager, tasks):
     handles = manager.submit_many([crowd() for _ in range(12)], limits=Limits(tasks=tasks))
 
     assert max(handle.result(30) for handle in handles) <= tasks
+
+
+# ---------------------------------------------------------------------- replays
+def test_async_steps_are_replayed_to_the_ends_that_are_stored(open_manager, gate, tmp_path):
+    gate.open("met")
+    manager = open_manager(procedures=[Order, meet])
+    handle = manager.submit(Order(gate.folder))
+    assert handle.result(30) == 87
+    manager.stop()
+    export = ["--path", str(tmp_path / "state"), "export", "--all", "--reveal", "--out", str(tmp_path / "all.json")]
+    assert main(export) == 0
+    replayer = Replayer(store_of_export(str(tmp_path / "all.json")), registry_of([Order, meet], None), quiet=True)
+
+    found = [replayer.replay(*one[:2]) for one in replayer.steps(handle.id)]
+
+    assert [result.verdict for result in found] == ["same"] * 4, found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -40,6 +41,18 @@ class Threaded(Saga):
             found.append(trace.get_current_span().get_span_context().span_id)
             time.sleep(0.005)
         return len(set(found)), found[0]
+
+
+class Awaiting(Saga):
+    """Says which spans it finds, in its task and on a thread, while others run on the loop of its worker."""
+
+    @step
+    async def only(self, ctx):
+        found = set()
+        for _ in range(5):
+            found.add(current_span_id())
+            await asyncio.sleep(0.005)
+        return [*found, await asyncio.to_thread(current_span_id)]
 
 
 def current_span_id() -> int:
@@ -120,6 +133,18 @@ def test_steps_on_threads_of_one_worker_each_have_their_own_context(start, recor
 
     for span in recording.named("actorproc.step"):
         assert tuple(found[span.attributes["actorproc.procedure.id"]]) == (1, span.context.span_id)
+
+
+def test_async_steps_of_one_worker_each_have_the_context_of_their_task(start, recording):
+    manager = start()
+
+    handles = manager.submit_many([Awaiting() for _ in range(8)])
+    found = dict(zip([handle.id for handle in handles], [handle.result(timeout=30) for handle in handles], strict=True))
+    manager.stop()
+
+    for span in recording.named("actorproc.step"):
+        assert tuple(found[span.attributes["actorproc.procedure.id"]]) == (span.context.span_id, span.context.span_id)
+    assert len(recording.named("actorproc.step")) == 8
 
 
 @pytest.mark.usefixtures("on_a_host")
