@@ -14,7 +14,7 @@ from actorproc import Config, Limits, Procedure, ProcedureFailed, ProcedureManag
 
 BOUND = 30.0
 ENDLESS = 120.0
-"""Seconds of a step that nobody stops: longer than any test may take."""
+"""Seconds of a step that is never stopped: longer than any test may take."""
 
 
 def _note(folder: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Every way a step can take its worker along: it costs that step one attempt, in words, and nobody else notices."""
+"""Every way a step can take its worker along: it costs that step one attempt, in words, and no other step notices."""
 
 from __future__ import annotations
 

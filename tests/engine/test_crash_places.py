@@ -254,7 +254,7 @@ OUTCOMES = {
     InDump: "FAILED",
     InLockKeysOfAChild: "FAILED",
     InRollback: "ROLLEDBACK",  # retried
-    InGarbage: "SUCCESS",  # nobody hears what is raised there
+    InGarbage: "SUCCESS",  # what is raised there is not heard
 }
 """What an exception and a sys.exit() there lead to."""
 

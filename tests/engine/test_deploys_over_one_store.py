@@ -51,7 +51,7 @@ def test_new_older_and_new_code_over_one_store_repeat_undo_and_lose_nothing(tmp_
         program.close()
 
 
-# ---------------------------------------------------------------- what is parked stands in nobody's way
+# ---------------------------------------------------------------- what is parked stands in no other's way
 def test_one_that_new_code_parks_holds_no_slot_is_counted_and_hears_what_comes(tmp_path):
     program = Program(SAGA, ("behind one",))
     limited = program.edited(

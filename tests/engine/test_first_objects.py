@@ -1,4 +1,4 @@
-"""The first object of a class that nobody registered: it is made known while others submit, too."""
+"""The first object of an unregistered class: it is made known while others submit, too."""
 
 from __future__ import annotations
 

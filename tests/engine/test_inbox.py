@@ -1,4 +1,4 @@
-"""The manager's inbox: whoever brings a message may have it handled on its own thread, one at a time and in order."""
+"""The manager's inbox: a thread that brings a message may have it handled on itself, one at a time and in order."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_from_many_threads_each_message_is_handled_once_alone_and_in_the_order_o
             else:
                 actor.tell((number, message))
             if message % 7 == number:
-                time.sleep(0)  # let somebody else come in between
+                time.sleep(0)  # let another thread come in between
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(senders)]
     for thread in threads:

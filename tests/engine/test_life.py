@@ -144,7 +144,7 @@ def test_a_second_stop_that_does_not_drain_cuts_short_the_waiting_of_the_first(o
     patient = threading.Thread(target=manager.stop)
     patient.start()
     until(lambda: manager._tree._drained is not None)
-    until(lambda: manager.health().status == "stopping")  # and not paused: nobody has to resume it
+    until(lambda: manager.health().status == "stopping")  # and not paused: it needs no resume
     late = manager.submit(Nap())
     assert [cause.says for cause in manager.why(late.id).roots()] == [
         "the manager is being stopped and hands out no more steps"
@@ -500,7 +500,7 @@ def test_a_host_that_forgets_to_stop_still_exits(tmp_path):
 
 
 def test_a_first_commit_that_is_done_before_start_has_returned_is_heard(open_manager, until, monkeypatch):
-    """A recovery commits at once, on another thread; nobody may miss that while the parts are still being joined."""
+    """A recovery commits at once, on another thread; no part may miss that while the parts are still being joined."""
     store = MemoryStore()
     manager = open_manager(store=store)
     sleeper = manager.submit(Dozes(0.3), "left")

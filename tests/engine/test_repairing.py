@@ -59,7 +59,7 @@ class Fragile(Procedure):
 
 
 class Sale(Saga):
-    """Its payment cannot be given back until somebody repairs the bank."""
+    """Its payment cannot be given back until the bank is repaired."""
 
     folder: str
     rollback_retry: ClassVar[RetryPolicy] = ONCE

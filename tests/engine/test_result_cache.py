@@ -1,4 +1,4 @@
-"""Ends that came a moment ago wait in memory for whoever asks: few, and never those of another procedure."""
+"""Ends that came a moment ago wait in memory for callers: few, and never those of another procedure."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_a_log_handler_that_asks_the_manager_on_its_own_thread_is_refused_and_no
     manager = open_manager(workers=1, store=store, config=Config(spares=0, commit_backoff=0.01))
 
     class Submits(logging.Handler):
-        """Has a procedure tell somebody of each error."""
+        """Has a procedure report each error to another one."""
 
         def emit(self, record):
             if record.levelno >= logging.ERROR:
@@ -183,7 +183,7 @@ def test_a_log_handler_that_asks_the_manager_on_a_thread_that_is_lent_to_it_is_r
     refused = []
 
     class Submits(logging.Handler):
-        """Has a procedure tell somebody of each worker that is replaced."""
+        """Has a procedure report each worker that is replaced."""
 
         def emit(self, record):
             if "is replaced: " in record.getMessage() and record.name == "actorproc":

@@ -1,4 +1,4 @@
-"""Looking into a store from another process, or when nobody runs it."""
+"""Looking into a store from another process, or when no manager runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching: every transition once, in the order of commits, and a slow watcher costs nobody but itself."""
+"""Watching: every transition once, in the order of commits, and a slow watcher costs itself alone."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_ctrl_c_in_a_watch_that_waits_for_a_commit_leaves_no_watcher_behind(open
         patch.setattr(tree, "_asked", interrupted)
         with pytest.raises(KeyboardInterrupt):
             manager.watch()
-    tree.is_settled()  # by now the manager has heard that nobody watches
+    tree.is_settled()  # by now the manager has heard that the watch is closed
     store.free.set()
     submits.join(30)
 
