@@ -13,6 +13,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -25,6 +26,8 @@ from actorproc.report.schema.document import KINDS
 
 __all__ = ["TABLES", "in_words"]
 
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+_LANGUAGES = {".py": "python", ".service": "ini", ".yaml": "yaml"}
 _IN_BYTES = ("max_state", "max_call", "max_frame", "log_")
 _UNITS = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
 _HEADING = re.compile(r"^    # -{20,} (.+)$")
@@ -130,6 +133,16 @@ def objects() -> str:
     return "\n".join(lines)
 
 
+def examples() -> str:
+    """Text of each file of the examples, below its name."""
+    files = [path for path in sorted(_EXAMPLES.rglob("*")) if path.suffix in _LANGUAGES and path.name != "__init__.py"]
+    return "\n".join(
+        f"## {path.relative_to(_EXAMPLES).as_posix()}\n\n````{_LANGUAGES[path.suffix]}\n{path.read_text()}````\n"
+        for path in files
+        if "__pycache__" not in path.parts
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "limits": options(Limits),
@@ -139,6 +152,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "events": events,
     "metrics": metrics,
     "objects": objects,
+    "examples": examples,
 }
 """Makers of what stands on the pages of the reference, by the word that a page uses."""
 
