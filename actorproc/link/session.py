@@ -130,6 +130,8 @@ class LinkSession:
         self.late_beats = 0
         """Signs of life that left more than a beat too late: this machine, or this program, is overloaded."""
         self._second = threading.Thread(target=self._send_rest, name=f"actorproc-link-{name}-send", daemon=True)
+        self._has_second = False
+        """The second thread was started, or is about to be."""
 
     # ------------------------------------------------------------ facts
     @property
@@ -197,11 +199,15 @@ class LinkSession:
             self._begun = self._heard if since is None else since
             self._connection = connection
             connection.is_sending = connection.is_handed_over = True
-            is_first = self._second.ident is None
+            is_first, self._has_second = not self._has_second, True
             self.resumes += not is_first
             self._work.notify_all()
         if is_first:
-            self._second.start()
+            try:
+                self._second.start()
+            except RuntimeError:  # no thread is left on this machine: the next connection asks for one again
+                self._has_second = False
+                raise
         name = f"actorproc-link-{self._name}-read"
         threading.Thread(target=self._read, args=(connection,), name=name, daemon=True).start()
 

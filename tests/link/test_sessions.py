@@ -223,6 +223,81 @@ def test_putting_does_not_wait_for_an_end_that_takes_nothing(pair):
     wait_until(lambda: len(ends.far.heard) == 301)
 
 
+class Quiet:
+    """A connection that takes everything, and on which nothing comes."""
+
+    def __init__(self):
+        self._ended = threading.Event()
+
+    def recv(self, _size):
+        self._ended.wait(BOUND)
+        return b""
+
+    def send_now(self, _data):
+        return True
+
+    def sendall(self, _data):
+        pass
+
+    def send_rest(self):
+        pass
+
+    def hang_up(self):
+        self._ended.set()
+
+    close = hang_up
+
+
+def test_a_session_that_goes_on_over_another_connection_while_its_second_thread_starts_has_one(monkeypatch):
+    start, started, may_start = threading.Thread.start, [], threading.Event()
+
+    def slow(thread):
+        if thread.name.endswith("-send"):
+            started.append(thread)
+            assert may_start.wait(BOUND)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", slow)
+    session = LinkSession(print, print, silence=5.0, name="odd")
+    first = threading.Thread(target=session.attach, args=(Quiet(), 0))
+    first.start()
+    wait_until(lambda: started)
+    session.detach()
+    second = threading.Thread(target=session.attach, args=(Quiet(), 0))
+    second.start()
+    wait_until(lambda: not second.is_alive() or len(started) > 1)
+    may_start.set()
+    first.join(BOUND)
+    second.join(BOUND)
+
+    assert len(started) == 1
+    assert session.resumes == 1
+    session.close()
+    started[0].join(BOUND)
+    assert not started[0].is_alive()
+
+
+def test_a_session_that_got_no_second_thread_asks_for_one_with_the_next_connection(monkeypatch):
+    start, refused = threading.Thread.start, []
+
+    def refuse(thread):
+        if thread.name.endswith("-send") and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    session = LinkSession(print, print, silence=5.0, name="odd")
+    with pytest.raises(RuntimeError, match="new thread"):
+        session.attach(Quiet(), 0)
+    session.detach()
+    session.attach(Quiet(), 0)
+
+    assert refused[0].is_alive()
+    session.close()
+    refused[0].join(BOUND)
+
+
 def test_signs_of_life_come_while_nothing_is_said(pair):
     ends = pair()
     wait_until(lambda: ends.near.session.round_trip is not None and ends.far.session.round_trip is not None)
