@@ -20,7 +20,8 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Resized, StepDelayed, TypeRegistered, WorkerLost, WorkerReady
 from actorproc.model.messages.outcomes import Finished
 from actorproc.model.policies import TypeMeta
-from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.model.slots import first_slot
+from actorproc.workers.base import HostJoined, HostLeft, WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.protocol.frames import Ended, NeedState
 
 WORKER = WorkerId(0, 1)
@@ -32,6 +33,7 @@ class Site:
     def __init__(self) -> None:
         self.now = 0.0
         self.told: list[Any] = []
+        self.hosts: list[tuple[Any, ...]] = []
         self.in_flight, self.types = InFlightTable(), TypeTable()
         clock: Any = SimpleNamespace(monotonic=lambda: self.now, wall=lambda: self.now)
         pipeline: Any = SimpleNamespace(handle=self.told.append, take=self.told.append, decide=lambda: None)
@@ -42,6 +44,10 @@ class Site:
             step_lost=lambda _, by_operator: None,
             died=lambda *_: None,
             worker_died=lambda _: None,
+            host=lambda *news: self.hosts.append(news),
+            host_losses=0,
+            hosts={},
+            left=lambda *_: None,
         )
         self.outage = StoreOutage(clock)
         self.worker_messages = WorkerMessageHandler(
@@ -65,8 +71,8 @@ class Site:
         )
         self.in_flight.join(WorkerReady(WORKER))
 
-    def hand_out(self, name: str, wall_time: float | None = None) -> StepToken:
-        token = StepToken(1, WORKER, name, 1, 1)
+    def hand_out(self, name: str, wall_time: float | None = None, worker: WorkerId = WORKER) -> StepToken:
+        token = StepToken(1, worker, name, 1, 1)
         run = RunStep(token, "Parent", False, name, None, False, False, None, 0, wall_time=wall_time)
         self.in_flight.hand_out(run, self.now)
         return token
@@ -113,6 +119,22 @@ def test_the_death_of_a_worker_is_told_with_the_step_that_ran(site: Site):
 
     [lost] = [event for event in site.told if isinstance(event, WorkerLost)]
     assert (lost.first, lost.crashed) == (second, True)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_host_takes_no_step_along_whose_worker_died_before(site: Site, dies: bool):
+    worker = WorkerId(first_slot(1), 1)
+    site.worker_messages.host_joined(HostJoined(1, name="h1", machine="vm", slots=1))
+    site.in_flight.join(WorkerReady(worker))
+    site.hand_out("first", worker=worker)
+    site.outage.lasts = True  # the death is not stored before the host leaves
+
+    if dies:
+        site.worker_messages.died(WorkerDied(worker, CrashReport(kind="signal", message="SIGKILL"), booted=True))
+    site.worker_messages.host_left(HostLeft(1, "has left", is_lost=False))
+
+    left = 0 if dies else 1
+    assert site.hosts == [("host-joined", "h1", "vm", 1, 0, None), ("host-left", "h1", "vm", left, left, "has left")]
 
 
 def test_a_worker_is_told_of_after_the_death_of_the_one_before_it(site: Site):

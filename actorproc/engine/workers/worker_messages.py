@@ -212,7 +212,8 @@ class WorkerMessageHandler:
         return "" if host is None else host.name
 
     def _news_of(self, number: int, kind: HostEventKind, workers: int | None, why: str | None) -> None:
-        there = [entry for worker, entry in self._in_flight.entries.items() if host_of(worker.slot) == number]
+        entries = self._in_flight.entries.items()  # those of the dead too, until that is stored
+        there = [entry for worker, entry in entries if host_of(worker.slot) == number and not entry.dead]
         host, steps = self._hosts[number], sum(len(entry.queue) for entry in there)
         self._news.host(kind, host.name, host.machine, len(there) if workers is None else workers, steps, why)
 
