@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+import actorproc
 from docs._extensions.tables import TABLES
 
 __all__ = ["setup"]
@@ -97,6 +101,20 @@ def _read(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = relinked(source[0], place, page.parent, app.config.repository)
 
 
+def _import_for_annotations(_app: Sphinx) -> None:
+    """Have modules import what they import for type checkers alone, so that signatures can be read."""
+    for name in actorproc.__all__:
+        getattr(actorproc, name)
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("actorproc.") or not (file := getattr(module, "__file__", None)):
+            continue
+        for block in ast.parse(Path(file).read_text(encoding="utf-8")).body:
+            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+                for line in (line for line in block.body if isinstance(line, ast.Import | ast.ImportFrom)):
+                    with contextlib.suppress(ImportError):  # an extra that is not installed
+                        exec(ast.unparse(line), vars(module))  # noqa: S102 - an import of our own
+
+
 def _leave_out_private_names(app: Sphinx) -> list[Any]:
     """Take names in private modules out of the inventory and the search: each object is there by its public name."""
     objects = app.env.domains.python_domain.objects
@@ -110,6 +128,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("repository", "", "env", str)
     app.add_directive("generated", GeneratedTable)
     app.add_lexer("mermaid", TextLexer)
+    app.connect("builder-inited", _import_for_annotations)
     app.connect("source-read", _read)
     # The last event before the inventory and the index of the search are written.
     app.connect("html-collect-pages", _leave_out_private_names)
