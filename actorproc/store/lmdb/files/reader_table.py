@@ -25,7 +25,7 @@ def part_from_table_of_readers(lock_file: Path) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
-    for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
         span, permissions, _, on, inode, *_ = line.split(maxsplit=5)
         if not permissions.endswith("s") or int(inode) != wanted.st_ino or on != device:
             continue
