@@ -15,7 +15,7 @@ import pytest
 
 from actorproc.model.policies import Quotas, Scheduling
 from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
-from tests.simulator.actor_sim.history import perform
+from tests.simulator.actor_sim.history import HOSTS_FROM, perform
 from tests.simulator.core_sim import simulation
 from tests.simulator.core_sim.campaigns import in_turn
 from tests.simulator.core_sim.faults import FaultKind
@@ -147,7 +147,11 @@ def test_each_kind_of_fault_is_effective_many_times() -> None:
     faults: Counter[FaultKind] = Counter()
     of_core = (range(1, 401), range(editions.FIRST_SEED, editions.FIRST_SEED + 60))
     # The core reads nothing, and owns nothing: its shell does.
-    of_shell = (range(READS_FROM, READS_FROM + 100), range(LOSSES_FROM, LOSSES_FROM + 60))
+    of_shell = (
+        range(READS_FROM, READS_FROM + 100),
+        range(LOSSES_FROM, LOSSES_FROM + 60),
+        range(HOSTS_FROM, HOSTS_FROM + 100),
+    )
     for seed in in_turn(*of_core, *of_shell):
         is_of_core = any(seed in seeds for seeds in of_core)
         faults.update((simulate(seed, check_every=1000) if is_of_core else perform(seed)).faults)

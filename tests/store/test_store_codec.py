@@ -119,26 +119,26 @@ def test_bytes_of_format_version_1_still_decode_to_the_same_record(table):
     ("part", "stored", "before"),
     [
         pytest.param(
-            Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4),
-            "99060904c4086b6b6b6b6b6b6b6b02c30304c0",
-            ("96060904c4086b6b6b6b6b6b6b6b02c3", {"host_losses": 0, "host": 0}),
+            Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5),
+            "9a060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000",
+            ("96060904c4086b6b6b6b6b6b6b6b02c3", {"host_losses": 0, "host": 0, "lock_due": 0.0}),
             id="past",
         ),
         pytest.param(
             Past(host=4, trace=Trace(b"t" * 16 + b"s" * 8 + b"\x01a=b", 8.5, b"l" * 25, b"w" * 25)),
-            "99000100c40001c20004"
+            "9a000100c40001c20004"
             "94c41c747474747474747474747474747474747373737373737373" + "01613d62cb4021000000000000"
-            "c419" + "6c" * 25 + "c419" + "77" * 25,
+            "c419" + "6c" * 25 + "c419" + "77" * 25 + "cb0000000000000000",
             ("98000100c40001c20004", {"trace": None}),
             id="trace",
         ),
         pytest.param(
-            StepLimits(wall_time=9.5, heartbeat=3.0, on=("gpu", "ssd"), resources={"gpu": 0.5}),
-            "dc0012cb4023000000000000c0c0c003c201c0c0cb3ff0000000000000c0c0c0c2cb4008000000000000"
-            "92a3677075a373736481a3677075cb3fe0000000000000c0",
+            StepLimits(wall_time=9.5, heartbeat=3.0, on=("gpu", "ssd"), resources={"gpu": 0.5}, lock_wait=2.5, tasks=7),
+            "dc0014cb4023000000000000c0c0c003c201c0c0cb3ff0000000000000c0c0c0c2cb4008000000000000"
+            "92a3677075a373736481a3677075cb3fe0000000000000cb4004000000000000c007",
             (
                 "9fcb4023000000000000c0c0c003c201c0c0cb3ff0000000000000c0c0c0c2cb4008000000000000",
-                {"on": (), "resources": {}},
+                {"on": (), "resources": {}, "lock_wait": None, "tasks": None},
             ),
             id="limits",
         ),
