@@ -10,7 +10,7 @@ from actorproc.model.messages.outcomes import Advanced, Finished, Slept
 from actorproc.model.policies import LockKey, TypeMeta
 from tests.core.harness import CoreHarness, difference, image_of, restarted
 
-A, B = LockKey.write("a"), LockKey.write("b")
+A, B, C = LockKey.write("a"), LockKey.write("b"), LockKey.write("c")
 STEP = Advanced(state=b"1", yield_=True)
 DONE = Finished(state=b"1")
 
@@ -59,13 +59,24 @@ def test_a_holder_that_is_queued_already_goes_to_the_front() -> None:
     assert difference(harness) is None
 
 
-def test_it_passes_over_holders_that_wait_themselves() -> None:
+def chained(*, high_first: bool) -> CoreHarness:
+    """``high`` waits for ``between``, and that one for ``low``, which is queued; ``mid0`` has one of the two workers."""
     harness = CoreHarness(workers=2)
     harness.submit(harness.new("low", locks=(A,)), harness.new("between", locks=(B,), priority=1))
     for number in range(3):
         harness.submit(harness.new(f"mid{number}", priority=5))
+    high = harness.new("high", priority=9, locks=(B,))
+    if high_first:
+        harness.submit(high)
     harness.answer("between", Advanced(state=b"1", acquire=(A,)))
-    harness.submit(harness.new("high", priority=9, locks=(B,)))
+    if not high_first:
+        harness.submit(high)
+    return harness
+
+
+@pytest.mark.parametrize("high_first", [False, True])
+def test_it_passes_over_holders_that_wait_themselves_whichever_began_first(*, high_first: bool) -> None:
+    harness = chained(high_first=high_first)
     harness.answer("low", STEP)
 
     found = order(harness)[2:]
@@ -74,6 +85,48 @@ def test_it_passes_over_holders_that_wait_themselves() -> None:
     assert order(harness)[4] == "between"
     harness.answer("between", DONE)
     assert order(harness)[5] == "high"
+    assert difference(harness) is None
+
+
+@pytest.mark.parametrize("high_first", [False, True])
+def test_a_restart_lends_to_all_of_a_chain(*, high_first: bool) -> None:
+    harness = chained(high_first=high_first)
+    again = restarted(harness, TypeMeta(type_name="T"))
+    again.handle(WorkerReady(WorkerId(0, 1)))
+    found = work_off(again)
+    assert found.index("low") < found.index("between") < found.index("high") < found.index("mid1")
+
+
+@pytest.mark.parametrize("urgent", [0, 9])
+def test_one_that_is_granted_a_lock_inherits_what_was_lent_to_one_that_waits_for_it(urgent: int) -> None:
+    harness = CoreHarness(workers=3)
+    keys = {"first": A, "between": B, "second": C}
+    harness.submit(*(harness.new(name, locks=(key,)) for name, key in keys.items()))
+    for name in ("second", "between"):  # the second one waits for "first", and then for "second"
+        harness.answer(name, Advanced(state=b"1", acquire=(A,)))
+    harness.submit(harness.new("high", priority=urgent, locks=(B,)))
+    for number in range(4):
+        harness.submit(harness.new(f"mid{number}", priority=5))
+    harness.answer("first", DONE)
+
+    assert order(harness)[3:] == ["mid0", "mid1", "second" if urgent else "mid2"]
+    if urgent:
+        harness.answer("second", DONE)
+        harness.answer("between", DONE)
+        assert order(harness)[6] == "between"
+        assert harness.core._state.locks.ranks == {}
+    assert difference(harness) is None
+
+
+def test_a_circle_of_trees_that_wait_for_each_other_lends_once() -> None:
+    harness = CoreHarness(workers=3)
+    harness.submit(harness.new("one", locks=(A,)), harness.new("two", locks=(B,)))
+    harness.submit(harness.new("high", priority=9, locks=(A,)))
+    harness.answer("one", Advanced(state=b"1", acquire=(B,)))
+    harness.answer("two", Advanced(state=b"1", acquire=(A,)))
+    found = work_off(harness)
+    assert {"one", "high"} <= set(found)  # the younger of the circle gave way
+    assert harness.core._state.locks.ranks == {}
     assert difference(harness) is None
 
 

@@ -51,9 +51,10 @@ def ask(state: EngineState, record: ProcedureRecord) -> bool:
     tree.waiting.add(record.id)
     if not (record.undoing or record.rolling or record.retaking):
         _limit_wait(state, record)
-    state.locks.note_waiter(record.id, record.priority)
+    priority = record.priority if tree.lent is None else max(record.priority, tree.lent)
+    state.locks.note_waiter(record.id, priority)
     if state.locks.is_ranked:
-        lend_priority(state, record)
+        lend_priority(state, record, priority)
     look_for_cycle(state, record)
     return False
 
@@ -100,7 +101,7 @@ def note_grants(state: EngineState) -> list[ProcedureRecord]:
         for name in names:
             record = state.residents.procs[name]
             state.residents.tree_of(record).waiting.discard(name)
-            state.locks.forget_waiter(name, record.priority)
+            state.locks.forget_waiter(name)
             _write_grant(state, record)
             granted.append(record)
     return granted
@@ -200,7 +201,7 @@ def withdraw(state: EngineState, record: ProcedureRecord) -> None:
         state.locks.table.withdraw(record.id)
         tree.waiting.discard(record.id)
         head.limit_lock_wait(record, 0.0)
-        state.locks.forget_waiter(record.id, record.priority)
+        state.locks.forget_waiter(record.id)
 
 
 def covers_poison(locks: LockState, keys: tuple[LockKey, ...], root: str) -> str | None:

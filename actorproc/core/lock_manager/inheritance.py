@@ -19,9 +19,9 @@ _MOST = 100
 """Procedures looked at, at most, for one wait or one grant."""
 
 
-def lend_priority(state: EngineState, waiter: ProcedureRecord) -> None:
+def lend_priority(state: EngineState, waiter: ProcedureRecord, priority: int) -> None:
     """A procedure begins to wait for locks: those in its way hurry, and those that these wait for."""
-    _lend(state, waiter.id, waiter.priority, {waiter.root})
+    _lend(state, waiter.id, priority, {waiter.root})
 
 
 def _lend(state: EngineState, waiter: str, priority: int, seen: set[str]) -> None:
@@ -30,11 +30,7 @@ def _lend(state: EngineState, waiter: str, priority: int, seen: set[str]) -> Non
         if holder is None or (root := holder.root) in seen:
             continue  # one that is not in memory waits for something else, and inherits when it is loaded
         seen.add(root)
-        tree = state.residents.trees[root]
-        if _raise(state, tree, priority):
-            for other in list(tree.waiting):
-                if state.locks.table.is_waiting(other):
-                    _lend(state, other, priority, seen)
+        _raise(state, state.residents.trees[root], priority, seen)
 
 
 def inherit_priority(state: EngineState, tree: Tree) -> None:
@@ -47,15 +43,18 @@ def inherit_priority(state: EngineState, tree: Tree) -> None:
             if not state.locks.table.is_waiting(name):
                 continue  # it was granted its locks together with this one
             if any(other in tree.members for other in state.locks.table.obstacles(name)):
-                _raise(state, tree, priority)
+                _raise(state, tree, priority, {tree.root})
                 return
 
 
-def _raise(state: EngineState, tree: Tree, priority: int) -> bool:
-    """Lend the tree this priority; False where that is no more than it has."""
+def _raise(state: EngineState, tree: Tree, priority: int, seen: set[str]) -> None:
+    """Lend the tree this priority, where that is more than it has; what it waits for itself gets it as well."""
     own = state.residents.procs[tree.root].priority
     if priority <= (own if tree.lent is None else tree.lent):
-        return False
+        return
     tree.lent = priority
     state.follow_ups.hurried[tree.root] = None
-    return True
+    for name in list(tree.waiting):
+        if state.locks.table.is_waiting(name) and state.locks.ranks[name] < priority:
+            state.locks.note_waiter(name, priority)
+            _lend(state, name, priority, seen)

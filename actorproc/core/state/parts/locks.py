@@ -19,7 +19,9 @@ class LockState:
         self.inherited: dict[str, dict[str, LockMode]] = {}
         """Locks that parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
         self.waiters: dict[int, dict[str, None]] = {}
-        """Procedures that wait for locks by priority, in the order in which they began to."""
+        """Procedures that wait for locks by priority, own or lent, in the order in which they began to."""
+        self.ranks: dict[str, int] = {}
+        """The same priorities by procedure."""
         self.is_ranked = False
         """A procedure with a priority has or wants locks: one may be less urgent than those that wait for it."""
         self.poisons: dict[str, PoisonRecord] = {}
@@ -39,13 +41,17 @@ class LockState:
         self.is_ranked = True
 
     def note_waiter(self, procedure: str, priority: int) -> None:
-        """Note that a procedure waits for locks."""
+        """Note that a procedure waits for locks, or that it has another priority now."""
+        self.forget_waiter(procedure)
+        self.ranks[procedure] = priority
         self.waiters.setdefault(priority, {})[procedure] = None
 
-    def forget_waiter(self, procedure: str, priority: int) -> None:
+    def forget_waiter(self, procedure: str) -> None:
         """Note that it waits no more. Idempotent."""
-        waiting = self.waiters.get(priority)
-        if waiting is not None:
-            waiting.pop(procedure, None)
-            if not waiting:
-                del self.waiters[priority]
+        priority = self.ranks.pop(procedure, None)
+        if priority is None:
+            return
+        waiting = self.waiters[priority]
+        del waiting[procedure]
+        if not waiting:
+            del self.waiters[priority]
