@@ -114,3 +114,22 @@ def test_an_undo_submits_a_root_or_gives_up_where_the_id_is_taken(*, taken: bool
     harness.answer("p", Finished(state=b"1", requests=StepRequests((root(harness),))))
     assert harness.state("p") is (ProcedureState.FAILED if taken else ProcedureState.ROLLEDBACK)
     assert harness.core.view("r") is not None
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_a_child_and_a_root_of_one_step_cannot_have_the_same_id(*, is_aborted: bool) -> None:
+    harness = CoreHarness(workers=3, rollback_supported=True)
+    harness.submit(harness.new("p", unit="u"))
+    if is_aborted:
+        harness.handle(AbortRequested("p", 7, force=True))
+    child = root(harness, "r")
+    harness.answer("p", Suspended(state=b"1", children=(child,), requests=StepRequests((root(harness, "r"),))))
+    head = harness.core.view("p")
+    assert head is not None
+    assert head.rolling
+    if not is_aborted:
+        assert head.error is not None
+        assert head.error.message.startswith("child id r is in use already")
+    harness.undo_all()
+    assert harness.core.view("r") is None
+    assert difference(harness) is None

@@ -39,7 +39,7 @@ def problem_with(state: EngineState, record: ProcedureRecord, outcome: Outcome) 
     if len(state.residents.tree_of(record).members) + count > quotas.tree:
         allowed = f"{quotas.tree} procedures (Config.max_tree)"
         return f"the tree of {record.root} would have more than {allowed}; start fewer, or allow more"
-    seen = set()
+    seen = set() if outcome.requests is None else {new.id for new in outcome.requests.roots}
     for new in outcome.children:
         if new.id in seen or new.id in state.residents.procs:
             return f"child id {new.id} is in use already; every child needs an id of its own"
