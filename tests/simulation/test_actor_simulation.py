@@ -42,7 +42,7 @@ from actorproc.workers.hosts.held_work import HeldWork
 from actorproc.workers.hosts.host_workers import HostWorkers
 from actorproc.workers.hosts.joined_hosts import JoinedHosts
 from actorproc.workers.hosts.remote_host import RemoteHost
-from tests.simulator.actor_sim.callers import KILLS_FROM, RESTARTS_FROM
+from tests.simulator.actor_sim.callers import ANEW_FROM, KILLS_FROM, RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
 from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
@@ -80,6 +80,7 @@ def _story(seed: int) -> str:
         *range(REPORTS_FROM, REPORTS_FROM + HISTORIES // 8, PIECE),
         *range(LOSSES_FROM, LOSSES_FROM + HISTORIES // 8, PIECE),
         *range(HOSTS_FROM, HOSTS_FROM + HISTORIES // 8, PIECE),
+        *range(ANEW_FROM, ANEW_FROM + HISTORIES // 8, PIECE),
     ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
@@ -105,6 +106,8 @@ def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: i
         130020222,
         130020369,
         130040458,
+        140000141,
+        140000597,
     ],
 )
 def test_histories_of_the_real_actors_that_once_broke_a_promise_keep_it(seed: int) -> None:

@@ -21,13 +21,15 @@ from tests.simulator.core_sim.world import World
 from tests.simulator.generators.requests import Call, Operator, Resubmits, anew, call_of, described
 from tests.simulator.generators.scripts import ClientAction, program_of
 
-__all__ = ["KILLS_FROM", "RESTARTS_FROM", "Callers"]
+__all__ = ["ANEW_FROM", "KILLS_FROM", "RESTARTS_FROM", "Callers"]
 
 _MOST_WORKERS = 4
 RESTARTS_FROM = 60_000_000
 """The first seed of a history whose operator submits ids that exist, with policies."""
 KILLS_FROM = 80_000_000
 """The first seed of a history whose operator also ends attempts."""
+ANEW_FROM = 140_000_000
+"""The first seed of a history whose operator restarts roots by their ids, and forks them."""
 _AT_ODDS = 0.2
 """Chance that the operator acts while a worker puts off a step."""
 _HARD = ("force", "force", "force", "abort", "bypass", "pause")
@@ -40,7 +42,7 @@ class Callers:
 
     def __init__(self, seed: int, world: World) -> None:
         self._world = world
-        self._operator = Operator(seed, world.scenario, restarts=seed >= RESTARTS_FROM)
+        self._operator = Operator(seed, world.scenario, restarts=seed >= RESTARTS_FROM, anew=seed >= ANEW_FROM)
         self._hard = _HARDEST if seed >= KILLS_FROM else _HARD
         self._resubmits = Resubmits()
         self._verbs_left = self._operator.below(20)

@@ -26,7 +26,15 @@ from tests.simulator.core_sim.histories import Campaign, History
 from tests.simulator.core_sim.loose_ends import LooseEnds
 from tests.simulator.core_sim.player import Player
 from tests.simulator.core_sim.world import EPOCH_START, Drawn, World
-from tests.simulator.generators.requests import FIRST_RESTARTS, Operator, Resubmits, anew, call_of
+from tests.simulator.generators.requests import (
+    FIRST_ANEW,
+    FIRST_RESTARTS,
+    LAST_ANEW,
+    Operator,
+    Resubmits,
+    anew,
+    call_of,
+)
 from tests.simulator.generators.schedules import call_of_schedule
 from tests.simulator.generators.scripts import ClientAction, program_of
 from tests.simulator.rules.invariants import StoreDump, check
@@ -59,7 +67,9 @@ class Simulation(Player):
         """Source of requests that the scenario does not say."""
         if world is None:
             world = World(seed, drawn=drawn)
-            self.operator = Operator(seed, world.scenario, restarts=seed >= FIRST_RESTARTS) if drawn == "all" else None
+            if drawn == "all":
+                anew = FIRST_ANEW <= seed <= LAST_ANEW
+                self.operator = Operator(seed, world.scenario, restarts=seed >= FIRST_RESTARTS, anew=anew)
         super().__init__(seed, world)
         self.check_every = check_every
         self.actions = list(reversed(self.world.scenario.actions))

@@ -42,6 +42,7 @@ __all__ = [
     "FIRST_ANEW",
     "FIRST_REPORTS",
     "FIRST_RESTARTS",
+    "LAST_ANEW",
     "Call",
     "Operator",
     "Resubmits",
@@ -82,7 +83,7 @@ FIRST_REPORTS = 60_000_000_000
 """Seed from which on steps show values and send heartbeats with details as well."""
 FIRST_ANEW = 70_000_000_000
 """First of the seeds, up to those of hosts, in which ended roots are restarted by their ids, and roots are forked."""
-_LAST_ANEW = 79_999_999_999
+LAST_ANEW = 79_999_999_999
 _POLICIES = ("restart", "restart", "restart-failed", "restart-failed", "error")
 
 _SENDERS = (b"", b"s" * 25, b"", b"s" * 25 + b"vendor=1")
@@ -209,9 +210,9 @@ class Resubmits:
 class Operator:
     """An operator that looks at what is stored and asks for things now and then. Has chance of its own."""
 
-    def __init__(self, seed: int, scenario: Scenario, *, restarts: bool) -> None:
-        """`restarts`: ids are submitted again with policies, which once nobody did."""
-        self._anew = FIRST_ANEW <= seed <= _LAST_ANEW
+    def __init__(self, seed: int, scenario: Scenario, *, restarts: bool, anew: bool) -> None:
+        """`restarts`: ids are submitted again with policies. `anew`: some of these are restarts by id, and forks."""
+        self._anew = anew
         self.random: Callable[[], float] = Random(f"operator of {seed}").random
         self._bystander = scenario.bystander
         self._roots = [name for name in scenario.roots if name != scenario.bystander]
