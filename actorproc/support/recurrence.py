@@ -37,6 +37,7 @@ _NICKNAMES = {
     "@hourly": "0 * * * *",
 }
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_LONG_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
 # ---------------------------------------------------------------------- what users give
@@ -47,8 +48,8 @@ class Calendar:
     A day counts if it is among all that are given: ``weekdays``, ``days`` and ``months``.
 
     Args:
-        at: Times of the day, as ``"02:00"`` or ``"02:00:30"``; one or several. Default: midnight.
-        weekdays: Names of weekdays, such as ``"mon"``; one or several. Default: all.
+        at: Times of the day, as ``"02:00"``, ``"02:00:30"`` or a `datetime.time`; one or several. Default: midnight.
+        weekdays: Names of weekdays, such as ``"mon"`` or ``"monday"``; one or several. Default: all.
         days: Days of the month, 1 to 31; -1 is the last one, -2 the one before. Default: all.
         months: Numbers of months, 1 to 12. Default: all.
 
@@ -57,21 +58,21 @@ class Calendar:
         TypeError: A value is of the wrong kind.
     """
 
-    at: str | Iterable[str] = "00:00"
+    at: str | time | Iterable[str | time] = "00:00"
     weekdays: str | Iterable[str] = ()
     days: int | Iterable[int] = ()
     months: int | Iterable[int] = ()
 
     def __post_init__(self) -> None:
-        if not _several(self.at, "at"):
+        times = sorted({_time_of(text) for text in _several(self.at, "at")})
+        if not times:
             msg = "Calendar(at=…) names no time of the day"
             raise ValueError(msg)
-        times = tuple(sorted({_time_of(text) for text in _several(self.at, "at")}))
         object.__setattr__(self, "at", tuple(moment.isoformat() for moment in times))
         names = [_weekday(name) for name in _several(self.weekdays, "weekdays")]
         object.__setattr__(self, "weekdays", tuple(name for name in _WEEKDAYS if name in names))
         for field, least, most in (("days", -31, 31), ("months", 1, 12)):
-            numbers = tuple(sorted(set(_several(getattr(self, field), field))))
+            numbers = _several(getattr(self, field), field)
             for number in numbers:
                 if isinstance(number, bool) or not isinstance(number, int):
                     msg = f"Calendar({field}=…) are whole numbers, not {number!r:.60}"
@@ -81,19 +82,22 @@ class Calendar:
                         least < 0
                     )
                     raise ValueError(msg)
-            object.__setattr__(self, field, numbers)
+            object.__setattr__(self, field, tuple(sorted(set(numbers))))
+        if next(self._times_after(datetime(2000, 1, 1)), None) is None:  # noqa: DTZ001 - wall times have no zone here
+            msg = f"Calendar(days=…, months=…) has no day that ever comes: {self.spec!r}"
+            raise ValueError(msg)
 
     @property
     def spec(self) -> str:
         """The rule as one text."""
-        parts = [",".join(self.at)]
+        parts = [",".join(_several(self.at, "at"))]
         given = {"weekdays": self.weekdays, "days": self.days, "months": self.months}
         parts += [f"{field}={','.join(map(str, _several(values, field)))}" for field, values in given.items() if values]
         return "calendar " + " ".join(parts)
 
     def _times_after(self, wall: datetime) -> Iterator[datetime]:
         """Its wall times later than one, in order; ends where none has come for 50 years."""
-        times = [time.fromisoformat(text) for text in self.at]
+        times = [time.fromisoformat(text) for text in _several(self.at, "at")]
         months = _several(self.months, "months")
         day, last = wall.date(), wall.year + _YEARS
         while day.year <= last:
@@ -115,7 +119,7 @@ class Calendar:
 
 
 def _several(given: Any, field: str) -> tuple[Any, ...]:
-    if isinstance(given, str | int):
+    if isinstance(given, str | int | time):
         return (given,)
     if not isinstance(given, Iterable):
         msg = f"Calendar({field}=…) is one value or a list of them, not {given!r:.60}"
@@ -137,11 +141,11 @@ def _time_of(text: Any) -> time:
 
 
 def _weekday(name: Any) -> str:
-    short = name[:3].lower() if isinstance(name, str) else ""
-    if short not in _WEEKDAYS:
-        msg = f"Calendar(weekdays=…) are names such as 'mon', not {name!r:.60}"
+    word = name.strip().lower() if isinstance(name, str) else ""
+    if word not in _WEEKDAYS and word not in _LONG_WEEKDAYS:
+        msg = f"Calendar(weekdays=…) are names such as 'mon' or 'monday', one or a list of them, not {name!r:.60}"
         raise ValueError(msg)
-    return short
+    return word[:3]
 
 
 def spec_of(when: Any, *, seconds: bool = False) -> str:

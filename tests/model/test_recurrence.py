@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zoneinfo
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -207,16 +207,36 @@ def test_day_fields_are_explained_where_both_are_given(day_fields, says):
         ({"at": "25:00"}, ValueError),
         ({"at": ()}, ValueError),
         ({"weekdays": "noday"}, ValueError),
+        ({"weekdays": "sunny"}, ValueError),
+        ({"weekdays": "mon,tue"}, ValueError),
+        ({"weekdays": [1]}, ValueError),
         ({"days": 0}, ValueError),
         ({"days": 32}, ValueError),
         ({"months": -1}, ValueError),
         ({"days": "first"}, TypeError),
+        ({"days": [1, "2"]}, TypeError),
+        ({"days": [1, None]}, TypeError),
+        ({"days": 31, "months": [2, 4]}, ValueError),
+        ({"days": -31, "months": 6}, ValueError),
         ({"months": None}, TypeError),
     ],
 )
 def test_a_calendar_that_cannot_be_is_refused(given, error):
     with pytest.raises(error, match="Calendar"):
         Calendar(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "spec"),
+    [
+        ({"at": time(2)}, "calendar 02:00:00"),
+        ({"at": (f"0{hour}:00" for hour in (3, 1))}, "calendar 01:00:00,03:00:00"),
+        ({"weekdays": ["Sunday", "MON"]}, "calendar 00:00:00 weekdays=mon,sun"),
+        ({"days": iter([-1, 1, 1])}, "calendar 00:00:00 days=-1,1"),
+    ],
+)
+def test_a_calendar_takes_one_value_or_several_of_each_kind(given, spec):
+    assert Calendar(**given).spec == spec
 
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
