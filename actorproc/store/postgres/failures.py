@@ -10,7 +10,7 @@ import re
 
 from actorproc.errors import EngineError, StorageUnavailable
 
-__all__ = ["DatabaseFailure", "explained", "is_temporary", "unavailable"]
+__all__ = ["LATER_TABLES", "DatabaseFailure", "explained", "is_temporary", "unavailable"]
 
 _NOTHING_LOST = "nothing acknowledged is lost"
 
@@ -38,6 +38,12 @@ _HINTS = {
     "XX": "the database met an internal error or damaged data; see its log",
 }
 """Advice by SQLSTATE or its beginning."""
+LATER_TABLES = ("schedules",)
+"""Tables that stores of this format may lack, as they were made by an earlier version."""
+_MADE_AT_START = (
+    "a store of an earlier version has no such table: the first manager of this version makes it when it starts. "
+    "Until then read the store with the version before. If one has started already, put the table back from a backup"
+)
 
 _TEXTS = (
     (re.compile(r"starting up|recovery mode|shutting down|not yet accepting"), "57P03"),
@@ -70,6 +76,8 @@ class DatabaseFailure(Exception):
     @property
     def hint(self) -> str:
         """Advice; "" where none is known."""
+        if self.state == "42P01" and any(f".{name}" in self.text for name in LATER_TABLES):
+            return _MADE_AT_START
         known = (self.state[:length] for length in (5, 2) if self.state)
         return next((_HINTS[code] for code in known if code in _HINTS), "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actorproc.errors import StoreDamaged, StoreFormat
 from actorproc.model.ids import new_id
-from actorproc.store.postgres.failures import DatabaseFailure
+from actorproc.store.postgres.failures import LATER_TABLES, DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.schema.statements import create, statements_of, table_of
 from actorproc.store.postgres.sessions import BYTES, Question, Session, Statement, array_of, numbered
@@ -32,7 +32,7 @@ def is_made(session: Session, place: DatabasePlace) -> bool:
 
 def missing_tables(session: Session, place: DatabasePlace) -> list[Table]:
     """Tables that the earlier version which made the store did not know."""
-    later = [Table.SCHEDULES]
+    later = [table for table in Table if table.label in LATER_TABLES]
     found = []
     for table in later:
         name = f'{place.schema}."{table.label}"'.replace("'", "''")
