@@ -34,7 +34,7 @@ def add_export(commands: _Commands) -> None:
         description=(
             "Whole trees: the id of a child takes its root along. States are in it as they were dumped, without what "
             "is marked as Secret: an unfinished procedure that needs it is parked where that is imported. With "
-            "--reveal it is all there."
+            "--reveal it is all there. Schedules are not in it: programs declare them where the trees are imported."
         ),
     )
     globals_for(parser, output=False)
