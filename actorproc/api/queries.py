@@ -279,6 +279,11 @@ class StoredQueries:
         epoch, records = self._store.schedules()
         return [schedule_info_of(record, epoch) for record in records]
 
+    def schedule(self, id: str) -> ScheduleInfo | None:
+        """One schedule; None: there is none of this id."""
+        epoch, record = self._store.schedule(check_id(id))
+        return None if record is None else schedule_info_of(record, epoch)
+
     def signals(self, target: str | None) -> list[SignalInfo]:
         """Signals and events that no procedure has taken, of one target or of all, the oldest first."""
         kept = sorted(self._store.kept_signals(target), key=lambda row: (row.at, row.target, row.number))

@@ -226,6 +226,10 @@ class RecordStore(Protocol):
         """The epoch of the store, and all schedules by id."""
         ...
 
+    def schedule(self, id: str) -> tuple[int, ScheduleRecord | None]:
+        """The epoch of the store, and the schedule of this id; None: there is none."""
+        ...
+
     def events(self, target: str) -> list[EventRecord]:
         """Signals of a target, with notes of those that were taken.
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from actorproc import Calendar, InvalidId, Procedure, StateTooLarge, Status, UnknownProcedure, UsageError
+from actorproc.api.queries import StoredQueries
 from actorproc.store.memory import MemoryStore
 from actorproc.testing import InlineManager, VirtualClock
 from tests.kit.waiting import wait_until
@@ -139,6 +140,18 @@ def test_of_two_managers_on_one_store_one_fires() -> None:
             assert second.schedule_info("hourly").passed == 0
 
 
+def test_one_schedule_is_declared_and_read_without_a_look_at_the_others(monkeypatch) -> None:
+    with InlineManager() as manager:
+        manager.schedule(HOUR, Etl(), id="other")
+        monkeypatch.setattr(StoredQueries, "schedules", None)
+        info = manager.schedule(HOUR, Etl(), id="s")
+        assert manager.schedule_info("s") == info
+        assert manager.why("s").kind == "schedule"
+        for read in (manager.schedule_info, manager.why):
+            with pytest.raises(UnknownProcedure):
+                read("neither")
+
+
 @pytest.mark.parametrize(
     ("when", "options", "error", "says"),
     [
@@ -159,7 +172,7 @@ def test_of_two_managers_on_one_store_one_fires() -> None:
         (HOUR, {"jitter": -1}, ValueError, "jitter"),
         (HOUR, {"until": 5}, ValueError, "until"),
         (HOUR, {"id": "a b"}, InvalidId, "a b"),
-        (HOUR, {"id": "a" * 108}, UsageError, "107"),
+        (HOUR, {"id": "a" * 108}, InvalidId, "107"),
         (HOUR, {"procedure": Etl("x" * 100_000)}, StateTooLarge, "65536"),
         (HOUR, {"procedure": Pickled()}, UsageError, "pickle"),
     ],

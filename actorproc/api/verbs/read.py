@@ -261,8 +261,10 @@ class ReadVerbs(ABC):
 
         Raises:
             UnknownProcedure: There is no such schedule.
+            InvalidId: The id is no id.
         """
-        found = next((info for info in self.schedules() if info.id == id), None)
+        with self._asking() as queries:
+            found = queries.schedule(id)
         if found is None:
             msg = f"no schedule has the id {id!r:.120}"
             raise UnknownProcedure(msg)
@@ -360,7 +362,7 @@ class ReadVerbs(ABC):
             try:
                 return explain(source, id, now)
             except UnknownProcedure:
-                found = next((info for info in queries.schedules() if info.id == id), None)
+                found = queries.schedule(id)
                 if found is None:
                     raise
                 return explain_schedule(source, found, now)

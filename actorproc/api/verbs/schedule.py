@@ -10,7 +10,7 @@ import msgspec
 
 from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.engine.arguments import checked_by, checked_reason
-from actorproc.errors import StateTooLarge, UsageError
+from actorproc.errors import InvalidId, StateTooLarge, UsageError
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import ScheduleDeclared, ScheduleSteered
 from actorproc.model.rows.schedules import FIRING_TAG, CatchUp, Overlap, ScheduleRecord
@@ -105,7 +105,7 @@ class ScheduleVerbs(SubmitVerbs):
         name = check_id(id)
         if len(name) > LONGEST_ID:
             msg = f"the id of a schedule has at most {LONGEST_ID} characters, as the ids of its firings contain it"
-            raise UsageError(msg)
+            raise InvalidId(msg)
         spec, zone = spec_of(when, seconds=seconds), zone_name(timezone)
         if rule_of(spec, zone).next(self._clock.wall()) is None:
             msg = f"the schedule {name} would never fire: {when!r:.80} has no instant to come"
@@ -144,7 +144,8 @@ class ScheduleVerbs(SubmitVerbs):
         return msgspec.structs.replace(new, fresh=False, trace=None, tags=(*new.tags, FIRING_TAG + name))
 
     def _declare(self, given: ScheduleRecord) -> ScheduleInfo:
-        before = next((info for info in self.schedules() if info.id == given.id), None)
+        with self._asking() as queries:
+            before = queries.schedule(given.id)
         who = checked_by(None)
         changed = self._running().request(lambda reply: ScheduleDeclared(given, reply, None, who))
         now = self.schedule_info(given.id)

@@ -227,7 +227,7 @@ class Context(msgspec.Struct, eq=False):
     def scheduled_at(self) -> datetime | None:
         """The instant, in UTC, for which a schedule started the root of this procedure; None: none did.
 
-        It is nominal: catching up and jitter do not change it.
+        It is read from the id of the root. It is nominal: catching up and jitter do not change it.
         """
         return instant_of(self.root_id)
 

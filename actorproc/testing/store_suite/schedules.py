@@ -24,6 +24,8 @@ class ScheduleCases(SuiteFixtures):
         assert store.schedules() == (1, [])
         store.commit([PutSchedule(_schedule(name)) for name in ("b", "a")], 1)
         assert store.schedules() == (1, [_schedule("a"), _schedule("b")])
+        assert store.schedule("b") == (1, _schedule("b"))
+        assert store.schedule("c") == (1, None)
         assert store.load().schedules == [_schedule("a"), _schedule("b")]
         assert store.load(whole=False).schedules == [_schedule("a"), _schedule("b")]
 
