@@ -56,6 +56,8 @@ EXECUTIONS = {
     "fork of one that runs": 2 * 2,
     "limited wait for a lock": 2,
     "roots with the success of a step": (2 + 1) + 2 + 1,
+    "schedule whose instants wait for each other": 3 * 3,
+    "schedule that cancels what it has started": 3 + (2 + 2) + 3,
     "delete by hand": 2 * (2 + 1 + 1),
     "expiry of a tree": 2 + 1 + 1 + 2,
     "one at a time by a key": 3 + 2 + 2 + 2 + 2,

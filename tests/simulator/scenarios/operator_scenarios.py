@@ -123,6 +123,21 @@ def _limited_wait_for_a_lock() -> Scenario:
     return make_small(holder, waiter, actions=make_calls("submit A", "submit B"))
 
 
+# ---------------------------------------------------------------- schedules
+def _reports(schedule: str) -> Scenario:
+    """A root, and its schedule of two instants, the second of which comes while the first firing sleeps."""
+    report = make_program("Report", Operation("go", "u0"), Operation("sleep", "u1", seconds=7.0), _LAST)
+    return make_small(report, actions=make_calls("submit A", f"schedule S A 5 2 {schedule}"))
+
+
+def _schedule_whose_instants_wait_for_each_other() -> Scenario:
+    return _reports("queue all")
+
+
+def _schedule_that_cancels_what_it_has_started() -> Scenario:
+    return _reports("cancel-running last")
+
+
 # ---------------------------------------------------------------- removal
 def _family() -> Program:
     children = (make_saga("Left", "done"), make_saga("Right", "done"))
@@ -186,6 +201,8 @@ OPERATOR_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "fork of one that runs": _fork_of_one_that_runs,
     "limited wait for a lock": _limited_wait_for_a_lock,
     "roots with the success of a step": _roots_with_the_success_of_a_step,
+    "schedule whose instants wait for each other": _schedule_whose_instants_wait_for_each_other,
+    "schedule that cancels what it has started": _schedule_that_cancels_what_it_has_started,
     "delete by hand": _delete_by_hand,
     "expiry of a tree": _expiry_of_a_tree,
     "one at a time by a key": _one_at_a_time_by_a_key,
