@@ -171,6 +171,7 @@ def test_one_schedule_is_declared_and_read_without_a_look_at_the_others(monkeypa
         (HOUR, {"overlap": 3}, TypeError, "overlap"),
         (HOUR, {"jitter": -1}, ValueError, "jitter"),
         (HOUR, {"until": 5}, ValueError, "until"),
+        (HOUR, {"tags": map(str, range(100))}, ValueError, "101 tags"),
         (HOUR, {"id": "a b"}, InvalidId, "a b"),
         (HOUR, {"id": "a" * 108}, InvalidId, "107"),
         (HOUR, {"procedure": Etl("x" * 100_000)}, StateTooLarge, "65536"),

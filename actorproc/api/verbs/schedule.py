@@ -16,6 +16,7 @@ from actorproc.model.messages.events import ScheduleDeclared, ScheduleSteered
 from actorproc.model.rows.schedules import FIRING_TAG, CatchUp, Overlap, ScheduleRecord
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.declaring.policies import Limits
+from actorproc.procedure.declaring.submit_options import checked_tags
 from actorproc.report.info import ScheduleInfo
 from actorproc.support.durations import in_seconds, moment, seconds_or_none
 from actorproc.support.engine_log import engine_logger
@@ -84,7 +85,7 @@ class ScheduleVerbs(SubmitVerbs):
             owner: As in `submit`.
             priority: As in `submit`.
             deadline: Seconds, or a timedelta, that each firing may take. Default: None.
-            tags: As in `submit`.
+            tags: As in `submit`; at most 99, beside that of the schedule.
             limits: As in `submit`.
             limit_keys: As in `submit`.
 
@@ -141,7 +142,9 @@ class ScheduleVerbs(SubmitVerbs):
                 "Keep large data in a file and its path in the state"
             )
             raise StateTooLarge(msg)
-        return msgspec.structs.replace(new, fresh=False, trace=None, tags=(*new.tags, FIRING_TAG + name))
+        tag = FIRING_TAG + name
+        tags = new.tags if tag in new.tags else checked_tags((*new.tags, tag))
+        return msgspec.structs.replace(new, fresh=False, trace=None, tags=tags)
 
     def _declare(self, given: ScheduleRecord) -> ScheduleInfo:
         with self._asking() as queries:
