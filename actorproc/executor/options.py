@@ -45,12 +45,16 @@ class CallOptions(NamedTuple):
     @classmethod
     def of(cls, limits: Any, retry: Any, timeout: Any = None) -> CallOptions:
         """Options from the arguments of a program. Raises TypeError and ValueError."""
-        if limits is not None and checked_limits(limits) is not None and limits.heartbeat is not None:
-            msg = (
-                "Limits(heartbeat=…) is for steps: a call sends no heartbeats, and would always be killed; "
-                "give it a timeout, or Limits(wall_time=…)"
-            )
-            raise ValueError(msg)
+        if limits is not None and checked_limits(limits) is not None:
+            if limits.heartbeat is not None:
+                msg = (
+                    "Limits(heartbeat=…) is for steps: a call sends no heartbeats, and would always be killed; "
+                    "give it a timeout, or Limits(wall_time=…)"
+                )
+                raise ValueError(msg)
+            if limits.tasks is not None:
+                msg = f"Limits(tasks={limits.tasks}) is for async steps: a call is a plain function, and on no loop"
+                raise ValueError(msg)
         if retry is not None and not isinstance(retry, RetryPolicy):
             msg = f"retry is a RetryPolicy(…), not {retry!r:.60}"
             raise TypeError(msg)

@@ -17,7 +17,8 @@ NEEDS = {
     "django": ["django"],
     "fastapi": ["fastapi", "uvicorn"],
     "progress-in-a-web-page": ["starlette", "uvicorn"],
-    "web-processes": ["gunicorn"],
+    "schedules": ["cronsim"],
+    "web-processes": ["fastapi", "gunicorn", "uvicorn"],
 }
 """Packages of the extra dev that a page is about."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -62,6 +63,37 @@ def test_a_limit_between_heartbeats_is_refused_for_calls_which_send_none(open_ex
         open_executor(limits=Limits(heartbeat=5))
     with pytest.raises(ValueError, match="a call sends no heartbeats"):
         open_executor().submit_with(limits=Limits(heartbeat=5))(add, 1, 2)
+
+
+def test_a_number_of_tasks_is_refused_for_calls_which_run_on_no_loop(open_executor):
+    with pytest.raises(ValueError, match=r"Limits\(tasks=5\) is for async steps"):
+        open_executor(limits=Limits(tasks=5))
+    with pytest.raises(ValueError, match="is for async steps"):
+        open_executor().submit_with(limits=Limits(tasks=1))(add, 1, 2)
+
+
+async def added_later(left, right):
+    await asyncio.sleep(0)
+    return add(left, right)
+
+
+def add_on_a_loop(left, right):
+    return asyncio.run(added_later(left, right))
+
+
+# The coroutine that a call makes is of no use, as Python says in the worker.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_an_async_function_is_no_call_and_a_loop_may_wait_for_plain_ones(open_executor):
+    executor = open_executor(max_workers=1)
+
+    with pytest.raises(TypeError, match="cannot pickle 'coroutine' object"):
+        executor.submit(added_later, 1, 2).result(60)
+
+    async def main():
+        first = asyncio.get_running_loop().run_in_executor(executor, add_on_a_loop, 1, 2)
+        return await first, await asyncio.wrap_future(executor.submit(add_on_a_loop, 3, 4))
+
+    assert asyncio.run(main()) == (3, 7)
 
 
 def test_time_in_the_queue_does_not_count(open_executor, tmp_path):
