@@ -16,10 +16,14 @@ from actorproc.control.methods import REPEATABLE, REQUESTS
 from actorproc.core.operator.verbs import VERBS, verb_named
 from actorproc.core.rules import HANDLERS
 from actorproc.errors import InvalidId
-from actorproc.model.messages.events import Event
+from actorproc.model.messages.events import Event, RestartRequested
 from actorproc.ui import verbs as words
 
 CORE = Path(actorproc.core.__file__).parent
+OF_EACH = {"id", "reply", "reason", "by"}
+"""Fields that a command of any verb fills in."""
+FILLED = {"restart": {"new", "generation"}, "ack": {"head"}, "delete": {"tree"}}
+"""Fields that the engine fills in, and no operator, by the verb."""
 
 
 def audit_words() -> set[str]:
@@ -55,15 +59,28 @@ def test_a_verb_is_handled_sent_and_checked_as_its_entry_says(verb):
             assert checked_request(verb.event(id=None, reply=1), 100).id is None
 
 
-@pytest.mark.parametrize("name", [*words.VERBS, "plain"])
-def test_a_verb_of_the_dashboards_takes_the_flags_of_its_request(name):
-    if name == "plain":  # a command that is made of the entry alone
-        assert [verb.name for verb in VERBS if verb.help and verb.name in words.VERBS] == []
-        return
-    event = verb_named({"ack": "acknowledge"}.get(name, name)).event
+def more_than_flags(event):
+    """Fields of a request that are neither those of each request nor an option that is yes or no."""
+    kinds = event.__annotations__
+    return {name for name in event.__struct_fields__ if name not in OF_EACH and kinds[name] not in {"bool", bool}}
 
-    assert {flag for flag, kind in event.__annotations__.items() if kind == "bool"} == set(words.VERBS[name].flags)
-    assert words.VERBS[name].is_for_roots == verb_named({"ack": "acknowledge"}.get(name, name)).is_for_roots
+
+@pytest.mark.parametrize("name", words.VERBS)
+def test_a_verb_of_the_dashboards_takes_the_flags_of_its_request_and_nothing_else(name):
+    verb = verb_named({"ack": "acknowledge"}.get(name, name))
+    flags = set(verb.event.__struct_fields__) - OF_EACH - more_than_flags(verb.event)
+
+    assert flags == set(words.VERBS[name].flags)
+    assert more_than_flags(verb.event) == FILLED.get(name, set())
+    assert words.VERBS[name].is_for_roots == verb.is_for_roots
+    assert verb.help == ""  # its words stand once
+
+
+def test_a_verb_whose_command_comes_from_its_entry_takes_flags_only():
+    assert [
+        (verb.name, more_than_flags(verb.event)) for verb in VERBS if verb.help and more_than_flags(verb.event)
+    ] == []
+    assert more_than_flags(RestartRequested) == {"new", "generation"}  # what such a command could not give
 
 
 def test_verbs_on_everything_are_those_that_need_no_id():
