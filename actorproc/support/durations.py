@@ -18,6 +18,7 @@ __all__ = [
     "Seconds",
     "in_seconds",
     "moment",
+    "moment_near",
     "seconds_or_none",
 ]
 
@@ -101,6 +102,14 @@ def moment(given: Any, what: str, *, instead: str = "") -> float:
         msg = f"{what}={given!r:.60} is beyond the year 9999; {advice}"
         raise ValueError(msg)
     return seconds
+
+
+def moment_near(seconds: float) -> float:
+    """The moment nearest to seconds since 1970 that are known to be no duration: those of a date, or of a span ago.
+
+    Nothing that is stored is older than `EARLIEST`, so a filter with an older date chooses the same.
+    """
+    return min(max(seconds, EARLIEST), LATEST)
 
 
 def _of_datetime(given: datetime, what: str) -> float:

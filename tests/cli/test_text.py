@@ -9,6 +9,8 @@ import pytest
 
 from actorproc.cli.output.columns import Columns
 from actorproc.cli.select.filters import moment, seconds
+from actorproc.report.listing import ListFilter
+from actorproc.support.durations import EARLIEST, LATEST
 from actorproc.ui.text import ago, clipped, duration, plain_line, size_of, width_of
 
 
@@ -40,6 +42,23 @@ def test_moments_are_relative_to_now():
 def test_sizes_and_clips():
     assert [size_of(size) for size in (None, 312, 4608, 5 << 30)] == ["-", "312 B", "4.5 KiB", "5.0 GiB"]
     assert clipped("abcdef", 4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("1970-01-01T00:00:01Z", EARLIEST),
+        ("1960-01-01", EARLIEST),
+        ("0001-01-01T00:00:00Z", EARLIEST),
+        ("3000w", EARLIEST),
+        ("99999999999w", EARLIEST),
+        ("9999-12-31T23:59:59.9Z", LATEST),
+    ],
+)
+def test_dates_and_spans_beyond_all_moments_are_the_first_or_the_last_one(text, nearest):
+    """They are no durations that were meant as moments, which a list refuses."""
+    assert moment(text) == nearest
+    assert ListFilter.of(updated_until=moment(text)).updated_until == nearest
 
 
 def test_wide_letters_take_two_columns_and_accents_none():

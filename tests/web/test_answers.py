@@ -54,6 +54,36 @@ def test_a_list_is_paged_newest_first_and_has_its_total(page):
     assert (first["total"], second["next"]) == (5, None)
 
 
+NEVER, ALWAYS = "1970-01-01T00:00:01Z", "9999-12-31T23:59:59.5Z"
+
+
+@pytest.mark.parametrize("path", ["procedures?{}", "procedures/count?{}", "activity?{}"])
+@pytest.mark.parametrize("name", ["since", "until", "changed_since", "changed_until"])
+@pytest.mark.parametrize(
+    "text", [NEVER, ALWAYS, "1960-01-01", "0001-01-01T00:00Z", "0001-01-01T00:00%2B14:00", "1000000000"]
+)
+def test_any_date_is_a_moment(page, path, name, text):
+    if path.startswith("activity") and name.startswith("changed"):
+        assert page.get(path.format(f"{name}={text}")).status_code == 422
+        return
+    found = page.get(path.format(f"{name}={text}"))
+
+    assert found.status_code == 200, found.text
+    if not path.startswith("activity"):
+        is_all = name.endswith("since") != (text == ALWAYS)
+        seen = found.json()["count"] if "count" in path else len(found.json()["items"])
+        assert seen == (5 if is_all else 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "0", "999999999", "-1", "1e9", "999999999999999999", "10000-01-01", "nan", "inf"]
+)
+def test_a_number_that_is_a_duration_and_what_is_no_date_are_refused(page, text):
+    found = page.get(f"procedures?changed_until={text}")
+
+    assert (found.status_code, found.json()["code"]) == (422, "invalid")
+
+
 def test_the_shell_is_the_same_for_every_page_and_knows_its_prefix(store):
     with opened(store, prefix="/ops/x") as page:
         found = page.request("GET", "/ops/x/procedures/greet-1", headers={"Authorization": ""})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from actorproc.cli.output.nearest import nearest
 from actorproc.cli.select.common import full_id, whole_number
 from actorproc.errors import UsageError
-from actorproc.support.durations import EARLIEST
+from actorproc.support.durations import EARLIEST, moment_near
 
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
@@ -187,9 +187,9 @@ def moment(text: str) -> float:
     """
     match = _SPAN.fullmatch(text.strip())
     if match is not None and (match[2] is not None or float(match[1]) < EARLIEST):
-        return time.time() - seconds(text)
+        return moment_near(time.time() - seconds(text))
     try:
-        return float(text) if match is not None else datetime.fromisoformat(text).timestamp()
+        return float(text) if match is not None else moment_near(datetime.fromisoformat(text).timestamp())
     except (ValueError, OverflowError, OSError):
         msg = f"{text!r} is no time; write 2h (two hours ago), 2026-11-21T12:00 (local time) or …T12:00Z"
         raise argparse.ArgumentTypeError(msg) from None

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from actorproc.support.durations import EARLIEST
+from actorproc.support.durations import EARLIEST, moment_near
 from actorproc.web.answers import ApiError
 
 __all__ = ["CheckedRequest", "Handler", "Operation", "Parameter", "given_of"]
@@ -121,7 +121,7 @@ def _moment(name: str, text: str) -> float:
         if text.replace(".", "", 1).isdigit() and float(text) >= EARLIEST:
             return float(text)
         found = datetime.fromisoformat(text)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+        return moment_near((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):
         says = f"{name} is a time such as 2026-11-21T12:00Z, or epoch seconds, not {text!r:.60}"
         raise ApiError(422, says) from None
