@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -124,6 +127,24 @@ class Leaks(Procedure):
         return Status.done(before)
 
 
+@dataclass
+class Awaits(Procedure):
+    """The same in a task; one of them waits for its cancellation."""
+
+    limits = Limits(grace=60)
+    module: str
+    is_long: bool = False
+
+    async def execute(self, ctx):
+        inside = sys.modules[self.module].inside
+        before = inside.get()
+        inside.set("leaked")
+        if self.is_long:
+            Path(f"{os.environ['HOOK_FILE']}.long").touch()  # noqa: ASYNC240 - a file is all that is shared
+        await asyncio.sleep(600 if self.is_long else 0.01)
+        return Status.done([before, inside.get()])
+
+
 @pytest.mark.processes
 def test_each_attempt_step_and_undo_is_run_inside_and_its_exception_is_seen(hooks, open_manager):
     name, lines = hooks
@@ -158,6 +179,23 @@ def test_what_a_step_leaves_in_its_context_is_not_there_for_the_next_one(hooks, 
 
     assert {handle.result(60) for handle in handles} == {"1.1"}
     assert {line.split()[0] for line in lines()} == {"nothing"}
+
+
+@pytest.mark.processes
+def test_async_steps_are_run_inside_in_their_own_tasks_also_one_that_is_cancelled(hooks, open_manager, tmp_path):
+    name, lines = hooks
+    manager = open_manager(workers=1, around_step=f"{name}:around")
+
+    long = manager.submit(Awaits(name, is_long=True))
+    wait_until((tmp_path / "lines.long").exists)
+    beside = manager.submit_many([Awaits(name) for _ in range(8)])
+    assert [handle.result(60) for handle in beside] == [["1.1", "leaked"]] * 8
+    manager.abort(long.id)
+    assert long.wait(60)
+    assert manager.run(Awaits(name), timeout=60) == ["1.1", "leaked"]
+
+    ended = ["nothing EXECUTE 1.1 None"]
+    assert lines() == [*ended * 8, "nothing EXECUTE 1.1 CancelledError", *ended]
 
 
 @pytest.mark.processes

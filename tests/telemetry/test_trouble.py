@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry import trace
@@ -16,6 +18,7 @@ from actorproc import Saga, UsageError, step
 from actorproc.model.messages.events import Submitted
 from actorproc.model.messages.outcomes import Finished
 from actorproc.model.rows.records import NewProcedure
+from actorproc.support import trace_scope
 from actorproc.telemetry import Tracing, recorder
 from actorproc.telemetry.provider import _KnownIds
 from tests.kit.waiting import BOUND, wait_until
@@ -248,9 +251,22 @@ def test_two_managers_that_share_an_option_record_each_span_under_its_own_id(rec
     assert found == {one.attributes["actorproc.procedure.id"]: int.from_bytes(one.span) for one in facts}
 
 
-def test_an_absent_library_is_named_with_the_extra(monkeypatch):
-    import sys
+@pytest.mark.parametrize("found", [None, SimpleNamespace()], ids=["absent", "another one"])
+def test_a_library_that_cannot_be_used_costs_the_nesting_of_spans_and_is_told_once(monkeypatch, caplog, found):
+    """A worker host may have none, or one that is too old, where the manager has a trace."""
+    for name in ("opentelemetry", "opentelemetry.context", "opentelemetry.trace"):
+        monkeypatch.setitem(sys.modules, name, found)
+    monkeypatch.setattr(trace_scope, "_warned", False)
+    context = bytes(range(1, 25)) + b"\x01"
 
+    assert [trace_scope.enter(context, "root") for _ in range(3)] == [None] * 3
+    assert trace_scope.current() == b""
+
+    (said,) = [line.message for line in caplog.records if "OpenTelemetry" in line.message]
+    assert said.startswith("OpenTelemetry cannot be used in this process, so spans in it do not nest")
+
+
+def test_an_absent_library_is_named_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "actorproc.telemetry.provider", None)
 
     with pytest.raises(UsageError, match=r"pip install 'actorproc\[otel\]'"):

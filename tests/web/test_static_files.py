@@ -109,6 +109,20 @@ def test_scripts_are_modules_that_can_be_read(tmp_path):
         assert checked.returncode == 0, f"{path}: {checked.stderr}"
 
 
+def test_nothing_moves_unasked_and_health_alone_is_read_out():
+    styles = {path: path.read_text(encoding="utf-8") for path in STATIC.glob("app/**/*.css")}
+    for path, text in styles.items():
+        rest = re.sub(
+            r"@media \(prefers-reduced-motion: no-preference\) \{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}", "", text
+        )
+        assert not re.search(r"animation|transition|@keyframes|scroll-behavior", rest), path
+    assert any("prefers-reduced-motion" in text for text in styles.values())
+    spoken = [(path.name, tag) for path in SCRIPTS for tag in re.findall(r"<[^<>]*aria-live=[^<>]*", path.read_text())]
+    assert [(name, 'aria-label="Health"' in tag) for name, tag in spoken if 'aria-live="off"' not in tag] == [
+        ("shell.js", True)
+    ]
+
+
 def test_browser_tests_wait_for_conditions_alone():
     for path in (ROOT / "tests" / "browser").glob("*.py"):
         text = path.read_text(encoding="utf-8")
