@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from actorproc.cli.main import build_parser
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = pytest.mark.processes
@@ -146,16 +148,47 @@ def test_the_press_runs_as_a_service_and_goes_on_after_a_kill(tmp_path):
         service.communicate()
 
 
-def test_the_unit_file_is_one_that_systemd_accepts(tmp_path):
-    text = (EXAMPLES / "06_systemd" / "press.service").read_text()
-    told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+def unit_of(name):
+    """The text of a unit file, and its settings."""
+    text = (EXAMPLES / "06_systemd" / name).read_text()
+    return text, dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+
+def test_the_unit_of_the_service_leaves_time_for_its_end():
+    _, told = unit_of("press.service")
+
     assert told["Type"] == "notify"
     assert told["KillMode"] == "mixed"
     assert float(told["TimeoutStopSec"]) > 30  # more than the drain takes
+
+
+def test_the_unit_of_the_dashboard_reaches_this_machine_alone_and_writes_into_its_directory_alone():
+    _, told = unit_of("press-web.service")
+
+    assert (told["IPAddressDeny"], told["IPAddressAllow"]) == ("any", "localhost")
+    assert (told["ProtectSystem"], told["ReadWritePaths"]) == ("strict", told["WorkingDirectory"])
+    assert (told["NoNewPrivileges"], told["MemoryMax"]) == ("true", "200M")
+    assert "--host" not in told["ExecStart"]
+
+
+UNITS = ("press.service", "press-web.service")
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_starts_a_command_that_exists(name):
+    program, *words = unit_of(name)[1]["ExecStart"].split()
+
+    assert program.endswith("/bin/actorproc")
+    assert build_parser().parse_args(words).command == words[0]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_the_unit_file_is_one_that_systemd_accepts(tmp_path, name):
+    text, _ = unit_of(name)
     verify = shutil.which("systemd-analyze")
     if verify is None:
         pytest.skip("systemd-analyze is not installed")
-    unit = tmp_path / "press.service"
+    unit = tmp_path / name
     unit.write_text(text.replace("/srv/press/.venv/bin/actorproc", sys.executable).replace("/srv/press", str(tmp_path)))
 
     # Off the machine's own units: theirs may have troubles of their own.
@@ -164,7 +197,7 @@ def test_the_unit_file_is_one_that_systemd_accepts(tmp_path):
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
-    complaints = [line for line in ended.stderr.splitlines() if "press.service" in line]
+    complaints = [line for line in ended.stderr.splitlines() if name in line]
     assert complaints == []
 
 

@@ -231,6 +231,7 @@ def test_s13_every_answer_forbids_frames_inline_scripts_and_guesses(page, route)
     assert found.headers["x-content-type-options"] == "nosniff"
     assert found.headers["referrer-policy"] == "no-referrer"
     assert found.headers["cross-origin-resource-policy"] == "same-origin"
+    assert found.headers["cross-origin-opener-policy"] == "same-origin"
     assert found.headers["cache-control"] == ("no-cache" if route.startswith("/static/") else "no-store")
     assert not [name for name in found.headers if name.startswith("access-control-")]
 
