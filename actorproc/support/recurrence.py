@@ -252,6 +252,11 @@ def _zone(name: str) -> tzinfo:
         return UTC
     import zoneinfo  # noqa: PLC0415 - no manager without schedules in time zones need wait for it
 
+    has_leaps = name.startswith("right/")
+    if has_leaps or name in {"localtime", "posixrules"}:
+        why = "counts leap seconds, as clocks do not" if has_leaps else "is another one on each machine"
+        msg = f"the time zone {name!r:.60} {why}; name a place, such as Europe/Berlin"
+        raise ValueError(msg)
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:

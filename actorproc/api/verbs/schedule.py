@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 
@@ -31,6 +31,8 @@ LONGEST_ID = 107
 """Characters of the id of a schedule: with an instant behind it, it is the id of a procedure."""
 MOST_STATE = 65_536
 """Bytes of the state of a schedule's procedure, which is written again with each firing."""
+_LONGEST = 36_525 * 86_400.0
+"""Seconds that a firing may be put off, or take: a century from any instant ends before dates do."""
 
 logger = engine_logger("actorproc")
 
@@ -119,9 +121,9 @@ class ScheduleVerbs(SubmitVerbs):
             catch_up=_one_of(catch_up, CatchUp, "catch_up"),
             catch_up_within=seconds_or_none(catch_up_within, "catch_up_within", least="above zero"),
             overlap=_one_of(overlap, Overlap, "overlap"),
-            jitter=in_seconds(jitter, "jitter"),
+            jitter=_bounded(in_seconds(jitter, "jitter"), "jitter"),
             until=None if until is None else moment(until, "until"),
-            deadline=seconds_or_none(deadline, "deadline", least="above zero"),
+            deadline=_bounded(seconds_or_none(deadline, "deadline", least="above zero"), "deadline"),
         )
         return self._declare(given)
 
@@ -226,6 +228,16 @@ class ScheduleVerbs(SubmitVerbs):
         name, why, who = check_id(id), checked_reason(reason), checked_by(by)
         done: bool = self._running().request(lambda reply: ScheduleSteered(name, action, reply, why, who))
         return done
+
+
+_S = TypeVar("_S", float, float | None)
+
+
+def _bounded(seconds: _S, what: str) -> _S:
+    if seconds is not None and seconds > _LONGEST:
+        msg = f"{what}={seconds:g} is longer than a century; give seconds, not milliseconds"
+        raise ValueError(msg)
+    return seconds
 
 
 def _one_of(given: Any, allowed: Any, what: str) -> Any:
