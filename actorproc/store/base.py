@@ -227,7 +227,17 @@ class RecordStore(Protocol):
         ...
 
     def schedule(self, id: str) -> tuple[int, ScheduleRecord | None]:
-        """The epoch of the store, and the schedule of this id; None: there is none."""
+        """One schedule.
+
+        Args:
+            id: The schedule.
+
+        Returns:
+            The epoch of the store, and the schedule; None: there is none of this id.
+
+        Raises:
+            StoreDamaged: The record cannot be trusted.
+        """
         ...
 
     def events(self, target: str) -> list[EventRecord]:
