@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from actorproc.model.rows.writes import PutSchedule
+from tests.simulator.actor_sim.history import SCHEDULES_FROM, ActorSimulation
 from tests.simulator.core_sim.simulation import Simulation
 from tests.simulator.generators.schedules import FIRST_SEED
 
-HISTORIES = 40
 
-
-def test_histories_with_schedules_keep_their_promises_and_fire_under_each_policy():
+@pytest.mark.parametrize(
+    ("player", "first", "histories"), [(Simulation, FIRST_SEED, 40), (ActorSimulation, SCHEDULES_FROM, 20)]
+)
+def test_histories_with_schedules_keep_their_promises_and_fire_under_each_policy(player, first, histories):
     fired: Counter[str] = Counter()
-    for seed in range(FIRST_SEED, FIRST_SEED + HISTORIES):
-        simulation = Simulation(seed)
+    for seed in range(first, first + histories):
+        simulation = player(seed)
         assert simulation.run().violations == [], seed
         for kind, *fields in simulation.world.journal:
             if kind == "commit":

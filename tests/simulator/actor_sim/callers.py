@@ -19,6 +19,7 @@ from tests.simulator.actor_sim.replacing import SimulatedReload
 from tests.simulator.core_sim.loose_ends import LooseEnds
 from tests.simulator.core_sim.world import World
 from tests.simulator.generators.requests import Call, Operator, Resubmits, anew, call_of, described
+from tests.simulator.generators.schedules import call_of_schedule
 from tests.simulator.generators.scripts import ClientAction, program_of
 
 __all__ = ["ANEW_FROM", "KILLS_FROM", "RESTARTS_FROM", "Callers"]
@@ -97,6 +98,9 @@ class Callers:
                 self._tell(call, request)
         elif action.kind == "conflict":
             self.submit((replace(new[0], digest=b"another"),))
+        elif action.kind == "schedule":
+            call = self._next_call()
+            self._ask(call, call_of_schedule(scenario, action, call, now))
         elif action.kind == "sweep":
             self.host.tell(SweepDue())
         elif action.kind == "open":
@@ -106,6 +110,11 @@ class Callers:
         else:
             call = self._next_call()
             self._ask(call, call_of(action, call))
+
+    def remove_schedules(self) -> None:
+        """A firing whose key stays poisoned would be tried again for ever."""
+        for row in self._world.store.schedules()[1]:
+            self.act(ClientAction("schedule", (row.id, "remove")))
 
     def _end_reload(self) -> None:
         call = self._next_call()

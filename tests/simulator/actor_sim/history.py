@@ -22,13 +22,14 @@ from tests.simulator.actor_sim.host import SimulatedHost
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.histories import History
 from tests.simulator.core_sim.player import Player
-from tests.simulator.core_sim.world import World
+from tests.simulator.core_sim.world import EPOCH_START, World
 from tests.simulator.generators import editions
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.generators.hosts import with_hosts
+from tests.simulator.generators.schedules import LONGEST, add_schedules
 from tests.simulator.rules.invariants import StoreDump, check
 
-__all__ = ["HOSTS_FROM", "NEW_CODE_FROM", "REPORTS_FROM", "ActorSimulation", "perform"]
+__all__ = ["HOSTS_FROM", "NEW_CODE_FROM", "REPORTS_FROM", "SCHEDULES_FROM", "ActorSimulation", "perform"]
 
 _IDLE_ROUNDS = 2
 """Number of looks in a row at which nothing may be left to do before the history is over."""
@@ -40,6 +41,8 @@ _SILENCE = 2.0
 """Seconds between two heartbeats of every third program there."""
 HOSTS_FROM = 130_000_000
 """The first seed of a history with worker hosts."""
+SCHEDULES_FROM = 150_000_000
+"""The first seed of a history with schedules."""
 _TROUBLE = 0.03
 """Chance in each turn that a worker host may have trouble."""
 _LONELY_SWEEPS = 8
@@ -68,6 +71,8 @@ class ActorSimulation(Player):
             for program in list(self.world.scenario.programs.values())[1::3]:
                 if program is not unharmed:
                     msgspec.structs.force_setattr(program.meta, "heartbeat", _SILENCE)
+        if seed >= SCHEDULES_FROM:
+            self.world.scenario = add_schedules(self.world.scenario, random.Random(f"schedules of {seed}"))
         self.clock = SimulatedClock(self.world)
         self.fleet = self._fleet(seed) if seed >= HOSTS_FROM else None
         if self.fleet is not None:
@@ -141,6 +146,8 @@ class ActorSimulation(Player):
 
     def _idle(self) -> bool:
         """Nothing can move: whatever is next comes, then loose ends are tied up. False when all is over."""
+        if not self._actions and self.world.now > EPOCH_START + LONGEST:
+            self.callers.remove_schedules()
         if self._actions:
             self._act()
         elif self._pass_time():

@@ -35,7 +35,7 @@ from tests.simulator.generators.requests import (
     anew,
     call_of,
 )
-from tests.simulator.generators.schedules import call_of_schedule
+from tests.simulator.generators.schedules import LONGEST, call_of_schedule
 from tests.simulator.generators.scripts import ClientAction, program_of
 from tests.simulator.rules.invariants import StoreDump, check
 
@@ -49,8 +49,6 @@ _HUNTS = 0.4
 """The same where hosts are lost with one procedure."""
 _UPGRADES = 0.02
 """Chance that a host with other code may get the manager's next."""
-_LONGEST = 3600.0
-"""Seconds after which schedules are removed."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -155,7 +153,7 @@ class Simulation(Player):
     def _pass_time(self) -> bool:
         """It becomes what is due next: the end of a wall time, or a timer. False when nothing ever is."""
         world, shell = self.world, self.shell
-        if not self.actions and world.now > EPOCH_START + _LONGEST:
+        if not self.actions and world.now > EPOCH_START + LONGEST:
             # A firing whose key stays poisoned is tried again for ever.
             for row in world.store.schedules()[1]:
                 shell.tell(ScheduleSteered(row.id, "remove", self._reply(), "in a test"))

@@ -15,10 +15,12 @@ from actorproc.model.messages.events import ScheduleDeclared, ScheduleSteered
 from actorproc.model.rows.schedules import FIRING_TAG, CatchUp, Overlap, ScheduleRecord
 from tests.simulator.generators.scripts import ClientAction, Scenario, program_of
 
-__all__ = ["FIRST_SEED", "add_schedules", "call_of_schedule"]
+__all__ = ["FIRST_SEED", "LONGEST", "add_schedules", "call_of_schedule"]
 
 FIRST_SEED = 90_000_000_000
 """The first seed of a history that has them."""
+LONGEST = 3600.0
+"""Seconds after which schedules are removed."""
 _OVERLAPS = ("skip", "queue", "cancel-running")
 _CATCH_UPS = ("last", "all", "none")
 
