@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from actorproc.core.coordinator import Coordinator
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import (
@@ -19,11 +23,13 @@ from actorproc.model.messages.events import (
     WorkerReady,
 )
 from actorproc.model.messages.outcomes import Advanced, Finished, Renewed, Slept, Suspended, Waited
-from actorproc.model.policies import LockKey
+from actorproc.model.policies import LockKey, Scheduling
 from actorproc.model.rows.records import Trace
+from actorproc.model.rows.snapshot import RecoverySnapshot
 from tests.core.harness import boom, later
 from tests.telemetry.traced_core import ABOVE, TracedCore
 
+ROOT = Path(__file__).parents[2]
 SENDER = b"t" * 16 + b"z" * 8 + b"\x01"
 DONE = Finished(state=b"1")
 
@@ -107,6 +113,21 @@ def test_a_place_in_the_queue_is_a_wait_for_a_worker():
     core.handle(WorkerReady(WorkerId(0, 1)))
 
     _wait_of(core, "worker", 6.0)
+
+
+def test_a_wait_for_a_slot_names_the_keys_of_its_limits():
+    core = TracedCore(workers=2)
+    snapshot = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
+    core.core, _ = Coordinator.restore(snapshot, 0.0, scheduling=Scheduling(concurrency={"tenant": 1}))
+    core.register("T")
+    for slot in range(2):
+        core.handle(WorkerReady(WorkerId(slot, 1)))
+    core.submit(*(core.new(name, limit_keys=("tenant",)) for name in ("first", "late")))
+    core.wait(2.0)
+    core.answer("first", DONE)
+
+    assert _wait_of(core, "slot", 2.0)["actorproc.limit.keys"] == ("tenant",)
+    assert core.one("actorproc.wait").attributes["actorproc.procedure.id"] == "late"
 
 
 def test_a_pause_is_a_wait_apart_from_the_one_before_it():
@@ -217,6 +238,50 @@ def test_a_lost_host_is_told_in_the_span_of_the_attempt():
     assert "its host was lost" in first.error.message
     assert first.attributes["actorproc.crash.kind"] == "host-lost"
     assert second.error is None
+
+
+def test_an_attempt_names_its_worker_its_outcome_and_its_time_in_the_queue():
+    core = TracedCore(workers=0)
+    core.submit(core.new("p", owner="ada", step_name="pay"))
+    core.wait(6.0)
+    core.handle(WorkerReady(WorkerId(0, 1)))
+    core.answer("p", DONE)
+
+    found = core.one("actorproc.step").attributes
+    parts = ("number", "attempt", "replayed", "name", "outcome")
+    assert [found[f"actorproc.step.{name}"] for name in parts] == [1, 1, False, "pay", "done"]
+    assert (found["actorproc.worker.slot"], found["actorproc.worker.incarnation"]) == (0, 1)
+    assert found["actorproc.step.queued"] == 6.0
+    whole = core.one("actorproc.procedure").attributes
+    assert whole["actorproc.procedure.owner"] == "ada"
+    assert "process.pid" not in whole  # which would be the manager's
+
+
+def test_a_death_has_the_facts_of_its_report():
+    core = TracedCore()
+    core.submit(core.new("p"))
+    report = CrashReport(kind="exit", message="exited with 3", code=3, peak_rss=4096)
+    core.handle(WorkerLost(WorkerId(0, 1), report))
+    core.handle(WorkerReady(WorkerId(0, 2)))
+    core.answer("p", DONE)
+
+    found = core.named("actorproc.step")[0].attributes
+    assert [found[f"actorproc.crash.{name}"] for name in ("kind", "code", "peak_rss")] == ["exit", 3, 4096]
+
+
+def test_the_page_lists_every_attribute_and_every_kind_of_wait():
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "actorproc" / "telemetry").glob("*.py"))
+    page = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8")
+    told, above = set(), ""
+    for name in re.findall(
+        r"`((?:actorproc|process|error)?\.[a-z_.]+)`", page.partition("### Attributes")[2].split("###")[0]
+    ):
+        above = above if name.startswith(".") else name.rpartition(".")[0]
+        told.add(above + name if name.startswith(".") else name)
+
+    assert set(re.findall(r'"(actorproc\.[a-z]+\.[a-z_.]+|process\.pid)"', source)) == told - {"error.type"}
+    (kinds,) = re.findall(r"a wait of 100 ms or more: (.*?) \|", page)
+    assert set(re.findall(r"`(\w+)`", kinds)) == set(re.findall(r'return \(?"(\w+)", \{', source)) | {"timer"}
 
 
 # ---------------------------------------------------------------------- links
