@@ -72,6 +72,8 @@ class _Open(msgspec.Struct, gc=False):
     queued: float = 0.0
     began: float | None = None
     """As the worker says, by its own clock; None: it has not said."""
+    refused: float | None = None
+    """Time at which its worker refused it, which is no answer; None: it is under way."""
     words: str = "the attempt has no answer that counts: its worker was stopped or gave it up; the step runs again"
 
 
@@ -180,13 +182,14 @@ class SpanTimeline:
         return spans
 
     def _given_up(self, attempt: _Open, at: float) -> SpanFacts:
+        at = at if attempt.refused is None else attempt.refused
         error = ErrorInfo("crash", "AttemptLost", attempt.words, procedure=attempt.record.id, step=attempt.token.step)
         more: dict[str, Attribute] = {"actorproc.crash.kind": "lost"}
         return _facts_of(attempt, at, pid=0, error=error, more=more)
 
     def _lost(self, event: WorkerLost) -> None:
         for attempt in self._open.values():
-            if attempt.token.worker == event.worker:
+            if attempt.token.worker == event.worker and attempt.refused is None:
                 attempt.words = f"its worker ended, though not for this step: {event.report.message}; it runs again"
 
     def _failed(self, failed: AttemptRecord, head: ProcedureRecord) -> SpanFacts:
@@ -238,8 +241,12 @@ class SpanTimeline:
                 end = record.finished_at if record.finished_at is not None else record.updated_at
                 spans.append(procedure_facts(record, trace, end, ended=True))
             return spans
-        if record.id in self._open:
-            return []
+        open_one = self._open.get(record.id)
+        if open_one is not None and open_one.refused is None:
+            if record.parked is None:
+                return []
+            open_one.refused = record.updated_at
+            open_one.words = f"no worker can run the step as it is: {record.parked}"
         kind, _ = _waits_for(record)
         known = self._idle.get(record.id)
         if known is not None and known.kind == kind:

@@ -22,7 +22,7 @@ from actorproc.model.messages.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.messages.outcomes import Advanced, Finished, Renewed, Slept, Suspended, Waited
+from actorproc.model.messages.outcomes import Advanced, Finished, Refused, Renewed, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling
 from actorproc.model.rows.records import Trace
 from actorproc.model.rows.snapshot import RecoverySnapshot
@@ -238,6 +238,70 @@ def test_a_lost_host_is_told_in_the_span_of_the_attempt():
     assert "its host was lost" in first.error.message
     assert first.attributes["actorproc.crash.kind"] == "host-lost"
     assert second.error is None
+
+
+@pytest.mark.parametrize("workers", [1, 0], ids=["at once", "later"])
+def test_a_step_that_no_worker_can_run_ends_then_and_waits_for_its_class(workers):
+    core = TracedCore()
+    core.submit(core.new("p"))
+    core.wait(1.0)
+    core.answer("p", Refused(reason="its state is of a later version", needs="T"))
+    if not workers:
+        core.submit(core.new("other", trace=None))  # has the only worker
+    core.wait(3.0)
+    core.register("T")
+    if not workers:
+        core.wait(2.0)
+        core.answer("other", DONE)
+    core.answer("p", DONE)
+
+    refused, again = core.named("actorproc.step")
+    assert (refused.start, refused.end) == (0.0, 1.0)
+    assert "no worker can run the step as it is: its state is of a later version" in refused.error.message
+    assert again.links == (ABOVE[:16] + refused.span + b"\x01",)
+    _wait_of(core, "class", 3.0)
+    assert [span.end - span.start for span in core.named("actorproc.wait worker")] == [2.0] * (not workers)
+
+
+def test_a_wait_for_a_class_goes_on_over_a_restart():
+    core = TracedCore()
+    core.submit(core.new("p"))
+    core.wait(1.0)
+    core.answer("p", Refused(reason="its state is of a later version", needs="T"))
+    again = core.restarted(after=3.0)
+    again.register("T")
+
+    _wait_of(again, "class", 3.0)
+    assert core.spans == []
+
+
+def test_a_member_of_a_failed_tree_waits_for_its_undo():
+    core = TracedCore(workers=2, rollback_supported=True)
+    core.submit(core.new("p", unit="a"))
+    core.answer("p", _suspended(core, "a", "b"))
+    core.answer("a", boom())
+    core.wait(2.0)
+    core.answer("b", Advanced(state=b"1"))
+    core.wait(2.0)
+    assert core.undo_all() == ["p:a"]
+
+    waits = {span.attributes["actorproc.procedure.id"]: span.end - span.start for span in core.named("actorproc.wait")}
+    assert {span.name for span in core.named("actorproc.wait")} == {"actorproc.wait undo"}
+    assert waits == {"p": 2.0, "a": 4.0, "b": 2.0}
+
+
+def test_a_wait_that_times_out_has_a_span_of_its_own_for_the_answer():
+    core = TracedCore(has_on_timeout=True)
+    core.submit(core.new("w"))
+    core.answer("w", Waited(state=b"1", event="go", timeout=5.0))
+    core.wait(5.0)
+    core.handle(Tick())
+    core.wait(1.0)
+    core.answer("w", DONE)
+
+    _wait_of(core, "event", 5.0)
+    assert core.one("actorproc.timeout").name == "actorproc.timeout T"
+    assert core.one("actorproc.step").attributes["actorproc.step.number"] == 1
 
 
 def test_an_attempt_names_its_worker_its_outcome_and_its_time_in_the_queue():
