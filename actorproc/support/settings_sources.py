@@ -58,7 +58,11 @@ def from_file(kind: type, file: Path | None, directory: Path) -> dict[str, Any]:
         raise ValueError(msg) from error
     where = str(file)
     if file.name == "pyproject.toml":
-        said, where = said.get("tool", {}).get("actorproc", {}), f"{file} [tool.actorproc]"
+        tools, where = said.get("tool"), f"{file} [tool.actorproc]"
+        said = tools.get("actorproc", {}) if isinstance(tools, dict) else {}
+        if not isinstance(said, dict):
+            msg = f"{file} has tool.actorproc = {said!r:.40}; it must be a table of settings, [tool.actorproc]"
+            raise ValueError(msg)
     names = [field.name for field in dataclasses.fields(kind)]
     unknown = next((name for name in said if name not in names), None)
     if unknown is not None:
@@ -81,7 +85,8 @@ def _value(kind: type, name: str, given: Any, what: str) -> Any:
     try:
         return _converted(wanted, given)
     except (ValueError, TypeError, AttributeError) as error:
-        msg = f"{what} is {given!r:.80}: {error or 'that is no value of it'}"
+        shown = "no key" if wanted.startswith("bytes") else f"{given!r:.80}"  # what is wrong in a key is secret as well
+        msg = f"{what} is {shown}: {error or 'that is no value of it'}"
         raise ValueError(msg) from None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Environment, Procedure, ProcedureManager, Status
+from actorproc.procedure.declaring.environment import entered
 from actorproc.testing import InlineManager
 from tests.kit.managers import LIGHT
 
@@ -66,6 +67,20 @@ def test_the_inline_manager_closes_it_too(tmp_path):
 def test_what_is_no_environment_stays_what_it_is(tmp_path):
     with ProcedureManager(tmp_path / "state", workers=1, environment=lambda: {"region": "south"}, **LIGHT) as manager:
         assert manager.run(Plain(), timeout=60) == "south"
+
+
+async def to_be_awaited():
+    return Pool()
+
+
+async def to_be_iterated():
+    yield Pool()
+
+
+@pytest.mark.parametrize("factory", [to_be_awaited, to_be_iterated, contextlib.asynccontextmanager(to_be_iterated)])
+def test_a_factory_that_is_to_be_awaited_is_refused_in_words(factory):
+    with pytest.raises(TypeError, match=r"is to be awaited, .*without 'async'"):
+        entered(factory(), contextlib.ExitStack())
 
 
 def test_objects_are_found_by_their_class_first_and_by_a_base_of_it_then():

@@ -128,10 +128,12 @@ def test_a_wrong_variable_is_refused_in_words(monkeypatch, variable, text, words
         ("spares = 1.5", "Config.spares"),
         ("rate = {mail = 3}", "rate in .*a number and a duration"),
         ("[tool.actorproc]\nspares = 1", "'tool', which is no setting"),
+        ("#pyproject\n[tool]\nactorproc = 5", r"pyproject.toml has tool.actorproc = 5; it must be a table"),
+        ("#pyproject\n[tool]\nactorproc = ['spares']", "it must be a table of settings"),
     ],
 )
 def test_a_wrong_file_is_refused_in_words(place, text, words):
-    (place / "actorproc.toml").write_text(text)
+    (place / ("pyproject.toml" if text.startswith("#pyproject") else "actorproc.toml")).write_text(text)
     with pytest.raises(ValueError, match=words):
         Config.from_env()
 
@@ -141,4 +143,15 @@ def test_a_file_that_is_asked_for_must_be_there_and_what_others_read_is_no_setti
         Config.from_env("none.toml")
     for name in ("PATH", "OUTPUT", "POSTGRES_BIN", "DEMO_X"):
         monkeypatch.setenv(f"ACTORPROC_{name}", "1")
+    assert Config.from_env() == Config()
+
+
+def test_a_key_that_is_wrong_is_not_shown(monkeypatch, place):
+    monkeypatch.setenv("ACTORPROC_SIGNING_KEY", "0x5ec2e7")
+    with pytest.raises(ValueError, match="ACTORPROC_SIGNING_KEY is no key: write a key as hexadecimal digits"):
+        Config.from_env()
+
+
+def test_a_project_file_that_has_no_tools_says_nothing(place):
+    (place / "pyproject.toml").write_text("tool = 5")
     assert Config.from_env() == Config()

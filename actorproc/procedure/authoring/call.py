@@ -282,7 +282,21 @@ def _parts_of(value: Any) -> Iterable[Any]:
 def _pickled_value(value: Any) -> bytes | list[bytes]:
     if type(value) in SCALARS:
         return pickled(value, (value,))
+    _refuse_coroutines(value if type(value) is list else [value])  # those of a chunk are a list
     return returned(value)
+
+
+def _refuse_coroutines(results: list[Any]) -> None:
+    found = [result for result in results if type(result) is types.CoroutineType]
+    if not found:
+        return
+    for coroutine in found:
+        coroutine.close()  # without a warning that says the same
+    msg = (
+        f"{found[0].__qualname__}() is 'async def', and an executor awaits nothing, so nothing of it has run; submit a "
+        "plain function that calls asyncio.run(), or make it a @procedure and submit that to a ProcedureManager"
+    )
+    raise TypeError(msg)
 
 
 # ---------------------------------------------------------------- from bytes, in the host

@@ -30,6 +30,7 @@ from actorproc.procedure.authoring.status import Done, Executing, Sleeping, Stat
 from actorproc.procedure.authoring.submittable import R_co
 from actorproc.procedure.declaring.class_line import ClassOptions
 from actorproc.procedure.declaring.idle_methods import warn_of_idle_methods
+from actorproc.procedure.declaring.step_policies import check_step_policies
 from actorproc.procedure.encoding.state import StateRefused
 from actorproc.procedure.values.members import is_class_variable, overrides, own_annotations, reserve
 
@@ -94,6 +95,7 @@ class Saga(Procedure[R_co]):
             state_order(cls, order)
         cls.__bound_steps = bound_steps_of(cls)
         cls._engine_step_policies = policies_of(cls.__bound_steps)
+        check_step_policies(cls, cls._engine_step_policies.items())
         cls.__route = Route(cls.__qualname__, cls.__bound_steps, _on_change_of(cls, on_change, cls.__route.on_change))
         warn_of_idle_methods(cls, {bound_step.undo for bound_step in cls.__bound_steps})
 
@@ -224,36 +226,22 @@ class Saga(Procedure[R_co]):
         return self._engine_next()[1]
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
-        undo, name = self.__next_undo(unit)
-        return None if undo is None else self.__undone(unit, name, undo(self, ctx))
+        undo, name, detour = self.__next_undo(unit)
+        return None if undo is None else _undone(detour, unit, name, undo(self, ctx))
 
     async def _engine_undo_async(self, ctx: AsyncContext, unit: str) -> Status | None:
-        undo, name = self.__next_undo(unit)
-        return None if undo is None else self.__undone(unit, name, await called(undo, self, ctx))
+        undo, name, detour = self.__next_undo(unit)
+        return None if undo is None else _undone(detour, unit, name, await called(undo, self, ctx))
 
-    def __next_undo(self, unit: str) -> tuple[Callable[..., Any] | None, str]:
-        """The undo of a step, and the name under which it was begun; None: it is undone."""
+    def __next_undo(self, unit: str) -> tuple[Callable[..., Any] | None, str, Detour]:
+        """The undo of a step, None if it is undone; the name under which it was begun; and the way as it went."""
         at = self.__undoable(unit)
         undo = self.__bound_steps[at].undo
         assert undo is not None, unit
         detour = self.__written_out()
         name = detour.names[at]
         # It may have been begun twice, as an edit of the order put others before it meanwhile.
-        return (None if name in detour.undone else undo), name
-
-    def __undone(self, unit: str, name: str, undone: Any) -> Status | None:
-        """The status of an undo that returned this."""
-        detour = self.__written_out()
-        if type(undone) not in PLAIN_RESULTS and (problem := dropped_work(undone)) is not None:
-            msg = f"the undo of step {unit!r} {problem}"
-            raise InvalidStatus(msg)
-        if isinstance(undone, Executing):
-            detour.turn += 1
-        else:
-            detour.turn = 0
-            detour.undone.append(name)
-        # What an undo returns beside a Status is of no use.
-        return undone if isinstance(undone, Status) else None
+        return (None if name in detour.undone else undo), name, detour
 
     def _engine_check_unit(self, unit: str) -> None:
         self.__undoable(unit)
@@ -354,3 +342,17 @@ def _shape_of(cls: Any) -> tuple[Any, ...]:
     """Traits that a decorator above the class would change."""
     fields = tuple((field.name, field.init, field.kw_only) for field in dataclasses.fields(cls))
     return (fields, *(getattr(_params(cls), name) for name in sorted(_DATACLASS_OPTIONS - {"kw_only"})))
+
+
+def _undone(detour: Detour, unit: str, name: str, undone: Any) -> Status | None:
+    """The status of an undo that returned this."""
+    if type(undone) not in PLAIN_RESULTS and (problem := dropped_work(undone)) is not None:
+        msg = f"the undo of step {unit!r} {problem}"
+        raise InvalidStatus(msg)
+    if isinstance(undone, Executing):
+        detour.turn += 1
+    else:
+        detour.turn = 0
+        detour.undone.append(name)
+    # What an undo returns beside a Status is of no use.
+    return undone if isinstance(undone, Status) else None

@@ -13,7 +13,7 @@ from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.procedure import is_generator
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.procedure.declaring.signatures import check_call
-from actorproc.procedure.declaring.step_policies import StepPolicies, check_step_policies, checked_step_policies
+from actorproc.procedure.declaring.step_policies import StepPolicies, checked_step_policies
 from actorproc.procedure.values.members import own_annotations
 
 __all__ = ["BoundStep", "Step", "bound_steps_of", "check_steps", "policies_of", "state_order", "step", "undoes"]
@@ -264,7 +264,6 @@ def bound_steps_of(cls: type) -> tuple[BoundStep, ...]:
         for name, entry in found.items()
     )
     _check_names(cls, bound_steps)
-    check_step_policies(cls, policies_of(bound_steps).items())
     return bound_steps
 
 

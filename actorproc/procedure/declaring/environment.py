@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator, Awaitable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 __all__ = ["Environment", "entered"]
@@ -51,7 +53,20 @@ def entered(made: Any, stack: contextlib.ExitStack) -> Any:
     """The object for the steps, and on the stack what closes it.
 
     A factory that is a generator function gives the object by its one ``yield``; the rest of it runs at the end.
+
+    Raises:
+        TypeError: It is to be awaited.
     """
+    if isinstance(made, Awaitable | AsyncIterator | contextlib.AbstractAsyncContextManager) and not isinstance(
+        made, contextlib.AbstractContextManager
+    ):
+        if isinstance(made, CoroutineType):
+            made.close()
+        msg = (
+            f"the factory of environment= returned {made!r:.80}, which is to be awaited, and it runs where nothing is; "
+            "write it without 'async', and open in the steps what needs an event loop"
+        )
+        raise TypeError(msg)
     if isinstance(made, contextlib._GeneratorContextManager):
         return stack.enter_context(made)
     if hasattr(made, "send") and hasattr(made, "gi_frame"):

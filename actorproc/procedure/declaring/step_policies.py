@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -67,7 +68,7 @@ def retry_of(live: Any, declared: RetryPolicy) -> RetryPolicy:
     return declared if found is None else laid_over(found.retry, declared)
 
 
-def check_step_policies(cls: type, policies: Iterable[tuple[str, StepPolicies]]) -> None:
+def check_step_policies(cls: Any, policies: Iterable[tuple[str, StepPolicies]]) -> None:
     """Raise `TypeError` where limits of a step cannot go with those of its class."""
     declared = option(cls, "limits")
     if not isinstance(declared, Limits):
@@ -78,6 +79,13 @@ def check_step_policies(cls: type, policies: Iterable[tuple[str, StepPolicies]])
         except UsageError as error:
             msg = f"the limits of the step {name!r} of {cls.__qualname__} do not go with those of the class: {error}"
             raise TypeError(msg) from None
+        if (limit := merged.of_the_process) and any(map(inspect.iscoroutinefunction, cls._engine_functions())):
+            msg = (
+                f"the step {name!r} of {cls.__qualname__} has Limits({limit}=…), which concerns the whole worker "
+                "process, and steps of a class with 'async def' share theirs; leave it out, or do that work in a "
+                "plain child procedure"
+            )
+            raise TypeError(msg)
         if merged.dedicated and (merged.on, merged.resources) != (declared.on, declared.resources):
             msg = (
                 f"the step {name!r} of {cls.__qualname__} has on or resources of its own, and the class says "

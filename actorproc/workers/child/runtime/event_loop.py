@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import ThreadPoolExecutor, thread as futures_thread
+from concurrent.futures import Future, ThreadPoolExecutor, thread as futures_thread
 from contextvars import Context
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -34,6 +34,7 @@ class TaskOwner(Protocol):
     number: int
     run: Run
     tasks: set[asyncio.Task[Any]]
+    pooled: set[Future[Any]]
 
 
 class EventLoop:
@@ -54,6 +55,7 @@ class EventLoop:
         self.turns = 0
         """Times that it came to the code of a step."""
         self._here = threading.local()
+        self._is_over = False
         self.loop = _Loop(self)
         self.loop.set_task_factory(self._new_task)
         self._pool = ThreadPoolExecutor(_POOL, "actorproc-thread")
@@ -76,6 +78,7 @@ class EventLoop:
             return
         finally:
             self._pool.shutdown(wait=False)
+        self._is_over = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(_PATIENCE)
         if not self.thread.is_alive():
@@ -91,7 +94,13 @@ class EventLoop:
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
         self._marks.begin()
-        self.loop.run_forever()
+        while not self._is_over:
+            try:
+                self.loop.run_forever()  # a step may stop the loop, which is not its own
+            except (SystemExit, KeyboardInterrupt) as error:  # these alone pass through the loop
+                self.loop.call_exception_handler(
+                    {"message": f"{type(error).__name__} came out of a task or a callback", "exception": error}
+                )
 
     # ------------------------------------------------------------------ whose code runs
     def owner_here(self) -> TaskOwner | None:
@@ -240,7 +249,10 @@ def _follow_threads(home: EventLoop) -> None:
         owner = home.owner_here()
         if owner is None:
             return submit(self, function, *args, **kwargs)
-        return submit(self, home.run_marked, owner, function, *args, **kwargs)
+        future: Future[Any] = submit(self, home.run_marked, owner, function, *args, **kwargs)
+        owner.pooled.add(future)
+        future.add_done_callback(owner.pooled.discard)
+        return future
 
     def start_marked(self: Any) -> None:
         owner = home.owner_here()

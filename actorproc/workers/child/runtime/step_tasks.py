@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import threading
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from actorproc.model.crash_report import CrashReport
@@ -54,6 +56,8 @@ class _StepTask:
         self.number = number
         self.tasks: set[asyncio.Task[Any]] = set()
         """The step's own task and those that it started, while they run."""
+        self.pooled: set[Future[Any]] = set()
+        """What it has given to pools of threads, until that has ended."""
         self.task: asyncio.Task[tuple[Outcome, tuple[type, ...]] | None] | None = None
         self.order: CancelStep | None = None
         """It is to end; None: it may run."""
@@ -170,6 +174,8 @@ class StepTasks:
                 self._cancel(order)
             await asyncio.wait((step.task,))
             await self._end_left_behind(step, actor)
+            if step.order is not None and actor.context is not None:
+                await _end_in_pools(step)
             self._answer(step, actor)
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             worker_runtime.broken = error
@@ -191,19 +197,32 @@ class StepTasks:
 
     async def _end_left_behind(self, step: _StepTask, actor: TaskActor) -> None:
         """Cancel the tasks that a step has started and not awaited: they must not act after its end."""
-        left = [task for task in step.tasks if not task.done()]
+        loop, limits = self.loop.loop, step.run.limits
+        until = loop.time() + (_GRACE if limits is None else limits.grace)
+        if step.order is not None:  # the host ends a worker in which what is to end does not
+            until = math.inf
+        left: dict[asyncio.Task[Any], float] = {}
+        """When each was cancelled last. One that is cancelled may start others."""
+        while (running := [task for task in step.tasks if not task.done()]) and (now := loop.time()) < until:
+            for task in running:
+                if now - left.get(task, -math.inf) >= _AGAIN:
+                    left[task] = now
+                    task.cancel(f"{_name_of(step.run)} is over")
+            await asyncio.wait(running, timeout=min(_AGAIN, until - now), return_when=asyncio.FIRST_COMPLETED)
         if not left:
             return
-        for task in left:
-            task.cancel(f"{_name_of(step.run)} is over")
-        limits = step.run.limits
-        _, pending = await asyncio.wait(left, timeout=_GRACE if limits is None else limits.grace)
         if actor.context is not None:
             names = ", ".join(_place_of(task) for task in left)
-            end = "goes on in spite of that, so the worker is replaced" if pending else "was cancelled"
+            end = "goes on in spite of that, so the worker is replaced" if running else "was cancelled"
             actor.context.log.warning("the step left work behind that it did not await, which %s: %s", end, names)
-        if pending:
+        if running:
             self._worker_runtime.worn = "a task of a step does not end"
+
+
+async def _end_in_pools(step: _StepTask) -> None:
+    """Return when nothing of a step that was to end acts on a thread: that cannot be cancelled once it runs."""
+    while running := [future for future in list(step.pooled) if not future.cancel() and not future.done()]:
+        await asyncio.gather(*map(asyncio.wrap_future, running), return_exceptions=True)
 
 
 def _ordered(step: _StepTask) -> Iterable[asyncio.Task[Any]]:

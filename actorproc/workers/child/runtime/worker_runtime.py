@@ -273,9 +273,8 @@ class WorkerRuntime:
 
     def stack_of(self, token: StepToken | None) -> str:
         """The stack of a step, or of all that run, as text; "" when it does not run."""
-        if self.tasks is not None:
-            return self.tasks.stack_of(token)
-        return stacks.text_of(self.running, token)
+        text = self.tasks.stack_of(token) if self.tasks is not None else ""
+        return text or stacks.text_of(self.running, token)  # of a plain step, though async ones have run here before
 
     def answer(self, answer: StepAnswer) -> None:
         """Wake the thread that asked."""
