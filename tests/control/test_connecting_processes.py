@@ -141,6 +141,58 @@ hub.close()
     ]
 
 
+def test_copies_that_are_made_in_the_middle_of_commits_are_not_held_up(place):
+    lines = said(
+        program(
+            place,
+            """
+import os, signal, sys, threading
+from shared import hub, double
+hub.run(double(1), timeout=60)
+is_over = threading.Event()
+def commit():
+    while not is_over.is_set():
+        hub.run(double(2), timeout=60)
+threads = [threading.Thread(target=commit) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for number in range(12):
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        os._exit(hub.run(double(number), timeout=60))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+is_over.set()
+for thread in threads:
+    thread.join()
+hub.close()
+""",
+        )
+    )
+    assert lines == [str(2 * number) for number in range(12)]
+
+
+def test_a_connection_that_is_closed_says_nothing_about_a_fork(place):
+    lines = said(
+        program(
+            place,
+            """
+import logging, os, sys
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+from shared import hub, double
+print(hub.run(double(1), timeout=60), flush=True)
+hub.close()
+pid = os.fork()
+if not pid:
+    os._exit(0)
+os.waitpid(pid, 0)
+""",
+        )
+    )
+    assert not [line for line in lines if "forks" in line]
+    assert "2" in lines
+
+
 def test_nothing_of_the_parent_is_open_in_a_copy(place):
     lines = said(
         program(

@@ -250,7 +250,8 @@ def _before_fork() -> None:
 def _after_in_parent() -> None:
     for connection in list(_made):
         connection._types.release()
-        if connection._pid == os.getpid() and not connection._has_warned and not imports_for_others():
+        is_open = connection._pid == os.getpid() and connection._tree is not None and not connection._tree.closed
+        if is_open and not connection._has_warned and not imports_for_others():
             connection._has_warned = True
             logger.warning(
                 "this process forks, and has opened its connection to %s, in %s: the copy opens one of its own, but "

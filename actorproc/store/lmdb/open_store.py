@@ -47,6 +47,8 @@ class OpenStore(RecordReader):
         self._databases: Databases = {}
         self._copying = threading.Lock()
         """Held while the data file is copied, for a backup or to be compacted."""
+        self._writing = threading.Lock()
+        """Held by a write transaction, and for the moment of a fork."""
         _made.add(self)
 
     def _view(self) -> ReadSnapshot:
@@ -153,6 +155,20 @@ def leave_inherited(path: Path) -> None:
                 store._leave_inherited()
 
 
+_held = threading.local()
+
+
+def _hold_writers() -> None:
+    """Let write transactions end: the copy could close no environment that has one, as its thread is not there."""
+    open_here = [store._writing for store in list(_made) if store._env is not None and store._pid == os.getpid()]
+    _held.locks = [lock for lock in open_here if lock.acquire(timeout=_PATIENCE)]
+
+
+def _release_writers() -> None:
+    for lock in _held.__dict__.pop("locks", ()):
+        lock.release()
+
+
 def _keep_in_a_forked_child() -> None:
     """Never let go of inherited environments by chance: LMDB would free the parent's places among the readers."""
     import ctypes  # noqa: PLC0415 - for programs that fork alone
@@ -163,3 +179,4 @@ def _keep_in_a_forked_child() -> None:
 
 
 os.register_at_fork(after_in_child=_keep_in_a_forked_child)
+os.register_at_fork(before=_hold_writers, after_in_parent=_release_writers, after_in_child=_release_writers)

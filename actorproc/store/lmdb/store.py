@@ -398,18 +398,19 @@ class LmdbStore(OpenStore):
             env = self._opened()
             self._forget_the_dead(env)
             try:
-                txn = env.begin(write=True)
-                number = txn.id()
-                try:
-                    result = work(txn)
-                    txn.commit()
-                except BaseException:
-                    if redo is not None:
-                        redo.forget(number)
-                    # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
-                    with self._gate.alone():
-                        txn.abort()
-                    raise
+                with self._writing:
+                    txn = env.begin(write=True)
+                    number = txn.id()
+                    try:
+                        result = work(txn)
+                        txn.commit()
+                    except BaseException:
+                        if redo is not None:
+                            redo.forget(number)
+                        # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
+                        with self._gate.alone():
+                            txn.abort()
+                        raise
                 if (self._sync or waits) and redo is None:
                     env.sync(True)
                 return result
