@@ -179,6 +179,30 @@ def test_tasks_that_cancelled_tasks_start_are_cancelled_before_the_end_as_well(o
     assert [len(gate.arrivals(f"cancelled {left}")) for left in (3, 2, 1, 0)] == [1, 1, 1, 1]
 
 
+@procedure
+async def leaves_a_generator(folder: str) -> int:
+    async def numbers():
+        try:
+            for number in range(10):
+                yield number
+        finally:
+            await asyncio.sleep(0)
+            arrive(folder, "closed")
+
+    async for number in numbers():
+        if number == 3:
+            break
+    return number
+
+
+def test_a_generator_that_is_left_by_a_break_is_closed_before_the_end(open_manager, gate, caplog):
+    manager = open_manager(workers=1, procedures=[leaves_a_generator])
+
+    assert manager.run(leaves_a_generator(gate.folder), timeout=30) == 3
+    assert len(gate.arrivals("closed")) == 1
+    assert not [record for record in caplog.records if "left work behind" in record.getMessage()]
+
+
 # ---------------------------------------------------------------------- state machines
 class Phase(enum.Enum):
     PACK = "pack"

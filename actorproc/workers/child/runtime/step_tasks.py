@@ -205,7 +205,7 @@ class StepTasks:
         """When each was cancelled last. One that is cancelled may start others."""
         while (running := [task for task in step.tasks if not task.done()]) and (now := loop.time()) < until:
             for task in running:
-                if now - left.get(task, -math.inf) >= _AGAIN:
+                if not _closes_generator(task) and now - left.get(task, -math.inf) >= _AGAIN:
                     left[task] = now
                     task.cancel(f"{_name_of(step.run)} is over")
             await asyncio.wait(running, timeout=min(_AGAIN, until - now), return_when=asyncio.FIRST_COMPLETED)
@@ -232,6 +232,11 @@ def _ordered(step: _StepTask) -> Iterable[asyncio.Task[Any]]:
 
 def _name_of(run: Run) -> str:
     return f"{run.token.procedure}:{run.step_name or run.token.step}"
+
+
+def _closes_generator(task: asyncio.Task[Any]) -> bool:
+    """It is the loop's own, for an asynchronous generator that was left by a ``break``: that is to be closed."""
+    return getattr(task.get_coro(), "__name__", "") == "async_generator_athrow"
 
 
 def _place_of(task: asyncio.Task[Any]) -> str:
