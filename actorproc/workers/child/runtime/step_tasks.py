@@ -57,7 +57,7 @@ class _StepTask:
         self.tasks: set[asyncio.Task[Any]] = set()
         """The step's own task and those that it started, while they run."""
         self.pooled: set[Future[Any]] = set()
-        """What it has given to pools of threads, until that has ended."""
+        """Work that it has given to pools of threads, until that has ended."""
         self.task: asyncio.Task[tuple[Outcome, tuple[type, ...]] | None] | None = None
         self.order: CancelStep | None = None
         """It is to end; None: it may run."""
@@ -202,7 +202,7 @@ class StepTasks:
         if step.order is not None:  # the host ends a worker in which what is to end does not
             until = math.inf
         left: dict[asyncio.Task[Any], float] = {}
-        """When each was cancelled last. One that is cancelled may start others."""
+        """Tasks, each with the time of its last cancellation. One that is cancelled may start others."""
         while (running := [task for task in step.tasks if not task.done()]) and (now := loop.time()) < until:
             for task in running:
                 if not _closes_generator(task) and now - left.get(task, -math.inf) >= _AGAIN:
