@@ -39,7 +39,17 @@ from actorproc.workers.hosts.messages import (
     must_arrive,
 )
 from actorproc.workers.pool.local_pool import LocalPool
-from actorproc.workers.protocol.frames import Ask, Ended, Exposed, Heartbeat, LogLine, Run, StepAnswer
+from actorproc.workers.protocol.frames import (
+    Ask,
+    Ended,
+    Exposed,
+    Heartbeat,
+    LogLine,
+    NeedState,
+    Returned,
+    Run,
+    StepAnswer,
+)
 from tests.hosts.plain_leader import Host, PlainLeader
 from tests.kit.waiting import BOUND, once_within, wait_until
 
@@ -162,6 +172,23 @@ def test_what_a_step_shows_and_notes_is_given_to_the_next_leader_before_its_answ
     assert again[:2] == [shown, noted]
     assert again[2:] == [answer] if is_answered else isinstance(again[2], Ask)
     assert held.taken_over(worker, frozenset()) == ([] if is_answered else None)
+
+
+@pytest.mark.parametrize("kind", [NeedState, Returned])
+def test_a_step_that_was_given_back_while_a_leader_adopted_it_is_given_back_to_that_leader(kind):
+    worker, other = WorkerId(1000, 1), WorkerId(1001, 1)
+    token, done, given_again = (StepToken(1, worker, "p", step, 1, Mode.EXECUTE) for step in (1, 2, 3))
+    held = HeldWork()
+    for one in (worker, other):
+        held.booted(one, 7)
+    run = Run(token, "t", "p", None, b"", "json", 1)
+    held.given(worker, [run, msgspec.structs.replace(run, token=done), msgspec.structs.replace(run, token=given_again)])
+    adopted = frozenset(held.listed()[0].running)
+    held.heard(worker, [kind(token), kind(done), kind(given_again)], 0.0)
+    held.given(worker, [msgspec.structs.replace(run, token=given_again)])  # as the former leader still answered
+
+    assert held.taken_over(other, adopted) == []
+    assert held.taken_over(worker, adopted - {done}) == [kind(token)]
 
 
 def test_what_the_next_leader_does_not_count_is_dead_before_it_starts_the_same_worker(started):

@@ -107,6 +107,7 @@ def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: i
         130020369,
         130040458,
         140000141,
+        140000360,
         140000597,
     ],
 )

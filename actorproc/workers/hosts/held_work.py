@@ -56,6 +56,8 @@ class HeldWork:
         self._kept: deque[tuple[float, WorkerId, StepToken, int]] = deque()
         """Answers by age: when each came, whose it is, and its bytes."""
         self._kept_bytes = 0
+        self._declined: deque[Returned | NeedState] = deque(maxlen=_KEPT_ANSWERS)
+        """Steps that workers gave back, or lack the state of: a leader may be about to adopt one of them."""
 
     def __contains__(self, worker: WorkerId) -> bool:
         return worker in self._workers
@@ -107,6 +109,7 @@ class HeldWork:
                     self._keep(held, worker, said, message, now)
             elif isinstance(message, Returned | NeedState):
                 held.running.pop(message.token, None)
+                self._declined.append(message)
             elif isinstance(message, Leaving):
                 held.leaving = message
             elif isinstance(message, Ask | Exposed | Heartbeat | Began):
@@ -175,6 +178,8 @@ class HeldWork:
         again: list[FromWorker] = [message for answer in held.answered.values() for message in answer]
         for said in held.running.values():
             again += said.values()
+        open_ = {token for token in adopted.difference(held.running, held.answered) if token.worker == worker}
+        again += {message.token: message for message in self._declined if message.token in open_}.values()
         return again if held.leaving is None else [*again, held.leaving]
 
 
