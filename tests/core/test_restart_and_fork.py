@@ -9,7 +9,7 @@ from actorproc.core.lock_manager.poison import poison
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, NotAllowed, UnknownProcedure
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import AbortRequested, ForkRequested, RestartRequested, WorkerReady
-from actorproc.model.messages.outcomes import Advanced, Finished, Slept, Suspended, Waited
+from actorproc.model.messages.outcomes import Advanced, Finished, Renewed, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling, TypeMeta
 from actorproc.model.rows.records import IdReuse, StepRecord, StepTerms
 from actorproc.model.rows.writes import PutAudit, PutStep
@@ -202,6 +202,25 @@ def test_a_fork_that_is_restarted_begins_at_the_same_step() -> None:
     harness.answer("f", Finished(state=b"1"))
     assert restart(harness, "f") is None
     assert (harness.inbox["f"].begun, generation(harness, "f")) == (-2, 2)
+    assert difference(harness) is None
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("renewals", [1, 2])
+def test_a_fork_that_has_begun_again_is_restarted_at_the_step_it_was_forked_from(renewals: int, *, crash: bool) -> None:
+    harness = ended("done")
+    assert fork(harness, "p", "f", step=3) is None
+    for _ in range(renewals):
+        harness.answer("f", Advanced(state=b"1"))
+        harness.answer("f", Renewed(state=b"", fresh=b"2"))
+    if crash:
+        harness = restarted(harness, TypeMeta(type_name="T", rollback_supported=True))
+        harness.handle(WorkerReady(WorkerId(0, 1)))
+    harness.answer("f", Finished(state=b"1"))
+    for at in (renewals + 1, renewals + 2):  # the second one begins where the first one did
+        assert restart(harness, "f", at=at) is None
+        assert (harness.inbox["f"].begun, generation(harness, "f")) == (-2, at + 1)
+        harness.answer("f", Finished(state=b"1"))
     assert difference(harness) is None
 
 

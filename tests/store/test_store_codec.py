@@ -119,16 +119,22 @@ def test_bytes_of_format_version_1_still_decode_to_the_same_record(table):
     ("part", "stored", "before"),
     [
         pytest.param(
-            Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5),
-            "9a060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000",
-            ("96060904c4086b6b6b6b6b6b6b6b02c3", {"host_losses": 0, "host": 0, "lock_due": 0.0}),
+            Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5, origin=-2),
+            "9b060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fe",
+            ("96060904c4086b6b6b6b6b6b6b6b02c3", {"host_losses": 0, "host": 0, "lock_due": 0.0, "origin": 0}),
             id="past",
         ),
         pytest.param(
+            Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5, origin=-2),
+            "9b060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fe",
+            ("9a060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000", {"origin": 0}),
+            id="past of a fork",
+        ),
+        pytest.param(
             Past(host=4, trace=Trace(b"t" * 16 + b"s" * 8 + b"\x01a=b", 8.5, b"l" * 25, b"w" * 25)),
-            "9a000100c40001c20004"
+            "9b000100c40001c20004"
             "94c41c747474747474747474747474747474747373737373737373" + "01613d62cb4021000000000000"
-            "c419" + "6c" * 25 + "c419" + "77" * 25 + "cb0000000000000000",
+            "c419" + "6c" * 25 + "c419" + "77" * 25 + "cb000000000000000000",
             ("98000100c40001c20004", {"trace": None}),
             id="trace",
         ),

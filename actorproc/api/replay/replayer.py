@@ -338,7 +338,7 @@ class _Step(NamedTuple):
         """The step that runs from a record; of a rollback's record the undo that it closes."""
         record = records[place]
         begins = [other.number for other in records[: place + 1] if other.outcome == "again"]
-        begun = begins[-1] - 1 if begins else min(head.begun, 0)  # below 0: of a fork
+        begun = begins[-1] - 1 if begins else head.origin
         generation = head.generation - sum(other.outcome == "again" for other in records[place + 1 :])
         after = records[place + 1] if place + 1 < len(records) else None
         mode, unit, before = Mode.EXECUTE, record.label, record

@@ -54,6 +54,8 @@ def begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outco
     commit_step(state, record, item, outcome.as_first_state(), "again", None)
     record.past = begun_anew(record, state.decision.now)
     record.generation += 1
+    if record.begun < 0:
+        record.past = msgspec.structs.replace(record.past or Past(), origin=record.origin)
     record.begun = record.step - 1
     record.last_unit = None
     record.stuck = record.tried = 0

@@ -35,7 +35,7 @@ def request_restart(state: EngineState, event: RestartRequested) -> None:
         return
     restart.make_room(state, (known.id,), (known.id,))
     record = admit(state, new, parent=None, like=known)
-    record.begun = min(known.begun, 0)  # the first state of a fork is that of a later step
+    record.begun = known.origin  # the first state of a fork is that of a later step
     state.audit(record, "restart", event, f"generation {record.generation}")
     wake(state, record)
     state.decision.command(Reply(event.reply, value=True))

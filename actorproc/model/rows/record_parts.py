@@ -179,3 +179,5 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Its place in a trace; None: it is not traced."""
     lock_due: float = 0.0
     """Epoch seconds at which its waiting for locks is at its limit; 0: it waits for none, or without limit."""
+    origin: int = 0
+    """`ProcedureRecord.begun` of the generation of record 1, once a later one runs; below 0: it was forked."""
