@@ -36,7 +36,7 @@ from actorproc.model.messages.outcomes import (
 from actorproc.model.policies import LockKey, Quotas, Scheduling, StepLimits, TypeMeta
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.states import ProcedureState
-from tests.core.harness import CoreHarness, boom, later
+from tests.core.harness import CoreHarness, boom, difference, later
 
 DONE = Finished(state=b"")
 SUCCESS = ProcedureState.SUCCESS
@@ -270,6 +270,31 @@ def test_who_has_lost_its_own_worker_to_one_that_waits_for_its_slot_gives_it_tha
 
     harness.answer("other", DONE)
     harness.handle(WorkerReady(WorkerId(7, 1), reserved="p"))
+    harness.answer("p", DONE)
+    assert harness.resolved()["other"] is harness.resolved()["p"] is SUCCESS
+
+
+def test_a_parent_lends_its_slot_when_a_child_has_lost_its_own_worker_to_one_that_waits_for_the_slot() -> None:
+    harness = _limited(2, concurrency={"slot": 1, "own": 1}, dedicated=1)
+    alone = StepLimits(dedicated=True)
+    harness.submit(harness.new("p", limit_keys=("slot",)))
+    children = (harness.new("quick"), harness.new("child", limits=alone, limit_keys=("own",)))
+    harness.answer("p", Suspended(state=b"", children=children, wait="any"))
+    harness.handle(WorkerReady(WorkerId(5, 1), reserved="child"))
+    harness.submit(harness.new("other", limits=alone, limit_keys=("slot",)))
+    # Given: the parent has its slot again, and waits for a child that has its own.
+    harness.answer("quick", DONE)
+    harness.answer("p", Suspended(state=b"", children=(), wait="any"))
+    assert "child" in harness.inbox
+
+    # When the child's worker dies, and the other one gets the next.
+    harness.kill(5)
+    assert difference(harness) is None
+    harness.handle(WorkerReady(WorkerId(6, 1), reserved="other"))
+
+    harness.answer("other", DONE)
+    harness.handle(WorkerReady(WorkerId(7, 1), reserved="child"))
+    harness.answer("child", DONE)
     harness.answer("p", DONE)
     assert harness.resolved()["other"] is harness.resolved()["p"] is SUCCESS
 

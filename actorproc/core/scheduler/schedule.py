@@ -223,6 +223,8 @@ def _set_aside(
         if record.id not in state.workers.hired:
             # Others have all the workers there may be of that kind, and keep them while they wait for slots.
             keep_nothing(state, record)
+            if record.limit_keys and state.queues.key_limits.concerns(record):
+                lend_slots(state, record)
         return
     lane = work_class_of(state, record)
     barred.add(lane)
