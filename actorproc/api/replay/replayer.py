@@ -27,6 +27,7 @@ from actorproc.model.messages.outcomes import (
     Waited,
 )
 from actorproc.model.names import no_class_registered, note_key
+from actorproc.model.rows.record_parts import origin_of
 from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.procedure.authoring.context import Context
@@ -338,7 +339,7 @@ class _Step(NamedTuple):
         """The step that runs from a record; of a rollback's record the undo that it closes."""
         record = records[place]
         begins = [other.number for other in records[: place + 1] if other.outcome == "again"]
-        begun = begins[-1] - 1 if begins else head.origin
+        begun = begins[-1] - 1 if begins else origin_of(head.begun, head.past)
         generation = head.generation - sum(other.outcome == "again" for other in records[place + 1 :])
         after = records[place + 1] if place + 1 < len(records) else None
         mode, unit, before = Mode.EXECUTE, record.label, record

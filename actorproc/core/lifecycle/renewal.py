@@ -54,8 +54,8 @@ def begin_again(state: EngineState, record: ProcedureRecord, item: InHand, outco
     commit_step(state, record, item, outcome.as_first_state(), "again", None)
     record.past = begun_anew(record, state.decision.now)
     record.generation += 1
-    if record.begun < 0:
-        record.past = msgspec.structs.replace(record.past or Past(), origin=record.origin)
+    if record.begun < 0:  # of a fork
+        record.past = msgspec.structs.replace(record.past or Past(), origin=record.begun)
     record.begun = record.step - 1
     record.last_unit = None
     record.stuck = record.tried = 0

@@ -12,6 +12,7 @@ from actorproc.core.state.quarantine import error_of
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, NotAllowed, UnknownProcedure
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import ForkRequested, RestartRequested
+from actorproc.model.rows.record_parts import origin_of
 from actorproc.model.rows.records import IdReuse, NewProcedure, ProcedureRecord
 from actorproc.model.states import ProcedureState
 
@@ -35,7 +36,7 @@ def request_restart(state: EngineState, event: RestartRequested) -> None:
         return
     restart.make_room(state, (known.id,), (known.id,))
     record = admit(state, new, parent=None, like=known)
-    record.begun = known.origin  # the first state of a fork is that of a later step
+    record.begun = origin_of(known.begun, known.past)  # the first state of a fork is that of a later step
     state.audit(record, "restart", event, f"generation {record.generation}")
     wake(state, record)
     state.decision.command(Reply(event.reply, value=True))

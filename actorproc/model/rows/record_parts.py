@@ -27,6 +27,7 @@ __all__ = [
     "StepTerms",
     "Trace",
     "Wait",
+    "origin_of",
 ]
 
 ErrorKind = Literal[
@@ -181,3 +182,11 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Epoch seconds at which its waiting for locks is at its limit; 0: it waits for none, or without limit."""
     origin: int = 0
     """`ProcedureRecord.begun` of the generation of record 1, once a later one runs; below 0: it was forked."""
+
+
+def origin_of(begun: int, past: Past | None) -> int:
+    """`ProcedureRecord.begun` of the generation of record 1, given that of the present one.
+
+    It is below 0 for a fork, whose first step has a higher number than 1.
+    """
+    return min(begun, 0) or (0 if past is None else past.origin)

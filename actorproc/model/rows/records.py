@@ -311,11 +311,6 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
         return 1 if self.past is None else self.past.first
 
     @property
-    def origin(self) -> int:
-        """`begun` of the generation of record 1: below 0 of a fork, whose first step has a higher number than 1."""
-        return min(self.begun, 0) or (0 if self.past is None else self.past.origin)
-
-    @property
     def exposes(self) -> bool:
         """True if it has shown values with `Context.expose`, which are rows of their own."""
         return self.past is not None and self.past.exposes
