@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ allowed = pytest.MonkeyPatch()
 _numbers = itertools.count(1)
 _sessions: list[Any] = []
 """The session that empties stores: its statements are prepared, and to connect takes longer than to empty one."""
+_PATIENCE = 20.0
+"""Seconds in which the server has seen the end of all sessions of a test."""
 _free: list[str] = []
 """Stores that no test uses now: to empty one takes a tenth of the time that it takes to make one."""
 
@@ -65,13 +68,39 @@ def emptied() -> str:
 
 
 def give_back(url: str) -> None:
-    """Let another test have this store."""
+    """Let another test have this store. Fails where a process or a thread of the test still has a session on it."""
+    deadline = time.monotonic() + _PATIENCE
+    while left := _sessions_on(url):
+        assert time.monotonic() < deadline, f"sessions that this test has left on the store {url}: {left}"
+        time.sleep(0.02)
     _free.append(place_of(url).store)
+
+
+def _sessions_on(url: str) -> list[str]:
+    """Names of the sessions on a store, but for ours."""
+    from actorproc.store.postgres.connecting import title_of_owners
+    from actorproc.store.postgres.sessions import BYTES, Statement
+
+    session = _session_for(url)
+    find = Statement(
+        b"SELECT application_name::text::bytea FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+        b"AND starts_with(application_name, convert_from($1, 'UTF8'))",
+        (BYTES,),
+    )
+    (answer,) = session.ask([(find, (title_of_owners(place_of(url)).encode(),))], 10.0)
+    return [answer.get_value(row, 0).decode() for row in range(answer.ntuples)]
+
+
+def _session_for(url: str) -> Any:
+    from actorproc.store.postgres.connecting import connect
+
+    if not _sessions or _sessions[0].is_broken:
+        _sessions[:] = [connect(place_of(url), "commit", "a test")]
+    return _sessions[0]
 
 
 def _empty(url: str) -> None:
     from actorproc.model.ids import new_id
-    from actorproc.store.postgres.connecting import connect
     from actorproc.store.postgres.failures import DatabaseFailure
     from actorproc.store.postgres.schema.statements import OWN_TABLES, statements_of
     from actorproc.store.postgres.sessions import Statement, array_of
@@ -80,9 +109,7 @@ def _empty(url: str) -> None:
     from actorproc.store.rows.tables import Table
 
     place = place_of(url)
-    if not _sessions or _sessions[0].is_broken:
-        _sessions[:] = [connect(place, "commit", "a test")]
-    (session,) = _sessions
+    session = _session_for(url)
     questions = [
         (Statement(f'DELETE FROM {place.schema}."{name}"'.encode()), ())
         for name in (*OWN_TABLES, *(table.label for table in Table))

@@ -91,7 +91,7 @@ class Coordinator:
         """
         hosts = None if before is None else before._state.workers.table.hosts
         state, busy = recovery.rebuild(snapshot, now, workers, scheduling, types, hosts)
-        state.schedules.rule_of = rules
+        state.schedules.reckon_by(rules)
         if before is not None:
             reload.take_over(state.workers, before._state)
         recovery.resume(state, busy)

@@ -268,9 +268,10 @@ def test_the_pool_is_told_once_of_each_limited_step_that_begins():
 
 def a_timer_service(in_flight, kills):
     pool = SimpleNamespace(kill=lambda worker, **how: kills.append((worker, how["blamed"], how["kind"], how["grace"])))
-    others = ("clock", "alarm", "pipeline", "sampled", "dedicated", "parked_waits", "digests", "reports", "on_alarm")
+    alarm = SimpleNamespace(when_clock_is_set=lambda call: None)
+    others = ("clock", "pipeline", "sampled", "dedicated", "parked_waits", "digests", "reports", "on_alarm")
     others += ("absent",)
-    return TimerService(in_flight=in_flight, pool=pool, **dict.fromkeys(others))
+    return TimerService(in_flight=in_flight, pool=pool, alarm=alarm, **dict.fromkeys(others))
 
 
 def test_who_uses_too_much_is_killed_once_and_only_while_the_step_runs():

@@ -45,6 +45,10 @@ class ScheduleTable:
         self.suspected: dict[str, float] = {}
         """Schedules that came due more than a day late, with the time at which the clock is looked at again."""
 
+    def reckon_by(self, rules: RuleOf) -> None:
+        """Take the arithmetic of rules."""
+        self.rule_of = rules
+
     def put(self, record: ScheduleRecord) -> None:
         """Note a schedule as it is now."""
         known = self.records.get(record.id)
