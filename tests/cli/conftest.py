@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ class Place:
         self.store = directory / "state"
         (directory / "jobs.py").write_text(JOBS)
         self._service: subprocess.Popen[bytes] | None = None
+        self._named: dict[str, str] = {}
 
     def serve_on(self, path: str) -> None:
         """Serve another directory from now on."""
@@ -165,6 +167,7 @@ class Place:
 
     def run(self, *arguments: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run one command; in an interpreter of its own when it gets an environment."""
+        self._claim(arguments)
         if not environment:
             return self._commands.run(arguments, cwd=self.directory, stdin=stdin or "", timeout=BOUND)
         return subprocess.run(
@@ -177,6 +180,13 @@ class Place:
             timeout=BOUND,
             check=False,
         )
+
+    def _claim(self, arguments: Sequence[str]) -> None:
+        """Refuse an id that another test of this place gave: whether it is free again depends on their order."""
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+        for option, id in pairwise(arguments):
+            if option == "--id" and self._named.setdefault(id, test) != test:
+                raise AssertionError(f"{id} is an id of {self._named[id]} in the same store; take another")
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Exit code, output and complaints of a command."""

@@ -191,21 +191,21 @@ def test_finished_ones_are_acknowledged_deleted_and_collected(place):
 
 
 def test_an_ended_root_begins_again_and_a_fork_begins_at_its_second_step(place):
-    mended = place.directory / "mended"
+    mended = place.directory / "mended-already"
     mended.touch()
-    place("submit", "jobs:Half", f"mended={mended}", "--id", "half-3")
-    place.until(lambda: place.state("half-3") == "ROLLEDBACK")
+    place("submit", "jobs:Half", f"mended={mended}", "--id", "again-1")
+    place.until(lambda: place.state("again-1") == "ROLLEDBACK")
 
-    assert place("restart", "half-3", "--reason", "once more")[0] == 0
-    place.until(lambda: place.rows("show", "half-3")[0]["generation"] == 2 and place.state("half-3") == "ROLLEDBACK")
-    assert [(row["verb"], row["reason"]) for row in place.rows("show", "half-3")[0]["audit"]] == [
+    assert place("restart", "again-1", "--reason", "once more")[0] == 0
+    place.until(lambda: place.rows("show", "again-1")[0]["generation"] == 2 and place.state("again-1") == "ROLLEDBACK")
+    assert [(row["verb"], row["reason"]) for row in place.rows("show", "again-1")[0]["audit"]] == [
         ("restart", "once more")
     ]
-    forked = place.rows("fork", "half-3", "--from", "second", "--id", "half-4")[0]
-    assert (forked["id"], forked["ok"], forked["result"]) == ("half-3", True, "forked as half-4")
-    place.until(lambda: place.state("half-4") == "ROLLEDBACK")
-    assert [row["outcome"] for row in place.rows("steps", "half-4")] == ["submitted", "rolledback"]
-    refused = place("fork", "half-3", "--from", "third")
+    forked = place.rows("fork", "again-1", "--from", "second", "--id", "forked-1")[0]
+    assert (forked["id"], forked["ok"], forked["result"]) == ("again-1", True, "forked as forked-1")
+    place.until(lambda: place.state("forked-1") == "ROLLEDBACK")
+    assert [row["outcome"] for row in place.rows("steps", "forked-1")] == ["submitted", "rolledback"]
+    refused = place("fork", "again-1", "--from", "third")
     assert refused[0] != 0
     assert "step 1 (first), step 2 (second)" in refused[1] + refused[2]
-    assert place("restart", "half-4", "--dry-run")[0] == 0
+    assert place("restart", "forked-1", "--dry-run")[0] == 0

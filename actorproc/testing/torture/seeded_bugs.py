@@ -233,15 +233,21 @@ def _outstaying_steps_are_not_killed() -> None:
 
 
 def _killed_attempts_are_crashes() -> None:
+    from actorproc.core.queues.worker_table import InHand
     from actorproc.core.results import worker_loss
+    from actorproc.core.scheduler.cancellation import KILLED
+    from actorproc.core.state.engine_state import EngineState
+    from actorproc.model.crash_report import CrashReport
+    from actorproc.model.rows.records import ProcedureRecord
 
     honest = worker_loss._charge
 
-    def charge(state: Any, record: Any, item: Any, event: Any) -> None:
-        if event.report.kind == "killed":
+    # Typed in full, so that mypy tells when the function changes that is replaced.
+    def charge(state: EngineState, record: ProcedureRecord, item: InHand, report: CrashReport) -> None:
+        if report.kind == KILLED:
             item.forced = None
-            event = msgspec.structs.replace(event, report=msgspec.structs.replace(event.report, kind="signal"))
-        honest(state, record, item, event)
+            report = msgspec.structs.replace(report, kind="signal")
+        honest(state, record, item, report)
 
     vars(worker_loss)["_charge"] = charge
 
