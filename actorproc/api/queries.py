@@ -279,6 +279,10 @@ class StoredQueries:
         epoch, records = self._store.schedules()
         return [schedule_info_of(record, epoch) for record in records]
 
+    def check_schedules(self) -> None:
+        """Read the row of each schedule. Raises `StoreDamaged`."""
+        self._store.schedules()
+
     def schedule(self, id: str) -> ScheduleInfo | None:
         """One schedule; None: there is none of this id."""
         epoch, record = self._store.schedule(check_id(id))

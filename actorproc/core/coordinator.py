@@ -301,8 +301,10 @@ class Coordinator:
     @property
     def damaged(self) -> tuple[str, ...]:
         """One sentence for each damaged record, and for each procedure that stands still because of one in its tree."""
-        still = (f"procedure {name} stands still: {reason}" for name, reason in self._state.damage.procedures.items())
-        return (*self._state.damage.flaws, *still)
+        damage = self._state.damage
+        silent = (f"schedule {name} does not fire: {reason}" for name, reason in damage.schedules.items())
+        still = (f"procedure {name} stands still: {reason}" for name, reason in damage.procedures.items())
+        return (*damage.flaws, *silent, *still)
 
     @property
     def halted(self) -> int:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Procedure, Status
-from actorproc.errors import StoreDamaged
+from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.tools.isolated_check import examine
+from actorproc.testing import VirtualClock
 from actorproc.testing.inline import FAST, InlineManager
 from tests.kit.waiting import wait_until
 
@@ -26,6 +27,18 @@ with env.begin(write=True, db=heads) as txn:
         row = bytearray(txn.get(head_key(name)))
         row[len(row) // 2] ^= 0xFF
         assert txn.put(head_key(name), bytes(row))
+"""
+DAMAGED_SCHEDULE = """
+import lmdb, sys
+from actorproc.store.rows.tables import Table
+path, way, name = sys.argv[1], sys.argv[2], sys.argv[3].encode()
+env = lmdb.open(path, max_dbs=len(Table), map_size=1 << 34)
+schedules = env.open_db(Table.SCHEDULES.label.encode(), create=False)
+with env.begin(write=True, db=schedules) as txn:
+    row = bytearray(txn.pop(name))
+    if way == "flipped":
+        row[len(row) // 2] ^= 0xFF
+    txn.put(name if way == "flipped" else name[:-1] + sys.argv[4].encode("latin-1"), bytes(row))
 """
 HURT = ("told", "asked", "forced", "failed", "parent.child")
 
@@ -88,3 +101,45 @@ def test_what_is_damaged_behind_a_running_engine_stands_still_and_all_else_goes_
         assert manager.get("sound").result(60) == "well"
         assert manager.health().status == "degraded"
     assert {row["key"] for row in examine(path) if row["what"] == "damaged"} == set(HURT)
+
+
+@pytest.mark.parametrize(("way", "last"), [("flipped", "y"), ("moved", "!"), ("moved", "\xf9"), ("moved", "x")])
+def test_a_schedule_whose_row_is_damaged_is_told_and_not_begun_anew_before_it_is_removed(tmp_path, way, last):
+    path, clock = tmp_path / "store", VirtualClock()
+    with InlineManager([Waits], config=FAST, store=LmdbStore(path), clock=clock) as manager:
+        manager.schedule(60, Waits(), id="nightly")
+        manager.pause_schedule("nightly", "not before the audit")
+        manager.schedule(3600, Waits(), id="sound")
+    subprocess.run([sys.executable, "-c", DAMAGED_SCHEDULE, path, way, "nightly", last], check=True, timeout=60)
+
+    with InlineManager([Waits], config=FAST, store=LmdbStore(path), clock=clock) as manager:
+        assert any("schedule nightly does not fire: its row is damaged" in one for one in manager.health().problems)
+        assert manager.health().status == "degraded"
+        with pytest.raises(StoreDamaged, match=r"nightly does not fire.*actorproc schedules nightly --remove"):
+            manager.schedule(60, Waits(), id="nightly")
+        for call in (
+            lambda: manager.resume_schedule("nightly"),
+            lambda: manager.pause_schedule("nightly"),
+            lambda: manager.reset_schedule("nightly"),
+            lambda: manager.schedule_info("nightly"),
+            lambda: manager.why("nightly"),
+            manager.schedules,
+        ):
+            with pytest.raises(StoreDamaged, match="nightl"):
+                call()
+        assert manager.schedule(3600, Waits(), id="sound").state == "active"
+
+        manager.unschedule("nightly", by="ann")
+        assert not any("schedule nightly " in one for one in manager.health().problems)
+        assert "remove nightly" in [row.detail for row in manager.audit() if row.by == "ann"]
+        assert manager.schedule(60, Waits(), id="nightly").state == "active"
+        with pytest.raises(UnknownProcedure):
+            manager.unschedule("never")
+
+    with InlineManager([Waits], config=FAST, store=LmdbStore(path), clock=clock) as manager:
+        assert manager.schedule_info("nightly").state == "active"
+        assert manager.schedule(60, Waits(), id="nightly").state == "active"
+        if way == "moved":  # the row under the other name stays until that is removed
+            manager.unschedule("nightl\\xf9" if last == "\xf9" else f"nightl{last}")
+        assert [info.id for info in manager.schedules()] == ["nightly", "sound"]
+        assert manager.health().status == "running"

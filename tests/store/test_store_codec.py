@@ -288,6 +288,25 @@ def test_other_damaged_records_are_listed_and_left_out(tree, table):
     assert len(snapshot.units + snapshot.locks + snapshot.events + snapshot.poisons) == 3
 
 
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        *((table, b"lost") for table in (Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS, Table.SCHEDULES)),
+        *((Table.META, key) for key in (b"batch", b"last_batch", b"audits", b"next_seq", b"epoch")),
+    ],
+    ids=str,
+)
+def test_whatever_a_start_reads_and_finds_damaged_is_listed(tree, table, key):
+    put(tree, table, key, b"\x01garbage")
+
+    assert table.label in [damage.table for damage in tree.load().damage]
+
+
+def test_the_shown_key_of_a_schedule_leads_to_its_row(tree):
+    for key in (b"a", b"a!", b"\xb1-\xff", "\u00e9".encode(), b"x41"):
+        assert codec.shown_key(codec.show_key(Table.SCHEDULES, key)) == key
+
+
 @pytest.mark.parametrize("table", [Table.BY_STATE, Table.MEMBERS, Table.ORDER], ids=lambda t: t.label)
 @pytest.mark.parametrize("harm", ["lost", "lost all", "swapped", "points nowhere"])
 def test_no_unfinished_procedure_is_lost_with_its_index_rows(tree, table, harm):

@@ -265,6 +265,8 @@ class ReadVerbs(ABC):
         """
         with self._asking() as queries:
             found = queries.schedule(id)
+            if found is None:
+                queries.check_schedules()  # its row may be one that cannot be read
         if found is None:
             msg = f"no schedule has the id {id!r:.120}"
             raise UnknownProcedure(msg)
@@ -364,5 +366,6 @@ class ReadVerbs(ABC):
             except UnknownProcedure:
                 found = queries.schedule(id)
                 if found is None:
+                    queries.check_schedules()  # its row may be one that cannot be read
                     raise
                 return explain_schedule(source, found, now)

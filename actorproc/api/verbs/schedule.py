@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -10,7 +11,7 @@ import msgspec
 
 from actorproc.api.verbs.submit import SubmitVerbs
 from actorproc.engine.arguments import checked_by, checked_reason
-from actorproc.errors import InvalidId, StateTooLarge, UsageError
+from actorproc.errors import InvalidId, StateTooLarge, StoreDamaged, UsageError
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import ScheduleDeclared, ScheduleSteered
 from actorproc.model.rows.schedules import FIRING_TAG, CatchUp, Overlap, ScheduleRecord
@@ -102,6 +103,7 @@ class ScheduleVerbs(SubmitVerbs):
             StateTooLarge: It takes more than 64 KiB.
             UsageError: The class has ``codec = "pickle"``, or cannot be run.
             InvalidId: The id is no id, or is too long.
+            StoreDamaged: The row of this schedule cannot be read; `unschedule` removes it.
             ManagerStopped: No manager runs.
         """
         self._running()
@@ -149,7 +151,8 @@ class ScheduleVerbs(SubmitVerbs):
         return msgspec.structs.replace(new, fresh=False, trace=None, tags=tags)
 
     def _declare(self, given: ScheduleRecord) -> ScheduleInfo:
-        with self._asking() as queries:
+        before = None
+        with self._asking() as queries, suppress(StoreDamaged):  # the manager refuses it, and says what to do
             before = queries.schedule(given.id)
         who = checked_by(None)
         changed = self._running().request(lambda reply: ScheduleDeclared(given, reply, None, who))
@@ -165,7 +168,7 @@ class ScheduleVerbs(SubmitVerbs):
         """Remove a schedule. A firing that runs goes on. Durable when it returns, and recorded (`audit`).
 
         Args:
-            id: The schedule.
+            id: The schedule; for a damaged row the name that `health()` shows.
             reason: An operator's reason. Default: None.
             by: Name of the one who asks. Default: None, the user of this process.
 
@@ -225,7 +228,9 @@ class ScheduleVerbs(SubmitVerbs):
     def _steer(
         self, id: str, action: Literal["remove", "pause", "resume", "reset"], reason: str | None, by: str | None
     ) -> bool:
-        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
+        # A damaged row may stand under a name that is no id, and is removed under the name that `health()` shows.
+        name = id if action == "remove" and isinstance(id, str) else check_id(id)
+        why, who = checked_reason(reason), checked_by(by)
         done: bool = self._running().request(lambda reply: ScheduleSteered(name, action, reply, why, who))
         return done
 

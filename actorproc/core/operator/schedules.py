@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from actorproc.core.results.firings import put, rule_for
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.quarantine import error_of_schedule
 from actorproc.errors import ActorprocError, UnknownProcedure, UnknownType, UsageError
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import ScheduleDeclared, ScheduleSteered
@@ -23,7 +24,7 @@ def declare(state: EngineState, event: ScheduleDeclared) -> None:
     Instants before the declaration of a rule are never made up for: with another rule or zone the watermark is now.
     """
     given = event.schedule
-    error = _refusal(state, given)
+    error = error_of_schedule(state.damage, given.id) or _refusal(state, given)
     if error is not None:
         state.decision.command(Reply(event.reply, error=error))
         return
@@ -109,8 +110,11 @@ def _keep(state: EngineState, record: ScheduleRecord, known: ScheduleRecord | No
 def steer(state: EngineState, event: ScheduleSteered) -> None:
     """Remove, pause, resume or reset a schedule; the reply is False when it was so already."""
     known = state.schedules.records.get(event.id)
+    if known is None and event.action == "remove" and state.damage.schedules.pop(event.id, None) is not None:
+        _remove(state, event)
+        return
     if known is None:
-        error = UnknownProcedure(f"no schedule has the id {event.id!r}")
+        error = error_of_schedule(state.damage, event.id) or UnknownProcedure(f"no schedule has the id {event.id!r}")
         state.decision.command(Reply(event.reply, error=error))
         return
     now = state.decision.now
@@ -118,7 +122,8 @@ def steer(state: EngineState, event: ScheduleSteered) -> None:
         case "remove":
             state.look_at_schedule(event.id, None)
             state.schedules.drop(event.id)
-            state.decision.write(DeleteSchedule(event.id))
+            _remove(state, event)
+            return
         case "pause":
             _keep(state, replace(known, paused=event.reason or _NO_REASON), known)
         case "resume":
@@ -131,5 +136,14 @@ def steer(state: EngineState, event: ScheduleSteered) -> None:
             reset = replace(known, watermark=now, waiting=(), leaps=(), fault=None)
             reset = replace(reset, again_until=again_until if again_until > now else 0.0)
             _keep(state, reset, known)
+    _answer(state, event)
+
+
+def _remove(state: EngineState, event: ScheduleSteered) -> None:
+    state.decision.write(DeleteSchedule(event.id))
+    _answer(state, event)
+
+
+def _answer(state: EngineState, event: ScheduleSteered) -> None:
     state.audit(None, "schedules", event, f"{event.action} {event.id}")
     state.decision.command(Reply(event.reply, value=True))

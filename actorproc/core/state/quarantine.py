@@ -6,6 +6,9 @@ is parked then; its locks stay granted, for it is not known what it left half do
 A grant that cannot be read is held for writing, the strongest it can have been. A poison record that cannot be read
 still poisons its key: the key of the row says which one. An operator can take away a lock that is too strong, but not
 add one that is missing.
+
+A schedule that cannot be read does not fire, and is not declared anew: how far it had come is unknown, and whether it
+was paused. An operator removes it first.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import UNKNOWN_ROOT, PoisonRecord
 from actorproc.model.rows.snapshot import Damage
 
-__all__ = ["error_of", "exclude", "exclude_damaged"]
+__all__ = ["error_of", "error_of_schedule", "exclude", "exclude_damaged"]
 
 _HELD_BY = " held by "
 """Separator of path and holder in the shown key of a lock; a holder's id has no spaces."""
@@ -34,6 +37,8 @@ def exclude_damaged(state: EngineState, damage: list[Damage], families: Iterable
             state.damage.procedures[found.key] = f"its record is damaged: {found.reason}"
         elif found.table == "undo":
             flaws[found.key.rpartition("/")[0]] = f"undo unit {found.key} is damaged: {found.reason}"
+        elif found.table == "schedules":
+            state.damage.schedules[found.key] = f"its row is damaged: {found.reason}"
         elif found.table == "locks":
             _keep_lock(state, found, flaws)
         elif found.table == "poison":
@@ -77,6 +82,20 @@ def error_of(damage: DamageTable, procedure: str) -> StoreDamaged | None:
         return None
     return StoreDamaged(
         f"procedure {procedure} stands still: {reason}", table="procedures", key=procedure, reason=reason
+    )
+
+
+def error_of_schedule(damage: DamageTable, schedule: str) -> StoreDamaged | None:
+    """Error that forbids every action on a schedule but its removal; None when it is sound, or unknown."""
+    reason = damage.schedules.get(schedule)
+    if reason is None:
+        return None
+    return StoreDamaged(
+        f"schedule {schedule} does not fire: {reason}. Remove it (actorproc schedules {schedule} --remove) and declare "
+        "it again; its instants then count from that declaration",
+        table="schedules",
+        key=schedule,
+        reason=reason,
     )
 
 

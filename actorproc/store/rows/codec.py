@@ -22,6 +22,7 @@ point to, which has a checksum.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -64,6 +65,7 @@ __all__ = [
     "raised",
     "reference_in",
     "show_key",
+    "shown_key",
     "unchecked",
 ]
 
@@ -269,6 +271,11 @@ def show_key(table: Table, key: bytes) -> str:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
+
+
+def shown_key(text: str) -> bytes:
+    """The key that `show_key` shows as this text, in a table whose keys are ids: those have no backslash."""
+    return re.sub(rb"\\x([89a-f][0-9a-f])", lambda found: bytes.fromhex(found[1].decode()), text.encode())
 
 
 def _numbers(raw: bytes) -> str:

@@ -74,13 +74,13 @@ def _read(rows: Rows, reader: _Reader) -> RecoverySnapshot:
         starts=list(reader.records(Table.STARTS)),
         paused=reader.switch(PAUSED),
         audits=reader.last_audit(),
-        damage=list(reader.damage.values()),
         batch=reader.number(BATCH),
         last_batch=reader.number(LAST_BATCH),
         acknowledgements=sorted(reader.records(Table.ACKNOWLEDGED), key=lambda row: (row.at, row.root)),
         removals=list(reader.records(Table.REMOVALS)),
         schedules=list(reader.records(Table.SCHEDULES)),
         cold=reader.cold,
+        damage=list(reader.damage.values()),  # after all that is read
     )
 
 

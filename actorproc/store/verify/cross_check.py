@@ -97,6 +97,7 @@ class Findings(msgspec.Struct):
             snapshot.poisons = self._sound(Table.POISON, snapshot.poisons)
             snapshot.events = self._sound(Table.EVENTS, snapshot.events)
             snapshot.starts = self._sound(Table.STARTS, snapshot.starts)
+            snapshot.schedules = self._sound(Table.SCHEDULES, snapshot.schedules)
         return snapshot
 
     def _sound(self, table: Table, records: list[_R]) -> list[_R]:
@@ -126,7 +127,7 @@ def cross_check(rows: Rows) -> Findings:
                 if is_a_copy(rows, table, value):  # whose it says it is lacks nothing
                     owners = [name for name in owners_of(table, key, b"") if exists(rows, name)]
                 else:
-                    _note_right_place(found, table, value, error)
+                    _note_right_place(rows, found, table, value, error)
                     owners = [name for name in owners_of(table, key, value) if exists(rows, name)]
                     owners = owners or neighbours_of(rows, table, key, gaps)
                 for name in owners:
@@ -296,12 +297,18 @@ def _look_for_place(rows: Rows, found: Findings, table: Table, key: bytes, value
         found.unseen.append(str(error))
 
 
-def _note_right_place(found: Findings, table: Table, value: bytes, error: StoreDamaged) -> None:
-    """Keep locked or poisoned what is so, also when the row says it only by its contents."""
-    body = codec.unchecked(table, value) if table in (Table.LOCKS, Table.POISON) else None
+def _note_right_place(rows: Rows, found: Findings, table: Table, value: bytes, error: StoreDamaged) -> None:
+    """Keep locked, poisoned or undeclared what is so, also when the row says it only by its contents.
+
+    A schedule that stands in its own place was removed and declared again since, or its row there is judged by itself.
+    """
+    body = codec.unchecked(table, value) if table in (Table.LOCKS, Table.POISON, Table.SCHEDULES) else None
     if body is not None:
         try:
-            place = codec.show_key(table, key_of(table, body))
+            key = key_of(table, body)
+            if table is Table.SCHEDULES and rows.get(table, key) is not None:
+                return
+            place = codec.show_key(table, key)
         except (UnicodeError, struct.error, OverflowError, StoreDamaged):
             return
         found.damage.setdefault((error.table, place), Damage(error.table, place, error.reason))

@@ -49,6 +49,7 @@ _TOLD_OF = {
     "acknowledged": {"acknowledged"},
     "event": {"events"},
     "events": {"events"},
+    "schedule": {"schedules"},
 }
 """Rows without which nothing is done wrongly: there it is enough that one of them was told to be damaged."""
 
