@@ -62,7 +62,11 @@ class DemoRun:
                 process.kill()
 
     def check_consistent(self, told: str) -> None:
-        """It ended well, and all kinds of kills happened."""
+        """It ended well, and each planned kill happened, or is told as left out.
+
+        How many come to happen goes by the machine: the work may be done before an agent or a leader has a step.
+        `test_any_process_but_those_of_the_database_may_be_killed` kills one of each kind.
+        """
         assert "\nConsistent (" in told, told
         for kind, name, count in (
             ("worker", "worker", 4),
@@ -71,7 +75,7 @@ class DemoRun:
         ):
             kills = len(re.findall(rf"kill -9 \d+ \({name}\) during", told))
             left_out = told.count(f"not killed: {kind}")  # the work may end before the last ones
-            assert kills >= 1, told
+            assert kills >= (kind == "worker"), told
             assert kills + left_out >= count, told
         assert "leads, " in told
         assert "left behind: no region file, no manifest, no catalog row, no lock" in told
