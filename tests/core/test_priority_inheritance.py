@@ -6,9 +6,10 @@ import pytest
 
 from actorproc.model.ids import WorkerId
 from actorproc.model.messages.events import AbortRequested, Tick, WorkerReady
-from actorproc.model.messages.outcomes import Advanced, Finished, Slept
+from actorproc.model.messages.outcomes import Advanced, Finished, Slept, Suspended
 from actorproc.model.policies import LockKey, TypeMeta
 from tests.core.harness import CoreHarness, difference, image_of, restarted
+from tests.core.test_limits_by_key import Limited
 
 A, B, C = LockKey.write("a"), LockKey.write("b"), LockKey.write("c")
 STEP = Advanced(state=b"1", yield_=True)
@@ -72,6 +73,25 @@ def chained(*, high_first: bool) -> CoreHarness:
     if not high_first:
         harness.submit(high)
     return harness
+
+
+@pytest.mark.parametrize("urgent", [0, 9])
+@pytest.mark.parametrize("waits_before", [False, True])
+def test_a_holder_that_waits_for_a_slot_goes_before_those_between(urgent: int, *, waits_before: bool) -> None:
+    harness = Limited(workers=2, concurrency={"k": 1})
+    harness.submit(harness.new("first", limit_keys=("k",)))
+    harness.submit(harness.new("low", locks=(A,)))
+    high, child = harness.new("high", priority=urgent, locks=(A,)), harness.new("child", limit_keys=("k",))
+    harness.submit(*(harness.new(f"mid{number}", priority=5, limit_keys=("k",)) for number in range(2)))
+    if not waits_before:
+        harness.submit(high)
+    harness.answer("low", Suspended(state=b"1", children=(child,)))
+    if waits_before:
+        harness.submit(high)
+    harness.answer("first", DONE)
+
+    expected = ["child", "mid0", "mid1"] if urgent else ["mid0", "mid1", "child"]
+    assert [name for name in work_off(harness) if name in expected] == expected
 
 
 @pytest.mark.parametrize("high_first", [False, True])

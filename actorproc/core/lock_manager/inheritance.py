@@ -1,8 +1,8 @@
 """Priority inheritance: a tree that holds locks has the priority of the most urgent procedure that waits for them.
 
 Else a step of low priority would keep a lock while steps between the two run (priority inversion; Sha, Rajkumar and
-Lehoczky 1990). A lent priority counts in the run queue alone. It ends when the tree gives up its last lock. Where all
-have one priority nothing of this costs anything.
+Lehoczky 1990). A lent priority counts in the run queue and in the queues for slots. It ends when the tree gives up its
+last lock. Where all have one priority nothing of this costs anything.
 """
 
 from __future__ import annotations

@@ -86,8 +86,9 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
     if not record.locked and not _has_locks(state, record):
         lend_slots(state, record)
         return
+    priority = record.priority if tree.lent is None else max(record.priority, tree.lent)
     if record.limit_keys and state.queues.key_limits.concerns(record):
-        order = state.queues.run_queue.virtual_deadline(record.priority, state.decision.now, is_new_root=is_new)
+        order = state.queues.run_queue.virtual_deadline(priority, state.decision.now, is_new_root=is_new)
         state.queues.key_limits.wait(record, order, work_class_of(state, record))
         lend_slots(state, record)
         return
@@ -98,7 +99,7 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
     put(
         record.id,
         root=record.root,
-        priority=record.priority if tree.lent is None else max(record.priority, tree.lent),
+        priority=priority,
         is_new_root=is_new,
         now=state.decision.now,
         work_class=DEFAULT_CLASS
@@ -138,7 +139,7 @@ def hurry(state: EngineState) -> None:
     if tree is None:
         return
     for record in list(tree.members.values()):
-        if record.id in state.queues.run_queue.live:
+        if record.id in state.queues.run_queue.live or record.id in state.queues.key_limits:
             state.queues.run_queue.discard(record.id)
             wake(state, record)
 
