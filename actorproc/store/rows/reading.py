@@ -52,8 +52,9 @@ _SEQ = 8
 _Index = tuple[Table, bytes]
 """A table and the beginning of keys."""
 _COUNTED = (ProcedureState.FAILED, ProcedureState.ROLLEDBACK)
-_FEW_ENDED = 10_000
 """States with an index table of their own."""
+_FEW_ENDED = 10_000
+"""Procedures in these states up to which their indexes are read, and not that of a type."""
 
 
 class RecordReader(ScheduleReader):

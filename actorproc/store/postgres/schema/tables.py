@@ -24,7 +24,11 @@ def one_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 def is_made(session: Session, place: DatabasePlace) -> bool:
     """True if the tables of the store are there."""
-    name = f"{place.schema}.leader".replace("'", "''")
+    return _is_there(session, f"{place.schema}.leader")
+
+
+def _is_there(session: Session, table: str) -> bool:
+    name = table.replace("'", "''")
     is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode(), once=True)
     (answer,) = session.ask([(is_there, ())], _WITHIN)
     return bool(numbered(answer.get_value(0, 0)))
@@ -32,15 +36,8 @@ def is_made(session: Session, place: DatabasePlace) -> bool:
 
 def missing_tables(session: Session, place: DatabasePlace) -> list[Table]:
     """Tables that the earlier version which made the store did not know."""
-    later = [table for table in Table if table.label in LATER_TABLES]
-    found = []
-    for table in later:
-        name = f'{place.schema}."{table.label}"'.replace("'", "''")
-        is_there = Statement(f"SELECT (to_regclass('{name}') IS NOT NULL)::int::bigint".encode(), once=True)
-        (answer,) = session.ask([(is_there, ())], _WITHIN)
-        if not numbered(answer.get_value(0, 0)):
-            found.append(table)
-    return found
+    later = (table for table in Table if table.label in LATER_TABLES)
+    return [table for table in later if not _is_there(session, f'{place.schema}."{table.label}"')]
 
 
 def make_tables(session: Session, place: DatabasePlace) -> None:
