@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from actorproc.core.lifecycle.removal import remove_one
+from actorproc.core.lifecycle.restart import make_room
 from actorproc.core.lifecycle.submit import admit, clash_of_twins, refusal
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state.engine_state import EngineState
@@ -31,8 +31,7 @@ def grant(state: EngineState, record: ProcedureRecord, requests: StepRequests) -
     for new in requests.roots:
         if new.id in state.residents.procs:
             continue  # it was submitted before, with the same start
-        if new.id in state.ended.shedding:
-            remove_one(state, state.ended.shedding[new.id])
+        make_room(state, (), (new.id,))
         due_at = None if new.due_at is None else state.decision.now + new.due_at
         trace = child_trace(record, new.id, left=True)
         wake(state, admit(state, replace(new, due_at=due_at, trace=trace), parent=None))

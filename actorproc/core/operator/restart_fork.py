@@ -26,7 +26,8 @@ def request_restart(state: EngineState, event: RestartRequested) -> None:
     if known is None or event.id in state.damage.procedures:
         state.decision.command(Reply(event.reply, error=_unknown(state, event.id)))
         return
-    reuse = new.reuse or IdReuse("restart", b"")
+    reuse = new.reuse
+    assert reuse is not None
     if restart.was_done(known, reuse):
         state.decision.command(Reply(event.reply, value=True))
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from actorproc.core.results.firings import put, rule_for
@@ -16,6 +18,11 @@ from actorproc.model.rows.writes import DeleteSchedule
 __all__ = ["declare", "steer"]
 
 _NO_REASON = "on request"
+_DECLARED = (
+    *("id", "spec", "timezone", "new", "catch_up", "catch_up_within"),
+    *("overlap", "jitter", "until", "deadline"),
+)
+"""Fields of a declaration; of what is sent nothing else counts."""
 
 
 def declare(state: EngineState, event: ScheduleDeclared) -> None:
@@ -30,29 +37,20 @@ def declare(state: EngineState, event: ScheduleDeclared) -> None:
         return
     known = state.schedules.records.get(given.id)
     now, epoch = state.decision.now, state.counters.epoch
+    declared: dict[str, Any] = {field: getattr(given, field) for field in _DECLARED}
     if known is None or (known.spec, known.timezone) != (given.spec, given.timezone):
-        record = replace(_declared(given), anchor=int(now), declared_at=now, epoch=epoch, watermark=now)
+        record = ScheduleRecord(**declared, anchor=int(now), declared_at=now, epoch=epoch, watermark=now)
         if known is not None:
-            again_until = max(known.again_until, known.watermark)
             record = replace(
                 record,
-                again_until=again_until if again_until > now else 0.0,
+                again_until=_again_until(known, now),
                 fired=known.fired,
                 paused=known.paused,
                 firings=known.firings,
                 passed=known.passed + len(known.waiting),
             )
     else:
-        record = replace(
-            known,
-            new=given.new,
-            catch_up=given.catch_up,
-            catch_up_within=given.catch_up_within,
-            overlap=given.overlap,
-            jitter=given.jitter,
-            until=given.until,
-            deadline=given.deadline,
-        )
+        record = replace(known, **declared)
         is_same = record == known
         record = replace(record, epoch=epoch, declared_at=known.declared_at if is_same else now)
         if is_same:
@@ -62,22 +60,6 @@ def declare(state: EngineState, event: ScheduleDeclared) -> None:
     _keep(state, record, known)
     state.audit(None, "schedule", event, f"{record.id}: {record.spec} {record.timezone}")
     state.decision.command(Reply(event.reply, value=True))
-
-
-def _declared(given: ScheduleRecord) -> ScheduleRecord:
-    """The declaration alone, whatever else the row that was sent says."""
-    return ScheduleRecord(
-        id=given.id,
-        spec=given.spec,
-        timezone=given.timezone,
-        new=given.new,
-        catch_up=given.catch_up,
-        catch_up_within=given.catch_up_within,
-        overlap=given.overlap,
-        jitter=given.jitter,
-        until=given.until,
-        deadline=given.deadline,
-    )
 
 
 def _refusal(state: EngineState, given: ScheduleRecord) -> ActorprocError | None:
@@ -90,6 +72,12 @@ def _refusal(state: EngineState, given: ScheduleRecord) -> ActorprocError | None
     except ValueError as error:
         return UsageError(f"the schedule {given.id} cannot be: {error}")
     return None
+
+
+def _again_until(known: ScheduleRecord, now: float) -> float:
+    """`ScheduleRecord.again_until` of a schedule that goes on from now; 0: its watermark was not later."""
+    until = max(known.again_until, known.watermark)
+    return until if until > now else 0.0
 
 
 def _keep(state: EngineState, record: ScheduleRecord, known: ScheduleRecord | None) -> None:
@@ -132,10 +120,12 @@ def steer(state: EngineState, event: ScheduleSteered) -> None:
                 return
             _keep(state, replace(known, paused=None, watermark=max(known.watermark, now)), known)
         case "reset":
-            again_until = max(known.again_until, known.watermark)
-            reset = replace(known, watermark=now, waiting=(), leaps=(), fault=None)
-            reset = replace(reset, again_until=again_until if again_until > now else 0.0)
-            _keep(state, reset, known)
+            again_until = _again_until(known, now)
+            _keep(
+                state,
+                replace(known, watermark=now, waiting=(), leaps=(), fault=None, again_until=again_until),
+                known,
+            )
     _answer(state, event)
 
 
