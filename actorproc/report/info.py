@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -294,12 +295,7 @@ def _upcoming(record: ScheduleRecord) -> tuple[float, ...]:
         rule = rule_of(record.spec, record.timezone, record.anchor)
     except ValueError:
         return ()
-    found: list[float] = []
-    at = rule.next(record.watermark)
-    while at is not None and len(found) < 5 and (record.until is None or at <= record.until):
-        found.append(float(at))
-        at = rule.next(at)
-    return tuple(found)
+    return tuple(map(float, islice(record.upcoming(rule), 5)))
 
 
 def lock_info_of(

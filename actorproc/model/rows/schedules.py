@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Literal, Protocol
@@ -97,8 +98,12 @@ class ScheduleRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
 
     def next_due(self, rule: Rule) -> int | None:
         """The first instant behind the watermark; None: the schedule is over."""
-        due = rule.next(self.watermark)
-        return None if due is None or (self.until is not None and due > self.until) else due
+        return next(self.upcoming(rule), None)
+
+    def upcoming(self, rule: Rule) -> Iterator[int]:
+        """The instants behind the watermark, up to the last one that fires."""
+        until = math.inf if self.until is None else self.until
+        return takewhile(lambda at: at <= until, _instants(rule, self.watermark))
 
     def come_by(self, rule: Rule, now: float, most: int) -> list[int]:
         """The newest instants behind the watermark that have come by now."""
