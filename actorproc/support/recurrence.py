@@ -185,9 +185,9 @@ def _cron_spec(text: str, *, seconds: bool) -> str:
         return f"cron {_NICKNAMES[named]}"
     fields = text.split()
     if len(fields) != (6 if seconds else 5):
-        advice = "six fields begin with seconds, and need seconds=True" if len(fields) == 6 else "see man 5 crontab"
+        hint = "six fields begin with seconds, and need seconds=True" if len(fields) == 6 else "see man 5 crontab"
         wanted = "second minute hour day month weekday" if seconds else "minute hour day month weekday"
-        msg = f"the cron expression {text!r:.60} has {len(fields)} fields, and should have: {wanted}; {advice}"
+        msg = f"the cron expression {text!r:.60} has {len(fields)} fields, and should have: {wanted}; {hint}"
         raise ValueError(msg)
     return f"cron{'-seconds' * seconds} {' '.join(fields).upper()}"
 
