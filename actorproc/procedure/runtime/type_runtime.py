@@ -293,7 +293,9 @@ class TypeRuntime:
             status = self._recovering(live, ctx, execute) if self._recovers else execute(live, ctx)
             return self._outcome(live, ctx, status)
         if mode is Mode.ROLLBACK:
-            return self._rollback(live, ctx, unit or ""), ()
+            undo, unit = type(live)._engine_undo, unit or ""
+            undone = self._recovering(live, ctx, undo, unit) if self._recovers else undo(live, ctx, unit)
+            return self._undone(live, ctx, unit, undone), ()
         if mode is Mode.ASK_ABORT:
             return self._asked(live, ctx), ()
         return self._on_timeout(live, ctx)
@@ -316,13 +318,13 @@ class TypeRuntime:
             return {"unit": self._plain_unit}
         return dict(zip(("unit", "no_return", "step_name"), live._engine_next(), strict=True))
 
-    def _recovering(self, live: Procedure, ctx: Context, call: Callable[[Any, Context], R]) -> R:
+    def _recovering(self, live: Procedure, ctx: Context, call: Callable[..., R], *more: str) -> R:
         """Call user code, between the recovery hooks when it may have half run or comes from the log."""
         if not self._recovers or not (ctx.replayed or ctx.recovered):
-            return call(live, ctx)
+            return call(live, ctx, *more)
         cls = type(live)
         refuse_unrun(hook(cls, "before_recover")(live, ctx), "before_recover()")
-        result = call(live, ctx)
+        result = call(live, ctx, *more)
         refuse_unrun(hook(cls, "after_recover")(live, ctx), "after_recover()")
         return result
 
@@ -338,11 +340,6 @@ class TypeRuntime:
     @staticmethod
     def _missed(ctx: Context) -> Outcome:
         return Failed(error=error_info(WaitTimeout(_MISSED), procedure=ctx.id, step=ctx.step, kind="wait-timeout"))
-
-    def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
-        call = lambda live, ctx: live._engine_undo(ctx, unit)  # noqa: E731 - short
-        status = self._recovering(live, ctx, call) if self._recovers else live._engine_undo(ctx, unit)
-        return self._undone(live, ctx, unit, status)
 
     def _undone(self, live: Procedure, ctx: Context, unit: str, status: object) -> Outcome:
         if status is None or isinstance(status, Done):
@@ -400,9 +397,8 @@ class TypeRuntime:
         output = self.values.encode(status.output, f"{self.type_name} output", OUTPUT + ctx.id)
         state = b"" if live._engine_ends_stateless else self.dump_state(live, ctx.id)
         poisons = self._poisons_after(live)
-        if (
-            self._cleans_up and not self.meta.tasks
-        ):  # last: what was cleaned up must not be undone for a value that cannot be kept
+        if self._cleans_up and not self.meta.tasks:
+            # Last: what was cleaned up must not be undone for a value that cannot be kept.
             state = self._cleaned_up(live, ctx) or state
         return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent)
 
