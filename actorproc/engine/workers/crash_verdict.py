@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -10,10 +9,10 @@ import msgspec
 from actorproc.engine.pipeline.in_flight import Cancellation, WorkerEntry
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import StepToken
+from actorproc.workers.protocol.crash_marks import crashed_thread
 
 __all__ = ["CrashVerdict", "judge"]
 
-_CRASHED_THREAD = re.compile(r"^Fatal Python error.*^Current thread 0x([0-9a-fA-F]+) ", re.MULTILINE | re.DOTALL)
 _NONE: Mapping[StepToken, Cancellation] = {}
 _OF_OUR_CLOCK = ("timeout", "heartbeat-limit")
 """Limits that are passed by the manager's clock, whatever its host does."""
@@ -85,7 +84,7 @@ def _was_lost_before(entry: WorkerEntry) -> bool:
 
 def _crashed_thread(entry: WorkerEntry, report: CrashReport) -> StepToken | None:
     """Of several steps that ran at once, the one whose thread faulthandler names as the one that crashed."""
-    current = _CRASHED_THREAD.search(report.stack)
-    if current is None:
+    thread = crashed_thread(report.stack)
+    if thread is None:
         return next(iter(entry.queue)) if len(entry.queue) == 1 else None
-    return entry.step_on(int(current.group(1), 16))
+    return entry.step_on(thread)

@@ -15,8 +15,6 @@ __all__ = ["AroundStep"]
 
 T = TypeVar("T")
 
-_NOT_ENTERED = "was not entered, and the step ran without it"
-
 _SAY_EVERY = 10.0
 """Seconds between two log records about errors of the hook in one worker: a broken one fails with every step."""
 
@@ -51,61 +49,38 @@ class AroundStep:
 
     async def run_async(self, ctx: Context, attempt: Callable[[], Awaitable[T]]) -> T:
         """Await an attempt inside, in the context of the calling task."""
-        try:
-            leave = self._entered(ctx)
-        except StopStep:
-            raise
-        except BaseException as error:
-            if self._fails:
-                raise
-            self._tell(ctx, _NOT_ENTERED, error)
+        with _Inside(self, ctx):
             return await attempt()
-        try:
-            result = await attempt()
-        except BaseException as error:
-            self._left_with(ctx, leave, error)
-            raise
-        self._left(ctx, leave)
-        return result
 
     def _run(self, ctx: Context, attempt: Callable[[], T]) -> T:
-        try:
-            leave = self._entered(ctx)
-        except StopStep:
-            raise
-        except BaseException as error:
-            if self._fails:
-                raise
-            self._tell(ctx, _NOT_ENTERED, error)
+        with _Inside(self, ctx):
             return attempt()
-        try:
-            result = attempt()
-        except BaseException as error:
-            self._left_with(ctx, leave, error)
-            raise
-        self._left(ctx, leave)
-        return result
 
-    def _left_with(self, ctx: Context, leave: Callable[..., object], error: BaseException) -> None:
-        """Leave it as the step failed."""
+    def enter(self, ctx: Context) -> Callable[..., object] | None:
+        """Enter it for an attempt; the method that leaves it, None if that failed and was logged."""
         try:
-            leave(type(error), error, error.__traceback__)  # its word is not asked: a failure stays one
-        except StopStep:
-            raise
-        except BaseException as own:  # noqa: BLE001 - user code
-            if own is not error:
-                self._tell(ctx, f"raised while {type(error).__name__} of the step passed", own)
-
-    def _left(self, ctx: Context, leave: Callable[..., object]) -> None:
-        """Leave it as the step has ended."""
-        try:
-            leave(None, None, None)
+            return self._entered(ctx)
         except StopStep:
             raise
         except BaseException as error:
             if self._fails:
                 raise
-            self._tell(ctx, "raised after the step", error)
+            self._tell(ctx, "was not entered, and the step ran without it", error)
+            return None
+
+    def leave(self, ctx: Context, leave: Callable[..., object], error: BaseException | None) -> None:
+        """Leave it; its word on an error of the step is not asked: a failure stays one."""
+        try:
+            leave(None if error is None else type(error), error, None if error is None else error.__traceback__)
+        except StopStep:
+            raise
+        except BaseException as own:
+            if error is None:
+                if self._fails:
+                    raise
+                self._tell(ctx, "raised after the step", own)
+            elif own is not error:
+                self._tell(ctx, f"raised while {type(error).__name__} of the step passed", own)
 
     def _entered(self, ctx: Context) -> Callable[..., object]:
         """Enter a new context manager; the method that leaves it."""
@@ -126,3 +101,19 @@ class AroundStep:
         before, self._unsaid = self._unsaid, 0
         more = f" ({before} errors of it before this one were not logged)" if before else ""
         ctx.log.error("around_step %s %s%s", self._name, what, more, exc_info=error)
+
+
+class _Inside:
+    """Context of one attempt. No generator: an attempt may end with `StopIteration`."""
+
+    __slots__ = ("_around", "_ctx", "_leave")
+
+    def __init__(self, around: AroundStep, ctx: Context) -> None:
+        self._around, self._ctx = around, ctx
+
+    def __enter__(self) -> None:
+        self._leave = self._around.enter(self._ctx)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if self._leave is not None:
+            self._around.leave(self._ctx, self._leave, error)
