@@ -9,13 +9,21 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.core.results.adoption import absent_worker, absent_workers
 from actorproc.core.state.head import LOSSES_OF_HOSTS
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.messages.events import CrashReport, HostAdded, HostClaimed, StepEnded, WorkerLost, WorkerReady
-from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
+from actorproc.model.messages.events import (
+    CrashReport,
+    HostAdded,
+    HostClaimed,
+    KillRequested,
+    StepEnded,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.messages.outcomes import Advanced, Finished, Stopped, Suspended
 from actorproc.model.policies import TypeMeta
 from actorproc.model.slots import MOST_WORKERS, first_slot
 from actorproc.model.states import ProcedureState
 
-from .harness import CoreHarness, heads_of, image_of
+from .harness import CoreHarness, difference, heads_of, image_of
 
 LOST = CrashReport(kind="host-lost", message="host h1 was silent for 10 s")
 WORKER = WorkerId(1000, 1)
@@ -133,6 +141,18 @@ def test_what_ran_on_a_host_before_and_runs_here_now_is_not_the_hosts():
     assert before.inbox["p"].token.worker == WorkerId(0, 1)
 
     assert absent_workers(image_of(before).snapshot().procedures) == []
+
+
+def test_a_task_that_was_cancelled_on_a_host_and_waits_to_run_again_is_not_the_hosts():
+    before = with_host("p")
+    before.register("T", tasks=10)
+    before.handle(KillRequested("p", 2))
+    before.core.dispatching = False
+
+    before.answer("p", Stopped(report=CrashReport(kind="killed", message="killed by operator")))
+
+    assert absent_workers(image_of(before).snapshot().procedures) == []
+    assert difference(before) is None
 
 
 def test_tokens_of_others_do_not_count():

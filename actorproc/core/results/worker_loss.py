@@ -94,6 +94,8 @@ def on_stopped(state: EngineState, event: StepEnded, report: CrashReport) -> Non
         return  # it ended, and left memory, while it was asked `abort`
     state.residents.tree_of(record).running.discard(record.id)
     state.workers.warm.pop(record.id, None)
+    if head.leave_host(record):
+        state.decision.touch(record)
     if record.bypassing:
         settle_bypass(state, record)
     elif record.state in TERMINAL and not record.undoing:
