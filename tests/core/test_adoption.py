@@ -15,15 +15,16 @@ from actorproc.model.messages.events import (
     HostClaimed,
     KillRequested,
     StepEnded,
+    Tick,
     WorkerLost,
     WorkerReady,
 )
 from actorproc.model.messages.outcomes import Advanced, Finished, Stopped, Suspended
-from actorproc.model.policies import TypeMeta
+from actorproc.model.policies import Backoff, TypeMeta
 from actorproc.model.slots import MOST_WORKERS, first_slot
 from actorproc.model.states import ProcedureState
 
-from .harness import CoreHarness, difference, heads_of, image_of
+from .harness import CoreHarness, boom, difference, heads_of, image_of, later
 
 LOST = CrashReport(kind="host-lost", message="host h1 was silent for 10 s")
 WORKER = WorkerId(1000, 1)
@@ -143,14 +144,31 @@ def test_what_ran_on_a_host_before_and_runs_here_now_is_not_the_hosts():
     assert absent_workers(image_of(before).snapshot().procedures) == []
 
 
-def test_a_task_that_was_cancelled_on_a_host_and_waits_to_run_again_is_not_the_hosts():
-    before = with_host("p")
-    before.register("T", tasks=10)
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        later(after=0.0),
+        later(after=5.0),
+        Stopped(report=CrashReport(kind="timeout", message="too long")),
+        Stopped(report=CrashReport(kind="killed", message="killed by operator")),
+    ],
+    ids=["failed", "failed-with-a-pause", "cancelled-for-a-limit", "cancelled-by-an-operator"],
+)
+@pytest.mark.parametrize("undoes", [False, True], ids=["forward", "undo"])
+def test_an_attempt_that_ended_on_a_host_is_not_the_hosts_while_the_next_one_waits_for_a_worker(outcome, undoes):
+    before = with_host()
+    before.register("T", tasks=10, rollback_supported=True, retries_overtime=True, rollback_retry=Backoff(base=0.0))
+    before.submit(before.new("p", unit=""))
+    if undoes:
+        before.answer("p", boom())
     before.handle(KillRequested("p", 2))
     before.core.dispatching = False
 
-    before.answer("p", Stopped(report=CrashReport(kind="killed", message="killed by operator")))
+    before.answer("p", outcome)
+    before.now += 10.0
+    before.handle(Tick())
 
+    assert before.core.view("p").due_at is None
     assert absent_workers(image_of(before).snapshot().procedures) == []
     assert difference(before) is None
 

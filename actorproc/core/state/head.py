@@ -143,6 +143,7 @@ def keep_attempts(record: ProcedureRecord, attempts: int) -> None:
 def count_error(record: ProcedureRecord, now: float) -> float:
     """The step, or its undo, failed once more; returns the time of the first of these errors."""
     record.errors += 1
+    leave_host(record)
     if record.first_error_at is None:
         record.first_error_at = now
     return record.first_error_at
