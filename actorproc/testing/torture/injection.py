@@ -17,7 +17,7 @@ from typing import Any
 from actorproc.api.manager import ProcedureManager
 from actorproc.engine.pipeline.command_executor import CommandExecutor
 from actorproc.errors import StorageUnavailable
-from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.ids import WorkerId
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
@@ -231,21 +231,12 @@ class TorturedPool(LocalPool):
         if is_work:
             self._executioner.passing("after-send")
 
-    def kill(
-        self,
-        worker: WorkerId,
-        *,
-        grace: float = 0.0,
-        blamed: StepToken | None = None,
-        reason: str = "",
-        kind: str = "",
-        ask: bool = True,
-    ) -> None:
+    def kill(self, worker: WorkerId, **how: Any) -> None:
         """As `LocalPool.kill`, announced in the journal."""
         link = self._links.get(worker)
         if link is not None and link.process is not None:
             self._executioner.journal.killing(link.process.pid)
-        super().kill(worker, grace=grace, blamed=blamed, reason=reason, kind=kind, ask=ask)
+        super().kill(worker, **how)
 
 
 class TorturedManager(ProcedureManager):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from actorproc.engine.messages import Claimed, ClaimHost
 from actorproc.model.ids import HeldSteps, StepToken, WorkerId
@@ -78,17 +78,8 @@ class LeaderPool(HostedPool):
         host = self._hosts.get(host_of(worker.slot))
         return host is not None and worker in host.workers
 
-    def kill(
-        self,
-        worker: WorkerId,
-        *,
-        grace: float = 0.0,
-        blamed: StepToken | None = None,
-        reason: str = "",
-        kind: str = "",
-        ask: bool = True,
-    ) -> None:
+    def kill(self, worker: WorkerId, *, blamed: StepToken | None = None, reason: str = "", **how: Any) -> None:
         """Have a worker killed by its machine."""
         if blamed is not None and self._has(worker):
             self._fleet.world.journal.append(("kill", blamed, reason))
-        super().kill(worker, grace=grace, blamed=blamed, reason=reason, kind=kind, ask=ask)
+        super().kill(worker, blamed=blamed, reason=reason, **how)

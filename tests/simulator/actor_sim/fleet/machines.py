@@ -54,19 +54,10 @@ class _HostPool(SimulatedPool):
         """Begin."""
         self.sink = sink
 
-    def kill(
-        self,
-        worker: WorkerId,
-        *,
-        grace: float = 0.0,
-        blamed: StepToken | None = None,
-        reason: str = "",
-        kind: str = "",
-        ask: bool = True,
-    ) -> None:
+    def kill(self, worker: WorkerId, *, kind: str = "", **how: Any) -> None:
         """It dies later; one that is killed for the sake of its host runs nothing from now on."""
         found = self.workers.get(worker)
-        super().kill(worker, grace=grace, blamed=blamed, reason=reason, kind=kind, ask=ask)
+        super().kill(worker, kind=kind, **how)
         if found is not None and kind == HOST_LOST:
             found.cut_short()
 
