@@ -280,11 +280,11 @@ class Blocker(Procedure):
 
 def test_a_step_that_blocks_the_loop_pays_for_its_neighbours_limits(open_manager, gate, caplog):
     manager = open_manager(workers=1, procedures=[Blocker, bystander])
+    blocker = manager.submit(Blocker(gate.folder))
+    gate.reached("blocker")
     limits = Limits(wall_time=5, grace=1.5, crashes=1)
     neighbours = manager.submit_many([bystander(gate.folder, number) for number in range(3)], limits=limits)
     gate.reached("by", times=3)
-    blocker = manager.submit(Blocker(gate.folder))
-    gate.reached("blocker")
     gate.open("blocker")
 
     with pytest.raises(ProcedureFailed, match="it blocked the event loop of its worker"):

@@ -77,7 +77,7 @@ def test_the_policies_of_one_step_are_not_those_of_another(open_manager, way, ca
 
 def test_states_have_their_own(open_manager):
     manager = open_manager(workers=1)
-    manager.run(Move(), timeout=60)
+    manager.run(Move(), timeout=60, limits=Limits(wall_time=50))
     with pytest.raises(ProcedureFailed) as caught:
         manager.run(Move(is_slow=True), timeout=60)
     assert isinstance(caught.value.cause, StepTimeout)

@@ -119,9 +119,8 @@ def tell(process, words: str) -> None:
 def test_a_program_that_is_busy_in_the_interpreter_keeps_its_lead(hog, open_manager, url):
     follower = open_manager(url)
     epoch = follower._home.leader().epoch
-    for _ in range(
-        3
-    ):  # the thread that renews may miss its turns between them, as other threads wait for theirs as well
+    # The thread that renews may miss its turns between them, as other threads wait for theirs as well.
+    for _ in range(3):
         tell(hog, f"hold {LEASE / 8}")
     tell(hog, "spin 2")  # with more, and others on this machine, no thread of it gets its turn in a lease
     begun = time.monotonic()
