@@ -32,8 +32,11 @@ def options(call: Callable[..., object]) -> set[str]:
     return set(inspect.signature(call).parameters)
 
 
-def files(pattern: str) -> bool:
-    return any(path for folder in (".", "actorproc", "examples") for path in (ROOT / folder).glob(pattern))
+def files(name: str) -> bool:
+    """A file of this name, in the project itself: environments and what was built have files of other packages."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "build"]
+    own = [path for path in folders if not (path / "pyvenv.cfg").exists()]
+    return (ROOT / name).exists() or any(True for folder in own for _ in folder.rglob(name))
 
 
 # What a row that says no, or in part, denies: true once it is there, and then the row is to be written anew.
@@ -53,8 +56,8 @@ DENIED: dict[str, Callable[[], bool]] = {
     "named queues, and workers for one of them": lambda: "queue" in options(ProcedureManager.submit),
     "progress of a tree as one number": lambda: hasattr(ProcedureTree, "progress"),
     "a package with complete metadata": lambda: bool(PROJECT.get("urls")),
-    "a package of conda": lambda: files("**/meta.yaml"),
-    "Docker, compose, Kubernetes": lambda: files("**/Chart.yaml") or files("Dockerfile"),
+    "a package of conda": lambda: files("meta.yaml"),
+    "Docker, compose, Kubernetes": lambda: files("Chart.yaml") or files("Dockerfile"),
     "Dask": lambda: "dask" in PROJECT["optional-dependencies"],
     "magics and tables of a notebook": lambda: hasattr(ProcedureHandle, "_repr_html_"),
 }
