@@ -14,7 +14,6 @@ import pytest
 from actorproc import (
     Limits,
     Procedure,
-    ProcedureExecutor,
     ProcedureFailed,
     ProcedureState,
     RetryPolicy,
@@ -290,16 +289,3 @@ def test_limits_of_the_whole_process_are_refused_of_a_step_when_its_class_is_mad
     with pytest.raises(TypeError, match=rf"the step 'PACK' of .*Machine has Limits\({name}=…\), "):
 
         class Machine(Parcel, state_limits={Phase.PACK: Limits(**limits)}): ...
-
-
-async def double(number):
-    await asyncio.sleep(0)
-    return 2 * number
-
-
-def test_an_executor_refuses_an_async_function_in_words(tmp_path):
-    with ProcedureExecutor(tmp_path / "state", max_workers=1) as executor:
-        with pytest.raises(TypeError, match=r"double\(\) is 'async def', and an executor awaits nothing"):
-            executor.submit(double, 2).result(30)
-        with pytest.raises(TypeError, match=r"double\(\) is 'async def', and an executor awaits nothing"):
-            list(executor.map(double, [1, 2], chunksize=2))

@@ -86,8 +86,10 @@ def add_on_a_loop(left, right):
 def test_an_async_function_is_no_call_and_a_loop_may_wait_for_plain_ones(open_executor):
     executor = open_executor(max_workers=1)
 
-    with pytest.raises(TypeError, match=r"is 'async def', and an executor awaits nothing"):
+    with pytest.raises(TypeError, match=r"added_later\(\) is 'async def', and an executor awaits nothing"):
         executor.submit(added_later, 1, 2).result(60)
+    with pytest.raises(TypeError, match=r"added_later\(\) is 'async def', and an executor awaits nothing"):
+        list(executor.map(added_later, [1, 2], [3, 4], chunksize=2))
 
     async def main():
         first = asyncio.get_running_loop().run_in_executor(executor, add_on_a_loop, 1, 2)
