@@ -8,14 +8,20 @@ from msgspec.structs import replace
 from actorproc.core.lock_manager.poison import poison
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, NotAllowed, UnknownProcedure
 from actorproc.model.ids import WorkerId
-from actorproc.model.messages.events import AbortRequested, ForkRequested, RestartRequested, WorkerReady
+from actorproc.model.messages.events import (
+    AbortRequested,
+    ForkRequested,
+    RestartRequested,
+    RetryRequested,
+    WorkerReady,
+)
 from actorproc.model.messages.outcomes import Advanced, Finished, Renewed, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling, TypeMeta
 from actorproc.model.rows.records import IdReuse, StepRecord, StepTerms
 from actorproc.model.rows.writes import PutAudit, PutStep
 from actorproc.model.states import ProcedureState
 from tests.core.harness import CoreHarness, boom, difference, image_of, restarted
-from tests.core.test_restarting import ended, generation, token
+from tests.core.test_restarting import again, ended, error_of, generation, token
 
 SUCCESS, FAILED = ProcedureState.SUCCESS, ProcedureState.FAILED
 
@@ -30,7 +36,7 @@ def fork(harness: CoreHarness, id: str, as_: str, *, own: bytes | None = None, s
     return reply_of(harness, ForkRequested(id, 90, new, step, "why", "ann"))
 
 
-def reply_of(harness: CoreHarness, event: RestartRequested | ForkRequested) -> ActorprocError | None:
+def reply_of(harness: CoreHarness, event: RestartRequested | ForkRequested | RetryRequested) -> ActorprocError | None:
     decision = harness.handle(event)
     (reply,) = [command for command in decision.commands if getattr(command, "reply", 0) == 90]
     return reply.error
@@ -62,19 +68,37 @@ def test_what_a_restart_takes(state: str) -> None:
     assert difference(harness) is None
 
 
-def test_a_root_whose_rollback_gave_up_is_not_restarted_until_it_is_undone() -> None:
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("way", ["by its id", "restart", "restart-failed"])
+def test_a_root_whose_rollback_gave_up_is_not_restarted_until_it_is_undone(way: str, *, crash: bool) -> None:
     harness = CoreHarness(rollback_supported=True)
     harness.submit(harness.new("p", unit="pay"))
     harness.answer("p", boom())
     harness.answer("p", boom())
     assert harness.state("p") is FAILED
+    if crash:
+        harness = restarted(harness, TypeMeta(type_name="T", rollback_supported=True))
+        image = image_of(harness)
+        harness.core.load([image.heads["p"]], list(image.units.values()))
 
-    error = restart(harness, "p")
+    def begun_again() -> ActorprocError | None:
+        return restart(harness, "p") if way == "by its id" else error_of(harness, again(harness, "p", way))
+
+    error = begun_again()
 
     assert isinstance(error, NotAllowed)
     assert "p pay is not undone" in str(error)
     assert "retry('p')" in str(error)
     assert generation(harness, "p") == 1
+    assert difference(harness) is None
+    assert reply_of(harness, RetryRequested("p", 90)) is None
+    if crash:
+        harness.handle(WorkerReady(WorkerId(0, 1)))
+    harness.undo_all()
+    assert harness.state("p") is ProcedureState.ROLLEDBACK
+    assert begun_again() is None
+    assert generation(harness, "p") == 2
+    assert difference(harness) is None
 
 
 @pytest.mark.parametrize("crash", [False, True])

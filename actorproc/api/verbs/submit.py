@@ -131,7 +131,7 @@ class SubmitVerbs(InspectVerbs):
 
         Raises:
             DuplicateProcedure: The id exists, with another type or state under ``"same"``, or at all under ``"error"``.
-            NotAllowed: The procedure of this id is one that a restart does not take.
+            NotAllowed: The procedure of this id is one that a restart does not take; also one whose rollback gave up.
             ManagerBusy: More procedures are unfinished than `Config.max_running` and `Config.max_queued` allow.
             KeyPoisoned: It needs a key that is poisoned.
             StateNotEncodable: Its state cannot be stored.

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from actorproc.core.lifecycle.removal import remove_one
 from actorproc.core.state.engine_state import EngineState
+from actorproc.core.state.undo_order import ended_with, left_to_undo
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, NotAllowed
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import IdReuse, NewProcedure, Past, ProcedureRecord
@@ -61,6 +62,15 @@ def no_restart(state: EngineState, reuse: IdReuse, known: ProcedureRecord) -> Ac
     if path is not None:
         # The new generation is the same root to its own poison, which would not stop it.
         return KeyPoisoned(f"{name} left a key poisoned: {state.locks.poison_notice(path)}")
+    has_failed = known.state is ProcedureState.FAILED
+    unit = left_to_undo(state.residents, tree, ended_with(tree, known)) if has_failed else None
+    if unit is not None:
+        # Its units would go with the rows of the tree, and no retry could undo them any more.
+        what = f"{unit.procedure} {unit.label}" if unit.label else unit.procedure
+        return NotAllowed(
+            f"{known.id} cannot be restarted: its rollback gave up, and {what} is not undone. "
+            f"retry({known.id!r}) goes on with the undo; bypass({known.id!r}) leaves it as it is"
+        )
     return None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from actorproc.core.lifecycle import restart
 from actorproc.core.lifecycle.submit import admit, too_many
 from actorproc.core.lock_manager import acquire
-from actorproc.core.operator.retry import left_to_undo
 from actorproc.core.scheduler.schedule import wake
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
@@ -14,7 +13,6 @@ from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import ForkRequested, RestartRequested
 from actorproc.model.rows.record_parts import origin_of
 from actorproc.model.rows.records import IdReuse, NewProcedure, ProcedureRecord
-from actorproc.model.states import ProcedureState
 
 __all__ = ["request_fork", "request_restart"]
 
@@ -52,13 +50,6 @@ def _no_restart(
         return NotAllowed(
             f"{known.id} has begun again since this was asked: it is in generation {known.generation} now; look at it, "
             "and ask again"
-        )
-    unit = left_to_undo(state, known) if known.state is ProcedureState.FAILED else None
-    if unit is not None:
-        what = f"{unit.procedure} {unit.label}" if unit.label else unit.procedure
-        return NotAllowed(
-            f"{known.id} cannot be restarted: its rollback gave up, and {what} is not undone. "
-            f"retry({known.id!r}) goes on with the undo; bypass({known.id!r}) leaves it as it is"
         )
     return None
 

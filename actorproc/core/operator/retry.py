@@ -27,7 +27,7 @@ from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.core.state.tree import Tree
-from actorproc.core.state.undo_order import is_left_alone
+from actorproc.core.state.undo_order import ended_with, left_to_undo
 from actorproc.errors import ActorprocError, KeyPoisoned, NotAllowed, UnknownProcedure
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import RetryRequested, RollbackRequested
@@ -36,7 +36,7 @@ from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.trace_context import opened_again
 
-__all__ = ["left_to_undo", "request_retry", "request_rollback"]
+__all__ = ["request_retry", "request_rollback"]
 
 _REASONS: dict[ProcedureState, str] = {
     ProcedureState.SUCCESS: "has succeeded; there is nothing to retry",
@@ -55,8 +55,8 @@ def request_retry(state: EngineState, event: RetryRequested) -> None:
         state.decision.command(Reply(event.reply, error=error))
         return
     tree = state.residents.tree_of(root)
-    members = _members_of_run(tree, root)
-    stopped_at = _unit_to_undo(state.residents, tree, members)
+    members = ended_with(tree, root)
+    stopped_at = left_to_undo(state.residents, tree, members)
     keys = _keys_of(state.residents, tree, members)
     if stopped_at is None and (error := _no_way_forward(state.locks, root, members, keys)) is not None:
         state.decision.command(Reply(event.reply, error=error))
@@ -83,17 +83,6 @@ def request_retry(state: EngineState, event: RetryRequested) -> None:
     elif acquire.has_retaken(state, tree):
         assert root.id in state.follow_ups.retaken
     state.decision.command(Reply(event.reply, value=True))
-
-
-def left_to_undo(state: EngineState, root: ProcedureRecord) -> UndoRecord | None:
-    """The unit with which a retry of a failed root goes on undoing; None: its undo is complete, or there is none."""
-    tree = state.residents.tree_of(root)
-    return _unit_to_undo(state.residents, tree, _members_of_run(tree, root))
-
-
-def _members_of_run(tree: Tree, root: ProcedureRecord) -> list[ProcedureRecord]:
-    """The root, and the members that ended with its failure."""
-    return [member for member in tree.members.values() if member is root or member.ended_in == root.run]
 
 
 def _unknown(damage: DamageTable, id: str) -> ActorprocError:
@@ -130,19 +119,6 @@ def _no_way_forward(
     if path is not None:
         return KeyPoisoned(f"{root.id} cannot be retried: it needs a poisoned key: {locks.poison_notice(path)}")
     return None
-
-
-def _unit_to_undo(residents: ResidentSet, tree: Tree, members: list[ProcedureRecord]) -> UndoRecord | None:
-    """The unit at which the rollback stopped; None when nothing of the tree is left to undo."""
-    opened = {member.id for member in members}
-    return next(
-        (
-            unit
-            for unit in reversed(tree.units.values())
-            if not is_left_alone(residents, residents.procs[unit.procedure], tree.root, opened)
-        ),
-        None,
-    )
 
 
 def _keys_of(residents: ResidentSet, tree: Tree, members: list[ProcedureRecord]) -> tuple[LockKey, ...]:

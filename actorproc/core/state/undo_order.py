@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence, Set as AbstractSet
 
 from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.tree import Tree
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
 from actorproc.model.states import ProcedureState
 
-__all__ = ["is_left_alone", "is_poisoned", "next_to_undo"]
+__all__ = ["ended_with", "is_left_alone", "is_poisoned", "left_to_undo", "next_to_undo"]
 
 
 def next_to_undo(residents: ResidentSet, tree: Tree, top_id: str) -> UndoRecord | None:
@@ -40,3 +40,26 @@ def is_left_alone(
             return True
         place = parent
     return False
+
+
+def ended_with(tree: Tree, root: ProcedureRecord) -> list[ProcedureRecord]:
+    """The root, and the members that ended with its failure."""
+    return [member for member in tree.members.values() if member is root or member.ended_in == root.run]
+
+
+def left_to_undo(residents: ResidentSet, tree: Tree, members: Sequence[ProcedureRecord]) -> UndoRecord | None:
+    """The unit at which the rollback of a failed root stopped; None when nothing of the tree is left to undo.
+
+    `members`: those that ended with it.
+    """
+    if tree.is_bare:
+        return None
+    opened = {member.id for member in members}
+    return next(
+        (
+            unit
+            for unit in reversed(tree.units.values())
+            if not is_left_alone(residents, residents.procs[unit.procedure], tree.root, opened)
+        ),
+        None,
+    )
