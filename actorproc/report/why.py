@@ -9,7 +9,6 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -21,6 +20,7 @@ from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.info import LockInfo, ProcedureInfo, ScheduleInfo
 from actorproc.report.why_terms import Cause, CauseKind, EngineFacts, RunningStep, WhySource, command, span, word
+from actorproc.support.instants import in_utc
 
 __all__ = ["Cause", "CauseKind", "EngineFacts", "RunningStep", "WhySource", "explain", "explain_schedule"]
 
@@ -54,14 +54,16 @@ def explain_schedule(source: WhySource, schedule: ScheduleInfo, now: float) -> C
     elif schedule.next_at is None:
         says, repairs = "is over: its rule has no further instant", (f"actorproc {verb} --remove",)
     elif now - schedule.next_at > _DAY:
-        says = f"is due since {_instant(schedule.next_at)}: the clock is looked at once more before it fires"
+        says = f"is due since {in_utc(schedule.next_at)}: the clock is looked at once more before it fires"
     else:
-        says = f"fires next at {_instant(schedule.next_at)}"
+        says = f"fires next at {in_utc(schedule.next_at)}"
     if not source.facts().running:
         causes = (Cause(kind="manager", procedure="", says="no manager runs"),)
     if not schedule.declared:
-        says += "; no program has declared it since the manager started"
-        repairs = (*repairs, f"actorproc {verb} --remove")
+        says += (
+            f"; its declaration is of {in_utc(schedule.declared_at)}, and no program has repeated it since the last "
+            f"start. If none is to do so, actorproc {verb} --remove takes it"
+        )
     return Cause(
         kind="schedule", procedure=schedule.id, says=f"schedule {schedule.id}: {says}", repairs=repairs, causes=causes
     )
@@ -72,10 +74,6 @@ def _of_last(source: WhySource, id: str, now: float) -> tuple[Cause, ...]:
         return (explain(source, id, now),)
     except UnknownProcedure:
         return ()
-
-
-def _instant(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 class _Inquiry:

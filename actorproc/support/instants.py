@@ -1,10 +1,10 @@
-"""Instants in ids: a procedure that a schedule started is named for the instant it was started for."""
+"""Instants as text: in the ids of procedures that schedules start, and in sentences."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["instant_of"]
+__all__ = ["in_utc", "instant_of"]
 
 _STAMP = "%Y-%m-%dT%H:%M:%SZ"
 _STAMP_SIZE = len("@2026-01-01T00:00:00Z")
@@ -18,3 +18,8 @@ def instant_of(id: str) -> datetime | None:
         return datetime.strptime(id[1 - _STAMP_SIZE :], _STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None
+
+
+def in_utc(at: float) -> str:
+    """A moment, in epoch seconds, as a sentence has it: "2026-11-28 01:00:00 UTC"."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -10,10 +10,11 @@ import pytest
 from actorproc.errors import UnknownProcedure
 from actorproc.model.names import no_class_registered
 from actorproc.model.policies import LockKey
-from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.rows.records import ErrorInfo, NewProcedure
+from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.report.info import LockInfo, LockWaiterInfo, PoisonInfo, ProcedureInfo
-from actorproc.report.why import Cause, EngineFacts, RunningStep, explain
+from actorproc.report.info import LockInfo, LockWaiterInfo, PoisonInfo, ProcedureInfo, schedule_info_of
+from actorproc.report.why import Cause, EngineFacts, RunningStep, explain, explain_schedule
 
 NOW = 1000.0
 
@@ -267,3 +268,25 @@ def test_causes_are_plain_data():
     cause = World(info("x", Phase.RUNNING)).why("x")
 
     assert msgspec.json.decode(msgspec.json.encode(cause.to_dict()), type=Cause) == cause
+
+
+@pytest.mark.parametrize(
+    ("fields", "repairs"),
+    [
+        ({}, ()),
+        ({"paused": "too often"}, ("actorproc schedules s --resume",)),
+        ({"due": None}, ("actorproc schedules s --remove",)),
+    ],
+)
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_schedule_that_no_program_has_declared_yet_is_no_fault_to_repair(fields, repairs, *, is_declared):
+    given = {"due": 3600, "epoch": 4, "declared_at": 60.0} | fields
+    record = ScheduleRecord(
+        id="s", spec="every 3600", new=NewProcedure(id="s", type_name="T", state=b"", digest=b""), **given
+    )
+
+    cause = explain_schedule(World(), schedule_info_of(record, 4 if is_declared else 5), NOW)
+
+    assert cause.repairs == repairs
+    assert ("its declaration is of 1970-01-01 00:01:00 UTC" in cause.says) is not is_declared
+    assert ("If none is to do so, actorproc schedules s --remove" in cause.says) is not is_declared

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.output import Column, Output
 from actorproc.cli.select.common import OK, globals_for, open_reader
 from actorproc.cli.select.selection import add_care, asked, carry_out
 from actorproc.errors import UnknownProcedure, UsageError
+from actorproc.support.instants import in_utc
 from actorproc.ui.text import ago, duration, plain_line
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ __all__ = ["add_schedules"]
 
 _Commands = Any
 _ACTIONS = {
-    "remove": ("unschedule", "removed; a firing that runs goes on"),
-    "pause": ("pause_schedule", "paused"),
-    "resume": ("resume_schedule", "resumed"),
-    "reset": ("reset_schedule", "goes on from now"),
+    "remove": ("unschedule", "remove them; what they have started goes on", "removed; a firing that runs goes on"),
+    "pause": ("pause_schedule", "let them fire no more; what comes meanwhile is not made up for", "paused"),
+    "resume": ("resume_schedule", "let them fire again, from now on", "resumed"),
+    "reset": ("reset_schedule", "let them go on from now, after a clock that was wrong", "goes on from now"),
 }
+"""Verb of the engine, help, and result of each option."""
 
 
 def add_schedules(commands: _Commands) -> None:
@@ -41,13 +42,7 @@ def add_schedules(commands: _Commands) -> None:
     )
     globals_for(parser).add_argument("ids", nargs="*", metavar="ID", help="schedules, by their whole ids")
     verbs = parser.add_mutually_exclusive_group()
-    helps = {
-        "remove": "remove them; what they have started goes on",
-        "pause": "let them fire no more; what comes meanwhile is not made up for",
-        "resume": "let them fire again, from now on",
-        "reset": "let them go on from now, after a clock that was wrong",
-    }
-    for action, text in helps.items():
+    for action, (_, text, _) in _ACTIONS.items():
         verbs.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=text)
     add_care(parser)
     parser.set_defaults(run=_schedules)
@@ -84,7 +79,7 @@ def _schedules(options: argparse.Namespace) -> int:
 def _steered(options: argparse.Namespace) -> int:
     if not options.ids:
         raise UsageError(f"say which schedules to {options.action}: give their ids")
-    method, done = _ACTIONS[options.action]
+    method, _, done = _ACTIONS[options.action]
 
     def act(engine: Steering, name: str) -> str:
         was = getattr(engine, method)(name, **asked(options))
@@ -105,21 +100,17 @@ def _in(seconds: float) -> str:
     return f"in {duration(seconds)}" if seconds > 0 else "now"
 
 
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def _lines(info: ScheduleInfo) -> Iterator[str]:
     yield f"{info.id}  {_rule(info)}  starts {info.type_name}"
     reason = f": {plain_line(info.reason)}" if info.reason is not None else ""
     yield f"state      {_state(info)}{reason}"
     if info.upcoming:
-        yield f"next       {_moment(info.upcoming[0])}"
-        yield from (f"           {_moment(at)}" for at in info.upcoming[1:])
+        yield f"next       {in_utc(info.upcoming[0])}"
+        yield from (f"           {in_utc(at)}" for at in info.upcoming[1:])
     if info.last_id is not None:
         yield f"last       {info.last_id}"
     if info.waiting:
-        yield f"waiting    {len(info.waiting)}, the first for {_moment(info.waiting[0])}"
+        yield f"waiting    {len(info.waiting)}, the first for {in_utc(info.waiting[0])}"
     yield f"fired      {info.firings} times, passed over {info.passed} instants"
     yield f"policies   catch-up {info.catch_up}, overlap {info.overlap}, jitter {info.jitter:g} s"
-    yield f"declared   {_moment(info.declared_at)}"
+    yield f"declared   {in_utc(info.declared_at)}"
