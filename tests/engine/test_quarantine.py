@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Procedure, Status
+from actorproc.cli.main import main
 from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.tools.isolated_check import examine
@@ -101,6 +102,19 @@ def test_what_is_damaged_behind_a_running_engine_stands_still_and_all_else_goes_
         assert manager.get("sound").result(60) == "well"
         assert manager.health().status == "degraded"
     assert {row["key"] for row in examine(path) if row["what"] == "damaged"} == set(HURT)
+
+
+def test_why_of_a_procedure_needs_no_row_of_a_schedule(tmp_path, capsys):
+    with InlineManager([Waits], config=FAST, store=LmdbStore(tmp_path / "store")) as manager:
+        manager.schedule(60, Waits(), id="nightly")
+        manager.submit(Waits(), id="waits")
+    damage = [sys.executable, "-c", DAMAGED_SCHEDULE, tmp_path / "store", "flipped", "nightly", "y"]
+    subprocess.run(damage, check=True, timeout=60)
+
+    assert main(["--path", str(tmp_path / "store"), "why", "waits"]) == 0
+    assert "waits (Waits)" in capsys.readouterr().out
+    assert main(["--path", str(tmp_path / "store"), "why", "nightly"]) != 0
+    assert "damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("way", "last"), [("flipped", "y"), ("moved", "!"), ("moved", "\xf9"), ("moved", "x")])

@@ -280,11 +280,21 @@ def _page_of(options: argparse.Namespace, id: str) -> str | None:
 
 def _explained(options: argparse.Namespace) -> Cause:
     with open_reader(options) as reader:
-        is_schedule = any(info.id == options.id for info in reader.schedules()) and options.id not in reader.ids(
-            options.id
-        )
-        name = options.id if is_schedule else full_id(reader, options.id)
+        name = full_id(reader, options.id) if _is_procedure(reader, options.id) else options.id
         return _known(options, reader, lambda source: source.why(name))
+
+
+def _is_procedure(reader: StoreReader, start: str) -> bool:
+    """False if only a schedule has this id: then its firings, whose ids begin so, are not meant."""
+    from actorproc.errors import UsageError
+
+    if start in reader.ids(start, limit=1):
+        return True
+    try:
+        reader.schedule_info(start)
+    except UsageError:
+        return True
+    return False
 
 
 def _known(
