@@ -6,13 +6,16 @@ import argparse
 import logging
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from actorproc.cli.select.common import directory
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.offers import add_machine
 from actorproc.cli.service.log_output import add_log_format, begin_log
 from actorproc.errors import ActorprocError, UsageError
+
+if TYPE_CHECKING:
+    from actorproc.api.home.host_side import HostSide
 
 __all__ = ["add_command"]
 
@@ -54,9 +57,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "--stop-timeout",
         type=seconds,
-        default=30.0,
         metavar="TIME",
-        help="how long running steps may go on after a signal: 90s, 5m (default: 30s)",
+        help="how long running steps may go on after a signal: 90s, 5m (default: that of the settings, 30s)",
     )
     parser.set_defaults(run=_run)
 
@@ -68,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
 
     notifier = Notifier.from_environment(os.environ)
     try:
-        host = _host(options)
+        host, stop_timeout = _host(options)
     except CannotRun as error:
         print(error, file=sys.stderr)
         return 2
@@ -80,11 +82,11 @@ def _run(options: argparse.Namespace) -> int:
         notifier.stopping(f"cannot start: {error}")
         return EXIT_FAILED
     begin_log(options.log_format, logging.INFO)
-    return serve_host(host, notifier=notifier, stop_timeout=options.stop_timeout)
+    return serve_host(host, notifier=notifier, stop_timeout=stop_timeout)
 
 
-def _host(options: argparse.Namespace) -> Any:
-    """The host, not started. Raises `CannotRun` when the module has no procedures."""
+def _host(options: argparse.Namespace) -> tuple[HostSide, float]:
+    """The host, not started, and the seconds that its stop waits. Raises `CannotRun`."""
     from actorproc.api.launch.targets import CannotRun, procedures_in
     from actorproc.api.manager import ProcedureManager
     from actorproc.config import Config
@@ -93,14 +95,19 @@ def _host(options: argparse.Namespace) -> Any:
     if "://" not in path:
         msg = f"a host serves a store in a database, not {path!r}: give --path postgresql://…"
         raise CannotRun(msg)
+    given = {"code": options.code or None, "stop_timeout": options.stop_timeout}
+    try:
+        config = Config.from_env(**{name: value for name, value in given.items() if value is not None})
+    except OSError as error:
+        raise CannotRun(str(error)) from None
     manager = ProcedureManager(
         path,
         procedures=procedures_in(options.target),
         workers=options.workers,
-        config=Config.from_env(stop_timeout=options.stop_timeout, **({"code": options.code} if options.code else {})),
+        config=config,
         labels=options.label,
         resources=dict(options.resource),
         around_step=options.around_step,
         lead=False,
     )
-    return manager._make_host()
+    return manager._make_host(), config.stop_timeout
