@@ -88,14 +88,18 @@ def test_a_name_that_is_wrong_is_noticed(tmp_path):
 
 @pytest.mark.parametrize("page", ["catalogue.md", "compared.md"])
 def test_no_row_of_a_comparison_has_an_empty_cell(page):
-    rows = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("|")]
+    rows = [line for line in (ROOT / "docs" / "explanation" / page).read_text().splitlines() if line.startswith("|")]
 
     assert len(rows) > 20
     assert [row for row in rows if not all(cell.strip() for cell in row.strip("|").split("|"))] == []
 
 
 def test_every_feature_that_is_compared_names_a_test_of_ours():
-    four_engines = (ROOT / "docs" / "compared.md").read_text().partition("\n## What users of other engines ask for")[0]
+    four_engines = (
+        (ROOT / "docs" / "explanation" / "compared.md")
+        .read_text()
+        .partition("\n## What users of other engines ask for")[0]
+    )
     lines = four_engines.splitlines()
     rows = [line for line in lines if line.startswith("| ") and not line.startswith(("| Feature", "| What it is"))]
 

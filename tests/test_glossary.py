@@ -44,7 +44,7 @@ def test_references_lead_to_terms():
 
 
 def test_architecture_and_readme_link_to_it():
-    assert "(glossary.md)" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert "(../glossary.md)" in (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     assert "(docs/glossary.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -65,13 +65,13 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 
 def test_every_command_is_on_the_page_of_the_command_line():
-    text = page("command-line.md")
+    text = page("reference/command-line.md")
 
     assert [name for name in COMMANDS if not re.search(rf"(actorproc |`){name}\b", text)] == []
 
 
 def test_every_option_is_on_that_page_and_every_option_on_it_is_one(commands):
-    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page("command-line.md")))
+    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page("reference/command-line.md")))
     known = {name: options_of(parser) for name, parser in commands.items()}
     elsewhere = {"run", "demo", "torture"}  # on pages of their own
 
@@ -81,7 +81,7 @@ def test_every_option_is_on_that_page_and_every_option_on_it_is_one(commands):
 
 
 def test_every_exit_code_is_on_that_page():
-    rows = page("command-line.md").partition("| exit code |")[2].partition("\n\n")[0]
+    rows = page("reference/command-line.md").partition("| exit code |")[2].partition("\n\n")[0]
     told = {int(code) for line in rows.splitlines()[2:] for code in re.findall(r"\d+", line.split("|")[1])}
     named = (common.OK, common.FAILED, common.USAGE, common.NOT_FOUND, common.UNREACHABLE, common.REFUSED)
 
@@ -92,14 +92,14 @@ def test_every_phase_kind_and_table_is_listed_where_the_pages_say_so():
     events = dict(re.findall(r"^\| `(ProcedureEvent|WorkerEvent)`.* \| (.*) \|$", page("guide.md"), re.MULTILINE))
     kinds = {name: set(re.sub(r"\([^)]*\)", "", text).replace(" ", "").split(",")) for name, text in events.items()}
 
-    assert first_cells(page("lifecycle.md"), "| phase |") == [phase.value for phase in Phase]
+    assert first_cells(page("explanation/lifecycle.md"), "| phase |") == [phase.value for phase in Phase]
     assert kinds == {"ProcedureEvent": set(get_args(EventKind)), "WorkerEvent": set(get_args(WorkerEventKind))}
-    assert set(first_cells(page("json-schema.md"), "| kind |")) == set(OBJECTS)
-    assert set(first_cells(page("store-format.md"), "| database |")) == {table.label for table in Table}
+    assert set(first_cells(page("reference/json.md"), "| kind |")) == set(OBJECTS)
+    assert set(first_cells(page("reference/store-format.md"), "| database |")) == {table.label for table in Table}
 
 
 def test_the_numbers_in_the_page_about_tests_are_those_of_the_tests():
-    text = page("testing.md")
+    text = page("explanation/testing.md")
 
     assert f"**every** place of {len(SMALL_SCENARIOS)} small scenarios" in text
     assert f"its recovery, on {len(SMALL_SCENARIOS)} scenarios, {WORDS[len(LINES)]} of them in every run" in text
@@ -174,7 +174,7 @@ def missing_paths(text: str) -> list[str]:
     return [path for path in PATH.findall(text) if not (ROOT / path).exists() and path.rstrip("/") not in tree()]
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/explanation/architecture.md"])
 def test_every_path_that_a_page_about_the_code_names_is_there(name):
     text = (ROOT / name).read_text()
 

@@ -113,7 +113,9 @@ def test_each_sentence_of_a_docstring_begins_with_its_subject():
     assert found == []
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/testing.md"])
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "docs/explanation/architecture.md", "docs/glossary.md", "docs/explanation/testing.md"]
+)
 def test_each_sentence_of_the_pages_about_the_code_begins_with_its_subject(page):
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     parts = [part for part in re.split(r"\n\s*\n|\n(?=[-*|] ?|\d+\. )", text) if not part.startswith("|")]

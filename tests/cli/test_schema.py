@@ -34,7 +34,7 @@ def test_every_field_that_holds_a_moment_is_a_time():
 
 
 def test_every_kind_is_documented():
-    page = (Path(__file__).parents[2] / "docs" / "json-schema.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text()
 
     assert [kind for kind in KINDS if f"`{kind}`" not in page] == []
 

@@ -43,7 +43,7 @@ def test_every_state_is_reachable_and_every_one_that_is_not_terminal_can_be_left
 
 
 def test_the_diagram_in_the_documentation_is_drawn_from_the_table() -> None:
-    page = Path(__file__).parents[2] / "docs" / "lifecycle.md"
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "lifecycle.md"
 
     assert f"```mermaid\n{draw_mermaid()}```" in page.read_text()
 

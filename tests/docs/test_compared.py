@@ -16,7 +16,7 @@ from actorproc.procedure.runtime.classes import check_class
 from tests.test_documents import broken_links, missing_tests
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "compared.md"
+PAGE = ROOT / "docs" / "explanation" / "compared.md"
 _, _, ASKED = PAGE.read_text(encoding="utf-8").partition("\n## What users of other engines ask for\n")
 ROWS = {
     what.strip(): now.strip()

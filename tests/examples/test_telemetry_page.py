@@ -21,7 +21,7 @@ from tests.kit.waiting import wait_until
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "managers" / "telemetry.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What users of process pools expect, tried in scripts; the table of docs/executor.md says what other pools do."""
+"""What users of process pools expect, tried in scripts; the table of docs/reference/managers/executor.md says what other pools do."""
 
 from __future__ import annotations
 

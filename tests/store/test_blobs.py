@@ -487,7 +487,7 @@ def test_a_file_that_a_worker_staged_is_given_a_name_and_not_written_again(owned
 
 
 def test_a_row_with_a_file_looks_as_it_is_written_down(owned, make):
-    """The form in `docs/store-format.md`, byte by byte."""
+    """The form in `docs/reference/store-format.md`, byte by byte."""
     stored = record("a", 1, state=b"s" * LONG)
     put(owned, make, stored)
     (name,) = names(owned.path)

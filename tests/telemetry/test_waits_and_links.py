@@ -335,7 +335,7 @@ def test_a_death_has_the_facts_of_its_report():
 
 def test_the_page_lists_every_attribute_and_every_kind_of_wait():
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "actorproc" / "telemetry").glob("*.py"))
-    page = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "managers" / "telemetry.md").read_text(encoding="utf-8")
     told, above = set(), ""
     for name in re.findall(
         r"`((?:actorproc|process|error)?\.[a-z_.]+)`", page.partition("### Attributes")[2].split("###")[0]

@@ -1,1 +1,1 @@
-"""The one JSON shape of everything that is shown: command line, clients and pages. See ``docs/json-schema.md``."""
+"""The one JSON shape of everything that is shown: command line, clients and pages. See ``docs/reference/json.md``."""

@@ -1,4 +1,4 @@
-"""The table of docs/executor.md: the rows of the trials, played in each kind of pool.
+"""The table of docs/reference/managers/executor.md: the rows of the trials, played in each kind of pool.
 
 ``python -m tests.executor.trials.table`` plays them and writes the table anew.
 """
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[2] / "docs" / "executor.md"
+PAGE = HERE.parents[2] / "docs" / "reference" / "managers" / "executor.md"
 SCRIPTS = ("classes", "lasting", "surroundings")
 POOLS = {"actorproc": "`ProcedureExecutor`", "stdlib": "`ProcessPoolExecutor`", "loky": "loky"}
 _TABLE = re.compile(r"(<!-- trials -->\n).*?(<!-- /trials -->)", re.DOTALL)
@@ -66,7 +66,7 @@ def table_in(text: str) -> dict[str, dict[str, tuple[str, ...]]]:
     """Rows of the page's table: cells by script and title."""
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     part = _TABLE.search(text)
-    assert part is not None, "docs/executor.md has no table of trials"
+    assert part is not None, "docs/reference/managers/executor.md has no table of trials"
     script = ""
     for line in part[0].splitlines():
         if heading := re.match(r"<!-- (\w+)\.py -->", line):
