@@ -60,7 +60,7 @@ def broken_links(page: Path) -> list[str]:
 
 
 def test_there_are_pages_to_check():
-    assert {"README.md", "guide.md", "catalogue.md", "compared.md"} <= {page.name for page in PAGES}
+    assert {"README.md", "glossary.md", "catalogue.md", "compared.md"} <= {page.name for page in PAGES}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -20,6 +20,7 @@ from actorproc.report.schema.document import KINDS as OBJECTS
 from actorproc.store.rows.tables import Table
 from actorproc.testing import InlineManager
 from actorproc.testing.torture.faults import TortureFault
+from docs._extensions.tables import TABLES
 from tests.simulation.test_core_lines import LINES
 from tests.simulation.test_seeded_bugs import BUGS, HOST_BUGS, NEW_CODE_BUGS
 from tests.simulator.disk.damaged_stores import KINDS as DAMAGES
@@ -77,7 +78,9 @@ def test_every_option_is_on_that_page_and_every_option_on_it_is_one(commands):
 
     assert {name: left for name in known.keys() - elsewhere if (left := known[name] - told - {"--output"})} == {}
     assert told - options_of(build_parser()) - set().union(*known.values()) == set()
-    assert {option for option in known["run"] - {"--help"} if option not in page("guide.md")} == set()
+    assert {
+        option for option in known["run"] - {"--help"} if option not in page("reference/managers/service.md")
+    } == set()
 
 
 def test_every_exit_code_is_on_that_page():
@@ -89,8 +92,8 @@ def test_every_exit_code_is_on_that_page():
 
 
 def test_every_phase_kind_and_table_is_listed_where_the_pages_say_so():
-    events = dict(re.findall(r"^\| `(ProcedureEvent|WorkerEvent)`.* \| (.*) \|$", page("guide.md"), re.MULTILINE))
-    kinds = {name: set(re.sub(r"\([^)]*\)", "", text).replace(" ", "").split(",")) for name, text in events.items()}
+    rows = re.findall(r"^\| `(\w+)` \| `([a-z-]+)` \|", TABLES["events"](), re.MULTILINE)
+    kinds = {owner: {kind for name, kind in rows if name == owner} for owner in ("ProcedureEvent", "WorkerEvent")}
 
     assert first_cells(page("explanation/lifecycle.md"), "| phase |") == [phase.value for phase in Phase]
     assert kinds == {"ProcedureEvent": set(get_args(EventKind)), "WorkerEvent": set(get_args(WorkerEventKind))}

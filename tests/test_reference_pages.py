@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 import actorproc
-from actorproc import embedding, executor, testing
+from actorproc import Config, embedding, executor, testing
 from actorproc.cli.main import COMMANDS
 from docs._extensions.drawings import DRAWINGS
-from docs._extensions.tables import TABLES
+from docs._extensions.tables import TABLES, in_words
 
 ROOT = Path(__file__).parents[1]
 API = ROOT / "docs" / "reference" / "api"
@@ -43,6 +44,23 @@ def test_every_table_that_a_page_asks_for_is_made_and_every_one_is_asked_for():
     asked = [name for page in pages for name in re.findall(r"^```\{generated\} (\S+)$", page.read_text(), re.MULTILINE)]
 
     assert sorted(asked) == sorted(TABLES)
+
+
+def test_the_reference_of_settings_has_each_with_its_default_in_the_order_of_the_class():
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$", TABLES["settings"](), re.MULTILINE)
+    named = (
+        (API.parent / "settings.md")
+        .read_text()
+        .partition("\nThe ten that most programs look at:\n")[2]
+        .partition(".\n")[0]
+    )
+
+    assert rows == [
+        (field.name, in_words(field.name, getattr(Config(), field.name), str(field.type)))
+        for field in dataclasses.fields(Config)
+    ]
+    assert len(re.findall(r"`\w+`", named)) == 10
+    assert set(re.findall(r"`(\w+)`", named)) <= {name for name, _ in rows}
 
 
 def test_the_reference_of_commands_has_every_command_and_no_empty_cell():

@@ -7,7 +7,6 @@ import re
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +18,7 @@ from actorproc.model.messages.commands import RunStep
 from actorproc.model.messages.outcomes import Finished
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import PutProcedure
+from docs._extensions.tables import TABLES
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -90,13 +90,15 @@ def test_a_scrape_has_states_phases_ages_workers_and_health_under_their_names(op
     assert "order-7" not in text  # an id would make a series of its own
 
 
-def test_the_guide_lists_every_metric(open_manager):
+def test_the_reference_lists_every_metric(open_manager):
     manager = open_manager(workers=1, procedures=[Naps])
     manager.run(Naps(0.0))
 
-    page = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
-    rows = page.partition("| metric | kind |")[2].partition("\n\n")[0]
-    told = dict(re.findall(r"^\| `actorproc_([a-z_]+)[`{].*? \| (counter|gauge|histogram) \|", rows, re.MULTILINE))
+    told = dict(
+        re.findall(
+            r"^\| `actorproc_([a-z_]+)[`{].*? \| (counter|gauge|histogram) \|", TABLES["metrics"](), re.MULTILINE
+        )
+    )
     shown = re.findall(r"^# TYPE actorproc_(\S+) (\S+)$", manager.metrics(whole=True).prometheus(), re.MULTILINE)
     assert told == dict(shown)
 

@@ -1,4 +1,4 @@
-"""The tables of the guide's chapter "Code that changes": each row is tried as it is written there."""
+"""The tables of the page "Code that changes": each row is tried as it is written there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.engine.edited_lines import EDITS, OTHERS
 from tests.engine.edits import FAMILY, FAMILY_STANDS, LATER, MACHINE, SAGA, STANDS, STEPS, Program, changed
 from tests.kit.waiting import wait_until
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "procedures" / "code-changes.md"
 PROGRAMS = {
     "saga": (SAGA, STANDS),
     "machine": (MACHINE, STANDS),
@@ -21,7 +21,7 @@ PROGRAMS = {
 
 Edit = tuple[tuple[str, str], ...]
 ROWS: dict[str, list[Callable[[], None]]] = {}
-"""By the first cell of the row as it stands in the guide: what tries it."""
+"""By the first cell of the row as it stands on the page: what tries it."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +29,11 @@ def _in_silence(caplog):
     caplog.set_level(logging.CRITICAL, logger="actorproc")
 
 
-def rows_of_the_guide() -> list[str]:
-    """The first cells of all tables of the chapter, in order."""
-    chapter = GUIDE.read_text().partition("\n## Code that changes\n")[2].partition("\n## ")[0]
+def rows_of_the_page() -> list[str]:
+    """The first cells of all tables of the page, in order."""
     found: list[str] = []
     is_ours = False
-    for line in chapter.splitlines():
+    for line in PAGE.read_text().splitlines():
         first = line.split(" | ")[0].removeprefix("| ")
         if not line.startswith("|"):
             is_ours = False
@@ -46,7 +45,7 @@ def rows_of_the_guide() -> list[str]:
 
 
 def row(text: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """The function tries this row of the guide."""
+    """The function tries this row of the page."""
 
     def add(function: Callable[[], None]) -> Callable[[], None]:
         ROWS.setdefault(text, []).append(function)
@@ -55,15 +54,15 @@ def row(text: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     return add
 
 
-@pytest.mark.parametrize("text", rows_of_the_guide())
-def test_what_a_row_of_the_guide_says_is_so(text):
-    assert text in ROWS, "a row of the guide that no test tries"
+@pytest.mark.parametrize("text", rows_of_the_page())
+def test_what_a_row_of_the_page_says_is_so(text):
+    assert text in ROWS, "a row of the page that no test tries"
     for attempt in ROWS[text]:
         attempt()
 
 
-def test_every_test_of_a_row_has_its_row_in_the_guide():
-    assert set(ROWS) == set(rows_of_the_guide())
+def test_every_test_of_a_row_has_its_row_on_the_page():
+    assert set(ROWS) == set(rows_of_the_page())
 
 
 # ---------------------------------------------------------------- how a row is tried

@@ -239,12 +239,12 @@ def test_a_calendar_takes_one_value_or_several_of_each_kind(given, spec):
     assert Calendar(**given).spec == spec
 
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
-ROWS = re.findall(r"^\| `(\w+/\w+)` \| `([^`]+)` \| (\S+) \| (.+) \|$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "managers" / "schedules.md"
+ROWS = re.findall(r"^\| `(\w+/\w+)` \| `([^`]+)` \| (\S+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.mark.parametrize(("zone", "rule", "day", "comes"), ROWS)
-def test_the_table_of_the_guide_is_what_comes(zone, rule, day, comes):
+def test_the_table_of_the_page_is_what_comes(zone, rule, day, comes):
     expected = [datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in comes.split(", ")]
     around = datetime.fromisoformat(day).replace(tzinfo=zoneinfo.ZoneInfo(zone)).timestamp()
     found = instants(f"cron {rule}", zone, int(expected[0]), int(expected[-1]) + 60)
@@ -252,5 +252,5 @@ def test_the_table_of_the_guide_is_what_comes(zone, rule, day, comes):
     assert abs(expected[0] - around) < 86_400
 
 
-def test_the_guide_has_such_a_table():
+def test_the_page_has_such_a_table():
     assert len(ROWS) >= 6

@@ -1,4 +1,4 @@
-"""The guide's programs, pasted one after the other as the guide says, print what the guide says."""
+"""Programs of the reference and the explanations, pasted one after the other, print what their pages say."""
 
 import os
 import re
@@ -11,110 +11,48 @@ import pytest
 from tests.kit.suites import run_pytest
 
 ROOT = Path(__file__).parents[2]
-EXPECTED = [
-    "5",
-    "letters-1 13",
-    "SUCCESS",
-    "moved 100",
-    "ROLLEDBACK RuntimeError: the bank is closed",
-    "41654167500",
-    "1.0 as av1",
-    "{'region': 'r1', 'after': 5}",
-    "400",
-    "10",
-    "ROLLEDBACK False",
-    "Guide: looks good",
-    "News: well done",
-    "[('delivered', 1)]",
-    "1",
-    "30",
-    "[('each-quarter', 0), ('nightly', 0), ('weekly', 0)]",
-    "somewhere after 3 attempts",
-    "10485760",
-    "MemoryError",
-    "i-7.pdf",
-    "['A1 for 12', 'A2 for 12']",
-    "sent to Ada",
-    (
-        "0 submitted procedures are unfinished and 12 more were refused: 10 may run (Config.max_running) and 1 may be queued "
-        "(Config.max_queued); submit again when some have ended, or allow more"
-    ),
-    "FAILED",
-    (
-        "format-2 needs a poisoned key: 'disks/a' was poisoned by format-1: rollback of format-1 gave up: the old table "
-        'cannot be written back. Once the object is known to be sound, clear it with manager.clear_poison("disks/a")'
-    ),
-    "disks/a format-1",
-    "formatted",
-    "ROLLEDBACK invite-1 send_card (RuntimeError: the post has it)",
-    "('42', 'a connection of this worker', 1)",
-    "{'began at': 70, 'imported': 100}",
-    "Good morning, A. Lovelace",
-    "held",
-    "[Line(sku='pen', quantity=1)]",
-    "ValueError: no room",
-    "3 2",
-    "12 after 3 generations",
-    "Connect(host='db', password=**********)",
-    "********** session-17",
-    "[0] True",
-    "FAILED",
-    "deployed in attempt 2 2",
-    "1000 rows by report-1.publish",
-    "1000 rows by report-1b.publish",
-    "1000 rows by report-1.g2.publish",
-    "paused the network is being repaired",
-    "deployed in attempt 1",
-    "['retry'] resume",
-    "[3, 5]",
-    "3",
-    "BOOK-7",
-    "Declined('visa')",
-    "4",
-    "True",
-    "True",
-    "7",
-    "True",
-    "deployed in attempt 2",
-    "13",
-    "WorkerCrashed signal SIGABRT",
-    "True True",
-    "['something is wrong here', 'something is wrong here']",
-    "1024",
-    "['ANY', 'FUNCTION']",
-    "ZeroDivisionError('integer division or modulo by zero')",
-    "9",
-    "step 1 ran longer than its wall time of 0.5 s",
-    "10",
-    "7",
-    "fetch-1 SUCCESS",
-    "/procedures/fetch-1/000001.step submitted",
-    "/procedures/fetch-1/000002.step executing",
-    "/procedures/fetch-1/000003.step executing",
-    "/procedures/fetch-1/000004.commit done",
-    "fetch-1",
-    "True",
-    "['submitted', 'started', 'succeeded']",
-    "{'SUCCESS': 1}",
-]
+DOCS = ROOT / "docs"
+OTHERS = {"testing.md", "telemetry.md", "web.md"}
+"""Pages whose programs are tried elsewhere: below, in `test_telemetry_page.py` and in `test_web_examples.py`."""
+_SAYS = re.compile(r"^ *print\(.*\)  +# (.+)$|^ *print\(.*\) # (.+)$", re.MULTILINE)
 
 
 def programs_in(page):
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
+def said_by(program):
+    """What the comments behind its calls of print say that it prints."""
+    return [first or second for first, second in _SAYS.findall(program)]
+
+
+PAGES = sorted(
+    page
+    for folder in ("reference", "explanation")
+    for page in (DOCS / folder).rglob("*.md")
+    if page.name not in OTHERS and programs_in(page)
+)
+
+
 @pytest.mark.processes
-def test_the_guide_prints_what_it_says(tmp_path):
-    (tmp_path / "guide.py").write_text("\n".join(programs_in("docs/guide.md")))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_the_programs_of_a_page_print_what_it_says(page, tmp_path):
+    program = "\n".join(programs_in(page))
+    (tmp_path / "page.py").write_text(program)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    command = [sys.executable, "-W", "error", "guide.py"]
+    command = [sys.executable, "-W", "error", "page.py"]
     ended = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
 
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == EXPECTED
+    assert ended.stdout.splitlines() == said_by(program) != []
+
+
+def test_there_are_pages_with_programs_and_their_comments_are_found():
+    assert len(PAGES) > 12
+    assert said_by("print(1)  # 1\n    print(f(2))    # [2, 3]\nx = 1  # no\nprint(x)\n") == ["1", "[2, 3]"]
 
 
 MOVED = """
