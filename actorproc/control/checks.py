@@ -17,6 +17,7 @@ from actorproc.core.operator.verbs import VERBS
 from actorproc.engine.arguments import (
     check_workers,
     checked_by,
+    checked_debounce,
     checked_event,
     checked_max_workers,
     checked_priority,
@@ -42,7 +43,7 @@ from actorproc.model.messages.events import (
     Submitted,
 )
 from actorproc.model.policies import LockKey, StepLimits
-from actorproc.model.rows.record_parts import TOKEN
+from actorproc.model.rows.record_parts import TOKEN, DebounceTerms
 from actorproc.model.rows.records import NewProcedure
 from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.trace_context import CONTEXT, MOST_CONTEXT
@@ -66,6 +67,8 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
         case Submitted():
             for new in event.procedures:
                 _check_new(new, max_state)
+                if new.debounce is not None and len(event.procedures) > 1:
+                    raise UsageError(f"{new.id} is debounced, so it is submitted alone")
             if any(new.fresh or new.trace is not None for new in event.procedures):
                 # Only the process that made an id can know that none has it: the store would not be asked.
                 news = tuple(
@@ -116,7 +119,11 @@ def _checked_anew(event: Any, max_state: int, *, traced: bool) -> Event:
     check_id(event.id)
     _check_new(event.new, max(max_state, len(event.new.state)))  # it is stored already, whatever the limit is now
     _check_number(event.generation if isinstance(event, RestartRequested) else event.step, "a restart or a fork")
-    if event.new.reuse is None or (isinstance(event, RestartRequested) and event.new.id != event.id):
+    if (
+        event.new.reuse is None
+        or event.new.debounce is not None
+        or (isinstance(event, RestartRequested) and event.new.id != event.id)
+    ):
         msg = f"a request about {event.id} names {event.new.id}, or has no token"
         raise UsageError(msg)
     new = msgspec.structs.replace(event.new, fresh=False, trace=event.new.trace if traced else None)
@@ -168,7 +175,7 @@ def _checked_schedule(schedule: ScheduleRecord, max_state: int) -> ScheduleRecor
     for number in _numbers_in(schedule):
         _check_number(number, "a schedule")
     return msgspec.structs.replace(
-        schedule, new=msgspec.structs.replace(schedule.new, fresh=False, trace=None, reuse=None)
+        schedule, new=msgspec.structs.replace(schedule.new, fresh=False, trace=None, reuse=None, debounce=None)
     )
 
 
@@ -191,9 +198,7 @@ def _check_new(new: NewProcedure, max_state: int) -> None:
     if not 1 <= new.version < _LARGEST or len(new.digest) > 64:
         msg = f"{new.id} has the version {new.version} and a digest of {len(new.digest)} bytes; that is no submit"
         raise UsageError(msg)
-    if new.reuse is not None and len(new.reuse.token) != TOKEN:
-        msg = f"the token of the submit of {new.id} has {len(new.reuse.token)} bytes, not {TOKEN}"
-        raise UsageError(msg)
+    _check_token(new)
     if new.trace is not None:
         _check_context(new.trace.context)
     for at in (new.due_at, new.deadline):
@@ -201,6 +206,23 @@ def _check_new(new: NewProcedure, max_state: int) -> None:
             _check_number(at, "a time")
     if new.limits is not None:
         _check_limits(new.limits)
+
+
+def _check_token(new: NewProcedure) -> None:
+    """What a submit says of ids that exist, and of further submits."""
+    if new.reuse is not None and len(new.reuse.token) != TOKEN:
+        msg = f"the token of the submit of {new.id} has {len(new.reuse.token)} bytes, not {TOKEN}"
+        raise UsageError(msg)
+    if new.debounce is not None:
+        _check_debounce(new, new.debounce)
+
+
+def _check_debounce(new: NewProcedure, terms: DebounceTerms) -> None:
+    others = {"on_existing": new.reuse is not None, "at": new.due_at is not None}
+    checked_debounce(terms.key, terms.within, terms.at_most or None, others)
+    if new.codec != "data" or not new.id.startswith(f"{terms.key}:") or len(terms.token) != TOKEN:
+        msg = f"the debounce {terms.key} of {new.id} has an id, a state or a token that it cannot have"
+        raise UsageError(msg)
 
 
 def _check_limits(limits: StepLimits) -> None:

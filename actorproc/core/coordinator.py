@@ -34,7 +34,7 @@ from actorproc.core.state.phases import phase_of, reason_of
 from actorproc.core.state.quarantine import error_of
 from actorproc.core.state.standstill import Parked, obstacle_of, obstacle_of_stored, parked_residents
 from actorproc.errors import StoreDamaged
-from actorproc.model.ids import HeldSteps, StepToken
+from actorproc.model.ids import HeldSteps, StepToken, debounce_name
 from actorproc.model.messages.commands import Decision, RunStep
 from actorproc.model.messages.events import (
     Event,
@@ -129,7 +129,10 @@ class Coordinator:
         names: Iterable[str]
         match event:
             case Submitted():
-                names = (new.id for new in event.procedures if not new.fresh)
+                names = [new.id for new in event.procedures if not new.fresh]
+                terms = event.procedures[0].debounce if event.procedures else None
+                if terms is not None and terms.key not in state.residents.debounced:
+                    names.insert(0, debounce_name(terms.key))
             case StepEnded(outcome=outcome):
                 names = [] if outcome.requests is None else [new.id for new in outcome.requests.roots]
                 if type(outcome) is Suspended:
@@ -173,6 +176,11 @@ class Coordinator:
         """
         recovery.load_tree(self._state, members, units)
         return not members or members[0].id not in self._state.damage.procedures
+
+    def note_debounced(self, key: str, id: str) -> None:
+        """The newest root of a debounce key, once it was loaded: `missing` asks with `debounce_name`."""
+        if id in self._state.residents.procs:
+            self._state.residents.debounced[key] = id
 
     def exclude(self, id: str, reason: str) -> None:
         """A procedure that `missing` named cannot be read: nothing is done with it, and its id stays taken.
@@ -236,8 +244,9 @@ class Coordinator:
         return steal_at(self._state) if may_steal(self._state) else None
 
     def was_set_back(self, now: float) -> bool:
-        """True if the clock shows less than at the last decision, and schedules are to be looked at for that."""
-        return bool(self._state.schedules.records) and now < self._state.decision.now - DRIFT
+        """True if the clock shows less than at the last decision, and something is to be looked at for that."""
+        minds = bool(self._state.schedules.records or self._state.residents.debounced)
+        return minds and now < self._state.decision.now - DRIFT
 
     @property
     def faulty_schedules(self) -> Iterator[str]:

@@ -298,6 +298,8 @@ def take_up(state: EngineState, busy: Sequence[Tree]) -> None:
     """Resume unfinished work: failing scopes, abort requests that were not answered, workers that leave."""
     for worker in list(state.workers.table.workers.values()):
         say_goodbye(state, worker.id)
+    for root in state.residents.debounced.values():
+        state.timers.add(state.decision.now, root)  # the clock may have been set back meanwhile
     for tree in busy:
         if tree.running:
             resume_cancelling(state, tree)

@@ -142,6 +142,8 @@ def _tick(state: EngineState, _event: Tick) -> None:
             due_times.on_due(state, record)
         elif state.schedules.records and (due := named_by_timer(name)) is not None:
             firings.look_at(state, due)
+    if state.residents.overdue and state.switches.hands_out:
+        schedule.end_debounces(state)
     state.queues.key_limits.pass_time(state.decision.now)
     schedule.steal(state)
     scaling.look_after(state)

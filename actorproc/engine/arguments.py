@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, get_args
@@ -10,6 +11,7 @@ from actorproc.config import Config
 from actorproc.errors import InvalidId, UsageError
 from actorproc.model.ids import check_id, event_target
 from actorproc.model.policies import OnExisting
+from actorproc.model.rows.record_parts import TOKEN, DebounceTerms
 from actorproc.model.slots import MOST_WORKERS
 from actorproc.procedure.declaring.policies import Limits
 from actorproc.procedure.declaring.submit_options import MAX_TAGS, checked_priority, checked_tags, checked_text
@@ -18,6 +20,8 @@ from actorproc.support.durations import LATEST, in_seconds, moment
 from actorproc.support.login_name import login_name
 
 __all__ = [
+    "LONGEST_KEY",
+    "LONGEST_WAIT",
     "MAX_TAGS",
     "check_flag",
     "check_parts",
@@ -25,6 +29,7 @@ __all__ = [
     "check_workers",
     "checked_by",
     "checked_classes",
+    "checked_debounce",
     "checked_event",
     "checked_limits",
     "checked_max_workers",
@@ -42,6 +47,10 @@ __all__ = [
     "pair",
 ]
 
+LONGEST_KEY = 91
+"""Characters of the key of a debounce: with a colon and a UUID behind it, it makes an id."""
+LONGEST_WAIT = 100 * 365 * 86400.0
+"""Seconds."""
 _STORE = ("own", "load", "commit", "reopen", "close")
 _CLOCK = ("wall", "monotonic")
 
@@ -77,6 +86,41 @@ def checked_on_existing(policy: Any) -> OnExisting:
             return name
     msg = f"on_existing is one of {', '.join(map(repr, known))}, not {policy!r:.60}"
     raise (ValueError if isinstance(policy, str) else TypeError)(msg)
+
+
+def checked_debounce(key: Any, within: Any, at_most: Any, others: dict[str, bool]) -> DebounceTerms | None:
+    """The debounce of a submit, with a token of its own; `others` says which options are given that it excludes."""
+    if key is None:
+        for name, value in (("within", within), ("at_most", at_most)):
+            if value is not None:
+                msg = f"{name}={value!r:.60} is about a debounce: give debounce= with a key as well"
+                raise ValueError(msg)
+        return None
+    for name, is_given in others.items():
+        if is_given:
+            msg = f"debounce={key!r:.60} says under which id and when it starts: leave {name}= out"
+            raise ValueError(msg)
+    if within is None:
+        msg = f"debounce={key!r:.60} needs within=, the seconds without a further submit after which it starts"
+        raise ValueError(msg)
+    if not isinstance(key, str) or len(key) > LONGEST_KEY:
+        raise InvalidId(f"the key of a debounce is text of at most {LONGEST_KEY} characters, not {key!r:.60}")
+    try:
+        name = check_id(key)
+    except InvalidId:
+        raise InvalidId(
+            f"the key of a debounce, {key!r}, is not valid: ids begin with it, so use letters, digits or any of "
+            ". _ : @ -, starting with a letter or digit"
+        ) from None
+    seconds = in_seconds(within, "within")
+    longest = 0.0 if at_most is None else in_seconds(at_most, "at_most")
+    if not seconds > 0 or max(seconds, longest) > LONGEST_WAIT:
+        msg = f"within={within!r:.60} and at_most are more than 0 seconds, and a hundred years at most"
+        raise ValueError(msg)
+    if at_most is not None and longest < seconds:
+        msg = f"at_most={at_most!r:.60} is less than within={within!r:.60}: it is the longest wait in all"
+        raise ValueError(msg)
+    return DebounceTerms(name, seconds, longest, os.urandom(TOKEN))
 
 
 def checked_reason(reason: Any) -> str | None:

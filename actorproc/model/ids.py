@@ -20,6 +20,8 @@ __all__ = [
     "WorkerId",
     "check_id",
     "child_id",
+    "debounce_name",
+    "debounced_key",
     "event_target",
     "fence_of",
     "firing_id",
@@ -30,6 +32,7 @@ __all__ = [
 
 _EVENT = "event "
 """First characters of the target of a published event; no id has a space."""
+_DEBOUNCE = "debounce "
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 
@@ -85,6 +88,16 @@ def check_id(id: object) -> str:
 def event_target(name: str) -> str:
     """The target under which events of this name are kept; signals to a procedure are kept under its id."""
     return _EVENT + name
+
+
+def debounce_name(key: str) -> str:
+    """The name under which the runs of a debounce are looked up: one that is the id of no procedure."""
+    return _DEBOUNCE + key
+
+
+def debounced_key(name: str) -> str | None:
+    """The key of the debounce of this name; None when the name is the id of a procedure."""
+    return name[len(_DEBOUNCE) :] if name.startswith(_DEBOUNCE) else None
 
 
 def name_of_event(target: str) -> str | None:

@@ -13,6 +13,7 @@ from actorproc.model.names import step_in_words
 from actorproc.model.plain import plain_dict
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.reports import KeptSignal
+from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.rows.records import (
     ErrorInfo,
     ExposedRecord,
@@ -106,6 +107,8 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     exposed: dict[str, Any] = {}
     """Newest values that it showed with ``ctx.expose``, by key; stored at most a second after it showed them. Secrets
     are asterisks, and an object is the mapping of its fields."""
+    debounce: str | None = None
+    """Key of its debounce while it waits for further submits of the key; None: it does not."""
 
     @property
     def step_in_words(self) -> str:
@@ -406,7 +409,13 @@ def info_of(
         trimmed=max(0, record.trimmed - 1),
         host_losses=record.host_losses,
         exposed=ExposedValues(exposed),
+        debounce=_debounce_of(record),
     )
+
+
+def _debounce_of(record: ProcedureRecord) -> str | None:
+    mark = None if record.past is None else record.past.debounce
+    return mark.key if mark is not None and is_debounced(record) else None
 
 
 def as_text(error: ErrorInfo | None) -> ErrorInfo | None:

@@ -325,6 +325,8 @@ class _Inquiry:
         return self._cause(info, "rolling-back", says, command("stack", info.id), force, since=info.cancelled_at)
 
     def _queued(self, info: ProcedureInfo, chain: tuple[str, ...]) -> Cause:
+        if info.debounce is not None:
+            return self._timed(info, f"waits for further submits of the debounce key {info.debounce!r}, and starts", ())
         if info.due_at is not None and info.due_at > self._now:
             return self._cause(info, "timer", f"starts {self._in(info.due_at)}")
         holds = self._engine_holds(info)

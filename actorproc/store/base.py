@@ -90,6 +90,17 @@ class RecordStore(Protocol):
         """
         ...
 
+    def newest_debounced(self, key: str) -> str | None:
+        """The newest run of a debounce key, as `NewProcedure.debounce` says.
+
+        Args:
+            key: The key.
+
+        Returns:
+            The id of the root of this key that was submitted last; None when there is none whose head is sound.
+        """
+        ...
+
     def step(self, id: str, number: int) -> StepRecord | None:
         """One record of the step log.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple, TypedDict, TypeVar, Unpack, overload
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -16,6 +16,7 @@ from actorproc.api.handle import ProcedureHandle, late
 from actorproc.api.verbs.base import RunningEngine
 from actorproc.api.verbs.inspect import InspectVerbs
 from actorproc.engine.arguments import (
+    checked_debounce,
     checked_limits,
     checked_on_existing,
     checked_priority,
@@ -29,10 +30,11 @@ from actorproc.engine.end_waiters import fail_as
 from actorproc.engine.messages import Ending, Patience
 from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.engine.runtime.gc_pause import collector_paused_for
-from actorproc.errors import ActorprocError, DuplicateProcedure, ResultTimeout, StateTooLarge
+from actorproc.errors import ActorprocError, DuplicateProcedure, ResultTimeout, StateTooLarge, UsageError
+from actorproc.model.ids import new_id
 from actorproc.model.messages.events import Submitted
 from actorproc.model.policies import OnExisting, StepLimits
-from actorproc.model.rows.record_parts import TOKEN
+from actorproc.model.rows.record_parts import TOKEN, DebounceTerms
 from actorproc.model.rows.records import IdReuse, NewProcedure
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.declaring.policies import Limits
@@ -64,10 +66,11 @@ class _Options(NamedTuple):
     limits: StepLimits | None
     limit_keys: tuple[str, ...]
     reuse: IdReuse | None
+    debounce: DebounceTerms | None
 
 
-class SubmitOptions(TypedDict, total=False):
-    """Options of `SubmitVerbs.submit` that `SubmitVerbs.run` takes as well."""
+class ManyOptions(TypedDict, total=False):
+    """Options of `SubmitVerbs.submit_many`."""
 
     owner: str | None
     priority: int
@@ -78,6 +81,14 @@ class SubmitOptions(TypedDict, total=False):
     limit_keys: Iterable[str]
     on_existing: OnExisting
     at: datetime | float | None
+
+
+class SubmitOptions(ManyOptions, total=False):
+    """Options of `SubmitVerbs.submit` that `SubmitVerbs.run` takes as well."""
+
+    debounce: str | None
+    within: float | timedelta | None
+    at_most: float | timedelta | None
 
 
 def checked_reuse(on_existing: OnExisting) -> IdReuse | None:
@@ -103,6 +114,9 @@ class SubmitVerbs(InspectVerbs):
         limit_keys: Iterable[str] = (),
         on_existing: OnExisting = "same",
         at: datetime | float | None = None,
+        debounce: str | None = None,
+        within: float | timedelta | None = None,
+        at_most: float | timedelta | None = None,
     ) -> ProcedureHandle[R]:
         """Submit a procedure; returns once it is durable.
 
@@ -125,28 +139,41 @@ class SubmitVerbs(InspectVerbs):
                 state that is submitted now. ``"restart"`` does so also after a success.
             at: Moment before which it does not start, in place of ``delay``: a datetime with a time zone, or seconds
                 since 1970. Default: None.
+            debounce: Key under which it waits for further submits. A later one of the key replaces its state and
+                options, and begins the wait anew. So the last of many runs, and all have handles of that one run.
+                Once it has begun, the next submit begins another run. 1 to 91 characters, as those of an id. In place
+                of ``id``, ``on_existing``, ``delay`` and ``at``. Default: None.
+            within: Seconds, or a timedelta, without a further submit of the key after which it starts.
+            at_most: Seconds, or a timedelta, from the first of these submits after which it starts in any case.
+                Default: None, without limit.
 
         Returns:
             A `ProcedureHandle`.
 
         Raises:
             DuplicateProcedure: The id exists, with another type or state under ``"same"``, or at all under ``"error"``.
+                Or a procedure of another type waits under the key of the debounce.
             NotAllowed: The procedure of this id is one that a restart does not take; also one whose rollback gave up.
             ManagerBusy: More procedures are unfinished than `Config.max_running` and `Config.max_queued` allow.
             KeyPoisoned: It needs a key that is poisoned.
             StateNotEncodable: Its state cannot be stored.
             StateTooLarge: Its state takes more bytes than `Config.max_state`.
-            UsageError: Its class, or the id, is wrong; the message says where.
+            UsageError: Its class, or the id, is wrong; the message says where. Or it has ``codec = "pickle"``, which no
+                debounce takes.
             ValueError: A time makes no sense: a naive datetime, a number too small for a moment, or one after the year
-                9999.
+                9999. Or options exclude each other.
             TypeError: An option is of the wrong kind.
             StorageUnavailable: The store refuses commits at the moment.
             OutcomeUnknown: The commit failed and could not be read back; ask by id.
             ManagerStopped: No manager runs.
         """
         self._running()
-        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing, at)
+        options = self._options(
+            owner, priority, delay, deadline, tags, limits, limit_keys, on_existing, at, debounce, within, at_most
+        )
         new = self._describe(procedure, id, options)
+        if new.debounce is not None:
+            return self._submit_debounced(new)
         self._submit_all((new,))
         return ProcedureHandle(new.id, self)
 
@@ -171,6 +198,11 @@ class SubmitVerbs(InspectVerbs):
         import asyncio  # noqa: PLC0415 - hosts without a loop need not load it
 
         return await asyncio.to_thread(lambda: self.submit(procedure, id, **options))
+
+    def _submit_debounced(self, new: NewProcedure) -> ProcedureHandle[Any]:
+        """Submit, and return a handle of the root that waits."""
+        (name,) = self._running().request(partial(Submitted, (new,)))
+        return ProcedureHandle(name, self)
 
     def _submit_all(self, news: tuple[NewProcedure, ...]) -> None:
         """Submit, and return once all are durable.
@@ -242,15 +274,15 @@ class SubmitVerbs(InspectVerbs):
 
     @overload
     def submit_many(
-        self, procedures: Iterable[Procedure[R]], **options: Unpack[SubmitOptions]
+        self, procedures: Iterable[Procedure[R]], **options: Unpack[ManyOptions]
     ) -> list[ProcedureHandle[R]]: ...
     @overload
     def submit_many(
-        self, procedures: Iterable[tuple[str, Procedure[R]]], **options: Unpack[SubmitOptions]
+        self, procedures: Iterable[tuple[str, Procedure[R]]], **options: Unpack[ManyOptions]
     ) -> list[ProcedureHandle[R]]: ...
     @overload
     def submit_many(
-        self, procedures: Iterable[Procedure | tuple[str, Procedure]], **options: Unpack[SubmitOptions]
+        self, procedures: Iterable[Procedure | tuple[str, Procedure]], **options: Unpack[ManyOptions]
     ) -> list[ProcedureHandle]: ...
     def submit_many(
         self,
@@ -332,6 +364,12 @@ class SubmitVerbs(InspectVerbs):
         seconds = waiting_seconds(timeout)
         self._running()
         new = self._describe(procedure, id, self._options(**options))
+        if new.debounce is not None:
+            until = None if seconds is None else time.monotonic() + seconds
+            waiting = self._submit_debounced(new)
+            left = None if until is None else max(0.0, until - time.monotonic())
+            output: R = waiting.result(left, wait_parked=wait_parked)
+            return output
         try:
             ending = self._submit_and_wait(new, seconds, _PARKED if wait_parked else _CALL)
         except _NotStored:
@@ -354,6 +392,9 @@ class SubmitVerbs(InspectVerbs):
         limit_keys: Iterable[str] = (),
         on_existing: OnExisting = "same",
         at: datetime | float | None = None,
+        debounce: str | None = None,
+        within: float | timedelta | None = None,
+        at_most: float | timedelta | None = None,
     ) -> _Options:
         """The options of a call, checked once for all that it submits."""
         return _Options(
@@ -365,14 +406,27 @@ class SubmitVerbs(InspectVerbs):
             limits=checked_limits(limits).of_submit if limits is not None else None,
             limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
             reuse=checked_reuse(on_existing),
+            debounce=checked_debounce(
+                debounce,
+                within,
+                at_most,
+                {"on_existing": on_existing != "same", "delay": bool(delay), "at": at is not None},
+            ),
         )
 
     def _describe(self, procedure: Procedure, id: str | None, options: _Options) -> NewProcedure:
         """The procedure as it is stored first."""
         runtime = self._types.runtime_of(procedure)
+        terms = options.debounce
+        if terms is not None:
+            if id is not None:
+                msg = f"debounce={terms.key!r} makes the id {terms.key}:…, so leave id={id!r:.60} out"
+                raise ValueError(msg)
+            id = f"{terms.key}:{new_id()}"
         new = runtime.describe(
             procedure,
             id=id,
+            fresh=terms is not None,
             owner=options.owner,
             priority=options.priority,
             due_at=options.due_at,
@@ -382,6 +436,14 @@ class SubmitVerbs(InspectVerbs):
         self._check_size(new)
         if new.codec == "pickle":
             refuse_unloadable(procedure, runtime)
+        if terms is not None:
+            if new.codec != "data":
+                msg = (
+                    f"{new.type_name} has codec = 'pickle': its state is signed for one id, and a debounced submit may "
+                    "get that of an earlier one. Use a class with the default codec"
+                )
+                raise UsageError(msg)
+            new = msgspec.structs.replace(new, debounce=terms)
         if options.limits is not None:
             check_given_limits(runtime.type_name, options.limits, runtime.meta)
             new = msgspec.structs.replace(new, limits=options.limits)

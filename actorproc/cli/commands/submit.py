@@ -50,6 +50,11 @@ def add_submit(commands: _Commands) -> None:
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
     parser.add_argument("--delay", type=seconds, default=0.0, metavar="TIME", help="before it may start: 30s, 5m")
     parser.add_argument("--at", metavar="TIME", help="moment before which it does not start, as ISO 8601")
+    parser.add_argument("--debounce", metavar="KEY", help="wait for further submits of the key: the last one runs")
+    parser.add_argument(
+        "--within", type=seconds, metavar="TIME", help="with --debounce: the time without a further one"
+    )
+    parser.add_argument("--at-most", type=seconds, metavar="TIME", help="with --debounce: the longest wait in all")
     parser.add_argument("--wait", action="store_true", help="wait for the end and print the output")
     parser.add_argument("--timeout", type=seconds, metavar="TIME", help="with --wait: give up waiting (exit code 124)")
     parser.add_argument("--dry-run", action="store_true", help="only make the procedure, and show its fields")
@@ -96,6 +101,9 @@ def _submit(options: argparse.Namespace) -> int:
             at=at,
             tags=options.tag,
             on_existing=options.on_existing,
+            debounce=options.debounce,
+            within=options.within,
+            at_most=options.at_most,
         )
         if options.wait:
             return _waited(handle, output, options)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from actorproc.core.lifecycle.removal import remove_one
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.undo_order import ended_with, left_to_undo
@@ -110,5 +112,6 @@ def follows(state: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool
     record.generation = known.generation + 1
     renewed = state.counters.next_seq if known.children or known.renewed else 0
     tokens = (reuse.token + known.tokens)[: KEPT * TOKEN]
-    record.past = Past(renewed=renewed, tokens=tokens, first=record.generation)
+    mark = None if known.past is None or known.past.debounce is None else replace(known.past.debounce, waits=False)
+    record.past = Past(renewed=renewed, tokens=tokens, first=record.generation, debounce=mark)
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from actorproc.core.lifecycle import restart
+from actorproc.core.lifecycle import debounce, restart
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.worker_table import BULKY
 from actorproc.core.scheduler.schedule import wake
@@ -18,6 +18,8 @@ from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, Ma
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.events import Submitted
 from actorproc.model.policies import TypeMeta
+from actorproc.model.rows.cold_trees import is_debounced
+from actorproc.model.rows.record_parts import DebounceTerms
 from actorproc.model.rows.records import NewProcedure, Past, ProcedureRecord, StepKind, StepRecord, StepTerms, copied
 from actorproc.model.rows.writes import PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
@@ -31,6 +33,9 @@ _SUBMITTED, _STEP = Trigger.SUBMITTED, StepKind.STEP
 
 def submit(state: EngineState, event: Submitted) -> None:
     """Accept all procedures of a call or none; one that exists already with the same start is no new one."""
+    if event.procedures and event.procedures[0].debounce is not None:
+        _submit_debounced(state, event, event.procedures[0], event.procedures[0].debounce)
+        return
     accepted: list[NewProcedure] = []
     restarted: list[str] = []
     named: dict[str, NewProcedure] = {}
@@ -55,6 +60,35 @@ def submit(state: EngineState, event: Submitted) -> None:
         restart.make_room(state, restarted, (new.id for new in accepted))
     _take_in(state, accepted)
     state.decision.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
+
+
+def _submit_debounced(state: EngineState, event: Submitted, new: NewProcedure, terms: DebounceTerms) -> None:
+    """Begin a wait, or take the place of the root that waits; the answer is the id of that one."""
+    known = debounce.newest(state.residents, terms.key)
+    name = None if known is None else debounce.run_of(known, terms.token)
+    if name is None:
+        waiting = known if known is not None and is_debounced(known) else None
+        error = debounce.clash(new, waiting, terms) or _missing(state, new, root="")
+        if error is None and waiting is None:
+            error = refusal(state, new) or _is_taken(state, new.id) or too_many(state, 1)
+        if error is not None:
+            state.decision.command(Reply(event.reply, error=error))
+            return
+        if waiting is None:
+            waiting = admit(state, new, parent=None)
+            debounce.begin(state, waiting, terms, known)
+        else:
+            debounce.take_place(state, waiting, new, terms)
+            state.decision.write(_first_step(state.decision, replace(new, id=waiting.id)))
+        wake(state, waiting)
+        name = waiting.id
+    state.decision.command(Reply(event.reply, (name,)))
+
+
+def _is_taken(state: EngineState, id: str) -> DuplicateProcedure | None:
+    if id not in state.residents.procs:
+        return None
+    return DuplicateProcedure(f"procedure {id} exists; a debounced submit makes an id of its own")
 
 
 def _refused(state: EngineState, new: NewProcedure) -> ActorprocError | None:

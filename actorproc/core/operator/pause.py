@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from actorproc.core.lock_manager import acquire
 from actorproc.core.scheduler.cancellation import take_back
-from actorproc.core.scheduler.schedule import go_on
+from actorproc.core.scheduler.schedule import end_debounces, go_on
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.quarantine import error_of
 from actorproc.errors import UnknownProcedure
@@ -57,6 +57,8 @@ def request_resume(state: EngineState, event: ResumeRequested) -> None:
         state.switches.pause(None)
         if was_paused:
             state.audit(None, "resume", event)
+        if state.switches.hands_out:
+            end_debounces(state)
         state.decision.command(Reply(event.reply, value=was_paused))
         return
     record = _find(state, event.id, event.reply)

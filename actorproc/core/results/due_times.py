@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actorproc.core.lifecycle import debounce
 from actorproc.core.locks.explain import why_waiting
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.rollback.failure_scope import aborted_error, fail
@@ -11,6 +12,7 @@ from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.model.ids import Mode
+from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
@@ -31,7 +33,11 @@ def on_due(state: EngineState, record: ProcedureRecord) -> None:
     if 0.0 < record.lock_due <= state.decision.now and state.locks.table.is_waiting(record.id):
         _end_lock_wait(state, record)
         return
-    if record.due_at is None or record.due_at > state.decision.now:
+    if record.due_at is None:
+        return
+    if record.due_at > state.decision.now:
+        if is_debounced(record):
+            debounce.shorten(state, record)
         return
     if record.state is ProcedureState.WAITING_TIMEOUT:
         head.wait_no_longer(record)

@@ -35,6 +35,7 @@ from actorproc.core.state.tree import Tree
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.messages.commands import RunStep, TakeBack
 from actorproc.model.policies import StepLimits
+from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.rows.records import WITH_RUNNING, ProcedureRecord, UndoRecord
 from actorproc.model.rows.writes import PutUndo
 from actorproc.model.slots import host_of
@@ -42,6 +43,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.trace_context import step_context
 
 __all__ = [
+    "end_debounces",
     "fill",
     "go_on",
     "hurry",
@@ -69,12 +71,8 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
     if record.parked is not None or record.type_name not in state.types.metas:
         park(state, record)
         return
-    if record.due_at is not None:
-        if record.due_at > state.decision.now:
-            state.timers.add(record.due_at, record.id)
-            return
-        head.wait_no_longer(record)
-        state.decision.touch(record)
+    if record.due_at is not None and not _ends_wait(state, record, record.due_at):
+        return
     tree = state.residents.trees[record.root]
     if record.bypassing or (record.parent is not None and _is_held_back(tree, record.id, record.parent)):
         return
@@ -106,6 +104,30 @@ def wake(state: EngineState, record: ProcedureRecord, *, to_the_back: bool = Fal
         if state.workers.shares is None and not state.types.sorts_work
         else work_class_of(state, record),
     )
+
+
+def _ends_wait(state: EngineState, record: ProcedureRecord, due_at: float) -> bool:
+    """True if its time has come. It waits for further submits also while a pause or a closed gate keeps it back."""
+    if due_at > state.decision.now:
+        state.timers.add(due_at, record.id)
+        return False
+    if is_debounced(record):
+        tree = state.residents.trees[record.root]
+        if tree.still and tree.is_still(record.id):
+            return False
+        if not state.switches.hands_out:
+            state.residents.overdue[record.id] = None
+            return False
+        head.end_debounce(record)
+    head.wait_no_longer(record)
+    state.decision.touch(record)
+    return True
+
+
+def end_debounces(state: EngineState) -> None:
+    """Steps are handed out again: the waits for further submits end whose time is over."""
+    while state.residents.overdue:
+        wake(state, state.residents.procs[state.residents.overdue.popitem()[0]])
 
 
 def _is_let_in(state: EngineState, record: ProcedureRecord) -> bool:

@@ -26,6 +26,7 @@ from actorproc.core.state.tree import Tree
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import OperatorRequest
 from actorproc.model.policies import Scheduling
+from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.rows.records import AuditRecord, ProcedureRecord, copied
 from actorproc.model.rows.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -85,6 +86,8 @@ class EngineState:
             self.types.note_choosy()
         if stored and record.id in self.locks.table.holders():
             tree.hold(record.id)
+        if stored and record.past is not None and record.past.debounce is not None and is_debounced(record):
+            self.residents.debounced[record.past.debounce.key] = record.id
         return tree
 
     def dismiss(self, tree: Tree) -> None:
@@ -95,7 +98,9 @@ class EngineState:
 
     def forget(self, procedure: str) -> None:
         """Let a head leave memory; its tree is the caller's to change."""
-        del self.residents.procs[procedure]
+        record = self.residents.procs.pop(procedure)
+        if self.residents.debounced:
+            self.residents.drop_debounce(record)
         self.residents.stored.pop(procedure, None)
         self.workers.warm.pop(procedure, None)
         if self.queues.postponed:
@@ -143,6 +148,8 @@ class EngineState:
             if decision.now - now > DRIFT:
                 for schedule in self.schedules.records:
                     self.look_at_schedule(schedule, now)
+                for root in self.residents.debounced.values():
+                    self.timers.add(now, root)
         decision.begin(now)
 
     def audit(
@@ -192,6 +199,7 @@ class EngineState:
                 or was.state is not record.state
                 or was.due_at != record.due_at
                 or was.finished_at != record.finished_at
+                or was.tags is not None
             ):
                 residents.note_stored(record, was)
             residents.trees[record.root].batch = batch

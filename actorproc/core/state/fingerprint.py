@@ -10,6 +10,7 @@ import msgspec
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.core.state.tree import Tree
+from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.states import TERMINAL
 
 __all__ = ["facts_of", "fingerprint"]
@@ -55,7 +56,7 @@ def facts_of(state: EngineState) -> dict[str, Any]:
         "at work": {name for name in _at_work(state) if name in heads},
         "locks": locks.holders(),
         "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
-        "due": {(at, name) for at, name in timers if name in heads and _is_due_at(state.residents, name, at)},
+        "due": {(at, name) for at, name in timers if name in heads and _is_due_at(state, name, at)},
         "inherited": state.locks.inherited,
         "poisons": state.locks.poisons,
         "acknowledged": state.ended.acknowledged,
@@ -69,10 +70,15 @@ def facts_of(state: EngineState) -> dict[str, Any]:
     }
 
 
-def _is_due_at(residents: ResidentSet, name: str, at: float) -> bool:
-    """True if a timer belongs to the present wait; one that a removed procedure of this id left behind does not."""
-    record = residents.procs.get(name)
-    return record is not None and record.due_at == at
+def _is_due_at(state: EngineState, name: str, at: float) -> bool:
+    """True if a timer belongs to the present wait; one that a removed procedure of this id left behind does not.
+
+    A debounced root that is overdue has had its timer, and gets another one with a restart.
+    """
+    record = state.residents.procs.get(name)
+    if record is None or record.due_at != at:
+        return False
+    return at > state.decision.now or not is_debounced(record)
 
 
 def _at_work(state: EngineState) -> set[str]:

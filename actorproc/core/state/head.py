@@ -23,6 +23,7 @@ __all__ = [
     "count_crash",
     "count_error",
     "count_host_loss",
+    "end_debounce",
     "end_last_step",
     "fail_with",
     "forget_error",
@@ -219,6 +220,13 @@ def wait_until(record: ProcedureRecord, at: float | None) -> None:
 def wait_no_longer(record: ProcedureRecord) -> None:
     """Nothing is due for it any more."""
     record.due_at = None
+
+
+def end_debounce(record: ProcedureRecord) -> None:
+    """No further submit takes its place any more."""
+    past = record.past
+    if past is not None and past.debounce is not None:
+        record.past = replace(past, debounce=replace(past.debounce, waits=False))
 
 
 # ---------------------------------------------------------------------- what a failure interrupted

@@ -31,7 +31,8 @@ _SUCCESS = ProcedureState.SUCCESS
 class CommitCache:
     """First records until their steps are handed out, and ends of roots that succeeded; a bounded number of each.
 
-    Only what is durable comes here, and only what nothing changes but a removal. Records that are not here are read
+    Only what is durable comes here, and only what nothing changes but a removal or another first record.
+    Records that are not here are read
     from the store. `end` is for any thread, the rest for the manager's.
     """
 
@@ -58,8 +59,11 @@ class CommitCache:
         has_room = True
         for write in writes:
             if type(write) is PutStep:
-                if has_room and write.record.number == 1 and write.record.state:
-                    has_room = self._keep(write.record, now)
+                if write.record.number == 1:
+                    if write.record.procedure in self._states:  # of a debounced submit, whose place another one took
+                        self._drop(write.record.procedure)
+                    if has_room and write.record.state:
+                        has_room = self._keep(write.record, now)
             elif type(write) is DeleteProcedure:
                 self._drop(write.record.id)
                 self._removed.add(write.record.id)
@@ -104,8 +108,6 @@ class CommitCache:
         """Keep it, if there is room; False when there is none for any other either."""
         size = len(record.state)
         kept = self._states
-        if record.procedure in kept:
-            self._drop(record.procedure)
         while kept and (len(kept) >= self._most or self._bytes + size > self._most_bytes):
             oldest = next(iter(kept))
             if now - self._since[oldest] < _LONG:

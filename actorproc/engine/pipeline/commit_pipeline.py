@@ -21,7 +21,7 @@ from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.gc_pause import collector_paused
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StorageUnavailable, StoreDamaged
-from actorproc.model.ids import StepToken, fence_of
+from actorproc.model.ids import StepToken, debounced_key, fence_of
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
     Acknowledged,
@@ -232,6 +232,12 @@ class CommitPipeline:
 
     def _load(self, ids: tuple[str, ...]) -> bool:
         """Bring these procedures into memory; whether some turned out to be damaged."""
+        if (key := debounced_key(ids[0])) is not None:
+            newest = self._store.newest_debounced(key)
+            if newest is not None:
+                self._load((newest,))
+                self.core.note_debounced(key, newest)
+            return len(ids) > 1 and self._load(ids[1:])
         damaged = 0
         heads = self._heads(ids)
         for id in ids:

@@ -14,7 +14,17 @@ import msgspec
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
-__all__ = ["COLD_STATES", "ColdTrees", "due_key", "is_alone", "is_asleep", "named_by", "only_waits", "time_of"]
+__all__ = [
+    "COLD_STATES",
+    "ColdTrees",
+    "due_key",
+    "is_alone",
+    "is_asleep",
+    "is_debounced",
+    "named_by",
+    "only_waits",
+    "time_of",
+]
 
 COLD_STATES = frozenset({ProcedureState.WAITING, ProcedureState.WAITING_TIMEOUT})
 _pack = struct.Struct(">d").pack
@@ -84,6 +94,14 @@ def is_asleep(members: Sequence[ProcedureRecord]) -> bool:
                 return False
             found[record.parent] += 1
     return members[0].parent is None and all(found[record.id] == record.children for record in members)
+
+
+def is_debounced(record: ProcedureRecord) -> bool:
+    """True if it waits for further submits of its key, one of which would take its place."""
+    if record.past is None or record.past.debounce is None or not record.past.debounce.waits:
+        return False
+    is_unbegun = record.state is ProcedureState.RUNNABLE and record.run == 1 and record.due_at is not None
+    return is_unbegun and not (record.rolling or record.aborting or record.bypassing)
 
 
 def only_waits(record: ProcedureRecord) -> bool:

@@ -18,6 +18,8 @@ __all__ = [
     "WITH_SLOT",
     "WITH_STARTED",
     "Admitted",
+    "Debounce",
+    "DebounceTerms",
     "ErrorInfo",
     "ErrorKind",
     "IdReuse",
@@ -144,6 +146,30 @@ class IdReuse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Random bytes, made once for each submit: one that is sent again after a lost answer has the same."""
 
 
+class DebounceTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A submit that waits for later ones of its key, the last of which runs."""
+
+    key: str
+    within: float
+    """Seconds without a further submit of the key, after which it begins."""
+    at_most: float
+    """Seconds from the first submit after which it begins in any case; 0: it waits as long as further ones come."""
+    token: bytes
+    """As `IdReuse.token`."""
+
+
+class Debounce(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The debounce of a root: the submits that it stands for."""
+
+    key: str
+    within: float
+    """That of the last submit."""
+    runs: tuple[tuple[str, bytes], ...]
+    """Ids of the newest runs of the key, this one first, each with the tokens of its submits, the newest first."""
+    waits: bool = True
+    """A further submit may take its place; False once its wait was over."""
+
+
 class Trace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Place of a procedure in a trace (OpenTelemetry); contexts are bytes as in `actorproc.model.trace_context`."""
 
@@ -182,6 +208,8 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Epoch seconds at which its waiting for locks is at its limit; 0: it waits for none, or without limit."""
     origin: int = 0
     """`ProcedureRecord.begun` of the generation of record 1, once a later one runs; below 0: it was forked."""
+    debounce: Debounce | None = None
+    """Of a root that was submitted with one."""
 
 
 def origin_of(begun: int, past: Past | None) -> int:

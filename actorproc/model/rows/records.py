@@ -15,6 +15,7 @@ from actorproc.model.rows.record_parts import (
     WITH_SLOT,
     WITH_STARTED,
     Admitted,
+    DebounceTerms,
     ErrorInfo,
     ErrorKind,
     IdReuse,
@@ -112,6 +113,8 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     """Name of its first step; None: steps of its class have numbers only."""
     trace: Trace | None = None
     """Its place in a trace; what a client sends is the context in which it submits."""
+    debounce: DebounceTerms | None = None
+    """It waits for further submits of a key; when one waits already, it takes the place of that one."""
 
 
 class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):

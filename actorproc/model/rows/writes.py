@@ -61,6 +61,8 @@ class Was(msgspec.Struct, frozen=True, gc=False):
     state: ProcedureState
     due_at: float | None
     finished_at: float | None
+    tags: tuple[str, ...] | None = None
+    """The stored tags, where they are others than those of the head; None: they are the same."""
 
 
 class PutProcedure(msgspec.Struct, frozen=True, gc=False):

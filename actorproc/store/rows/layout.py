@@ -25,7 +25,7 @@ All stores share this page, so a store is only something that keeps sorted rows 
     failed       seq                                  id
     rolled_back  seq                                  id
     by_type      type NUL seq                         id
-    by_tag       tag NUL seq                          id
+    by_tag       tag NUL seq                          id; also under ``debounce KEY``
     acknowledged root                                 AcknowledgementRecord
     removals     root                                 RemovalRecord
     schedules    id                                   ScheduleRecord
@@ -35,7 +35,7 @@ the epoch. Ids hold no NUL (`check_id`), so ``id NUL`` is a prefix that no other
 long or holds NUL is cut and ends in its hash, which keeps every key within LMDB's 511 bytes
 (`actorproc.store.rows.keys`). Why the number comes first in the step log: `actorproc.store.rows.step_log`.
 
-Index rows move by `PutProcedure.was`; storing a head never reads. The root, the seq, the type and the tags
+Index rows move by `PutProcedure.was`; storing a head never reads. The root, the seq and the type
 of a procedure never change, so their index rows are written once. `failed` and `rolled_back` are tables of their own,
 because the length of a table is known in constant time.
 """
@@ -48,6 +48,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from actorproc.model.ids import debounce_name
 from actorproc.model.rows.records import ProcedureRecord, StepRecord
 from actorproc.model.rows.writes import (
     DeleteAcknowledgement,
@@ -230,6 +231,10 @@ def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
         rows.append((table, start + seq, id_))
     if was.due_at != record.due_at:
         _move(Table.TIMERS, was.due_at, record.due_at, record, rows)
+    if was.tags is not None:
+        old, new = _tag_rows(was.tags, record), _tag_rows(record.tags, record)
+        rows.extend((table, key, None) for table, key, _ in old)
+        rows.extend(new)
     if was.finished_at != record.finished_at and record.root == record.id:
         _move(Table.FINISHED, was.finished_at, record.finished_at, record, rows)
 
@@ -254,12 +259,19 @@ def index_rows(record: ProcedureRecord) -> list[Row]:
         (_BY_TYPE, _type_key(record.type_name) + b"\0" + seq, id_),
     ]
     if record.tags:
-        rows.extend((Table.BY_TAG, text_key(tag) + b"\0" + seq, id_) for tag in record.tags)
+        rows.extend(_tag_rows(record.tags, record))
+    if record.past is not None and record.past.debounce is not None:
+        rows.extend(_tag_rows((debounce_name(record.past.debounce.key),), record))
     if record.due_at is not None:
         _move(Table.TIMERS, None, record.due_at, record, rows)
     if record.finished_at is not None and record.root == record.id:
         _move(Table.FINISHED, None, record.finished_at, record, rows)
     return rows
+
+
+def _tag_rows(tags: Sequence[str], record: ProcedureRecord) -> list[Row]:
+    tail, id_ = b"\0" + _pack(record.seq), record.id.encode()
+    return [(Table.BY_TAG, text_key(tag) + tail, id_) for tag in tags]
 
 
 def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:

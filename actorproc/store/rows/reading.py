@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure
+from actorproc.model.ids import debounce_name
 from actorproc.model.reports import KeptSignal, Looked, StoreSize
 from actorproc.model.rows.records import (
     AttemptRecord,
@@ -357,6 +358,16 @@ class RecordReader(ScheduleReader):
             if head is not None:
                 found.append(head.type_name)
             place = entry[0][:-_SEQ] + b"\xff" * _SEQ
+
+    def newest_debounced(self, key: str) -> str | None:
+        """The newest root of this debounce key; None: there is none, or its head is damaged."""
+        with self._view() as rows:
+            for entry in rows.scan(Table.BY_TAG, text_key(debounce_name(key)) + b"\0", reverse=True):
+                head = _sound_head(rows, Table.BY_TAG, *entry)
+                mark = None if head is None or head.past is None else head.past.debounce
+                if head is not None and mark is not None and mark.key == key:  # else it is a user's tag
+                    return head.id
+        return None
 
     def scan(
         self,

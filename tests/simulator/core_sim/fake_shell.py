@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.ids import StepToken, WorkerId, debounced_key
 from actorproc.model.messages.commands import (
     AddWorker,
     AnswerWorker,
@@ -179,7 +179,11 @@ class FakeShell:
         elif isinstance(event, ReloadBegan):
             self.reload.decided(event)
         store = self.world.store
-        for id in self.core.missing(event, self.world.now):
+        for name in self.core.missing(event, self.world.now):
+            key = debounced_key(name)
+            id = name if key is None else store.newest_debounced(key)
+            if id is None:
+                continue
             head = store.procedure(id, removed=bool(self.core.removals))
             if head is not None and head.root in self.core.removals:
                 members, _ = store.removed_members(head.root, None)
@@ -189,6 +193,8 @@ class FakeShell:
                 self.core.load(*tree)
                 if self.core.view(id) is not None:
                     self.image.adopt(*tree)
+            if key is not None:
+                self.core.note_debounced(key, id)
         self._handle(event)
 
     def open_gate(self) -> None:

@@ -27,6 +27,10 @@ class ResidentSet:
         """State and times by procedure, as they were written last."""
         self.open_roots = 0
         """Roots that have not ended, in memory or not."""
+        self.debounced: dict[str, str] = {}
+        """Newest root by key of its debounce, where it is in memory. Those that wait are."""
+        self.overdue: dict[str, None] = {}
+        """Debounced roots whose time is over, and that wait until steps are handed out."""
         self.unsettled: dict[str, None] = {}
         """Roots of trees that may leave memory: looked at when what changed them is stored."""
 
@@ -76,6 +80,13 @@ class ResidentSet:
         """Have one of the cold run queue in memory. It keeps its place there, and nothing is decided."""
         if record.id not in self.procs:
             self.admit_alone(copied(record))  # that one may be about to be stored
+
+    def drop_debounce(self, record: ProcedureRecord) -> None:
+        """Forget that it is the newest root of its key, and that it is overdue."""
+        self.overdue.pop(record.id, None)
+        mark = None if record.past is None else record.past.debounce
+        if mark is not None and self.debounced.get(mark.key) == record.id:
+            del self.debounced[mark.key]
 
     def count_roots(self, change: int) -> None:
         """Add `change` to the number of roots that have not ended."""
