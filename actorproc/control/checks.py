@@ -209,7 +209,7 @@ def _check_new(new: NewProcedure, max_state: int) -> None:
 
 
 def _check_token(new: NewProcedure) -> None:
-    """What a submit says of ids that exist, and of further submits."""
+    """Check the tokens of a submit, and its debounce."""
     if new.reuse is not None and len(new.reuse.token) != TOKEN:
         msg = f"the token of the submit of {new.id} has {len(new.reuse.token)} bytes, not {TOKEN}"
         raise UsageError(msg)

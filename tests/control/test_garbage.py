@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from msgspec.structs import replace
 
 import actorproc
 from actorproc import Procedure, Status
@@ -33,6 +34,7 @@ from actorproc.control.wire import (
 from actorproc.errors import ActorprocError, DuplicateProcedure, StorageUnavailable, UsageError
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.policies import LockKey, LockMode, StepLimits, TypeMeta
+from actorproc.model.rows.record_parts import DebounceTerms
 from actorproc.model.rows.records import IdReuse, NewProcedure, ProcedureRecord
 from tests.kit.managers import LIGHT
 
@@ -180,6 +182,8 @@ NEWS = st.builds(
     | st.builds(
         IdReuse, st.sampled_from(["error", "restart-failed", "restart"]), st.binary(max_size=9) | st.just(b"8 bytes!")
     ),
+    debounce=st.none()
+    | st.builds(DebounceTerms, IDS, ODD_FLOATS, ODD_FLOATS, st.binary(max_size=9) | st.just(b"8 bytes!")),
 )
 
 
@@ -194,6 +198,40 @@ def test_a_token_of_another_length_is_refused(manager, token):
     with connected(manager) as sock:
         answer = asked(sock, _submit_of(id="tokens", reuse=IdReuse("restart", token)))
     with pytest.raises(UsageError, match=f"has {len(token)} bytes, not 8"):
+        raise error_from(answer.body)
+
+
+SOUND = DebounceTerms("k", 5.0, 0.0, b"8 bytes!")
+POOR_DEBOUNCES = {
+    "a key that is no id": ({"debounce": replace(SOUND, key="a b")}, "the key of a debounce"),
+    "no wait": ({"debounce": replace(SOUND, within=0.0)}, "more than 0 seconds"),
+    "a wait without end": ({"debounce": replace(SOUND, within=float("inf"))}, "within"),
+    "a wait that is no number": ({"debounce": replace(SOUND, within=float("nan"))}, "within"),
+    "a longest wait below it": ({"debounce": replace(SOUND, at_most=1.0)}, "at_most"),
+    "a token that is too short": ({"debounce": replace(SOUND, token=b"7 bytes")}, "a token that it cannot have"),
+    "another id": ({"debounce": SOUND, "id": "x"}, "has an id"),
+    "a signed state": ({"debounce": SOUND, "codec": "pickle"}, "has an id, a state"),
+    "a moment": ({"debounce": SOUND, "due_at": 5.0}, "leave at= out"),
+    "a policy": ({"debounce": SOUND, "reuse": IdReuse("error", b"8 bytes!")}, "leave on_existing= out"),
+}
+
+
+@pytest.mark.parametrize("poor", POOR_DEBOUNCES)
+def test_a_debounce_that_no_client_of_ours_sends_is_refused(manager, poor):
+    fields, words = POOR_DEBOUNCES[poor]
+    with connected(manager) as sock:
+        answer = asked(sock, _submit_of(**{"id": "k:1"} | fields))
+    with pytest.raises((UsageError, ValueError, TypeError), match=words):
+        raise error_from(answer.body)
+    assert all(info.debounce is None for info in manager.list())
+
+
+def test_several_debounced_procedures_of_one_submit_are_refused(manager):
+    new = NewProcedure(id="k:1", type_name=Add.type_name, state=encode({"a": 1, "b": 2}), digest=b"d", debounce=SOUND)
+    body = {"procedures": (new, replace(new, id="k:2")), "reply": 0}
+    with connected(manager) as sock:
+        answer = asked(sock, RemoteCall(1, "request", "Submitted", msgspec.Raw(encode(body))))
+    with pytest.raises(UsageError, match="k:1 is debounced, so it is submitted alone"):
         raise error_from(answer.body)
 
 

@@ -51,7 +51,6 @@ DENIED: dict[str, Callable[[], bool]] = {
         hasattr(ProcedureHandle, "ask") or hasattr(Context, "reply")
     ),
     "an enqueue in the application's own transaction": lambda: find_spec("actorproc.postgres") is not None,
-    "debounce: the last of many submits runs": lambda: "debounce" in options(ProcedureManager.submit),
     "Windows": lambda: any("Windows" in line for line in PROJECT["classifiers"]),
     "named queues, and workers for one of them": lambda: "queue" in options(ProcedureManager.submit),
     "progress of a tree as one number": lambda: hasattr(ProcedureTree, "progress"),

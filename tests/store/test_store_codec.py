@@ -12,7 +12,7 @@ import pytest
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode, StepLimits
-from actorproc.model.rows.record_parts import Past
+from actorproc.model.rows.record_parts import Debounce, Past
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
     AttemptRecord,
@@ -115,26 +115,32 @@ def test_bytes_of_format_version_1_still_decode_to_the_same_record(table):
     assert codec.decode(table, b"golden", value) == RECORDS[table]
 
 
+DEBOUNCE = Debounce("doc", 2.5, (("doc:1", b"t" * 8),), waits=False)
+
+
 @pytest.mark.parametrize(
     ("part", "stored", "before"),
     [
         pytest.param(
-            Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5, origin=-2),
-            "9b060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fe",
-            ("96060904c4086b6b6b6b6b6b6b6b02c3", {"host_losses": 0, "host": 0, "lock_due": 0.0, "origin": 0}),
+            Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5, origin=-2, debounce=DEBOUNCE),
+            "9c060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fe94a3646f63cb40040000000000009192a5646f633a31c4087474747474747474c2",
+            (
+                "96060904c4086b6b6b6b6b6b6b6b02c3",
+                {"host_losses": 0, "host": 0, "lock_due": 0.0, "origin": 0, "debounce": None},
+            ),
             id="past",
         ),
         pytest.param(
             Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5, origin=-2),
-            "9b060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fe",
+            "9c060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fec0",
             ("9a060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000", {"origin": 0}),
             id="past of a fork",
         ),
         pytest.param(
             Past(host=4, trace=Trace(b"t" * 16 + b"s" * 8 + b"\x01a=b", 8.5, b"l" * 25, b"w" * 25)),
-            "9b000100c40001c20004"
+            "9c000100c40001c20004"
             "94c41c747474747474747474747474747474747373737373737373" + "01613d62cb4021000000000000"
-            "c419" + "6c" * 25 + "c419" + "77" * 25 + "cb000000000000000000",
+            "c419" + "6c" * 25 + "c419" + "77" * 25 + "cb000000000000000000c0",
             ("98000100c40001c20004", {"trace": None}),
             id="trace",
         ),

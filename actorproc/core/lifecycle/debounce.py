@@ -5,7 +5,7 @@ has that root's id, its own state and options, and the wait begins anew. Once th
 other, and the next submit of the key begins another wait, under another id. So one root waits for a key at most.
 
 A submit may come twice: its client asks again after a lost answer. Its token is kept with the run that it began or
-changed, and with the next few runs of the key, so the second one changes nothing, even when that run has ended.
+changed, and with the next few runs of the key. So the second one changes nothing, even when that run has ended.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Debounce(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     key: str
     within: float
-    """That of the last submit."""
+    """Its value in the last submit, in seconds."""
     runs: tuple[tuple[str, bytes], ...]
     """Ids of the newest runs of the key, this one first, each with the tokens of its submits, the newest first."""
     waits: bool = True

@@ -18,7 +18,6 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure
-from actorproc.model.ids import debounce_name
 from actorproc.model.reports import KeptSignal, Looked, StoreSize
 from actorproc.model.rows.records import (
     AttemptRecord,
@@ -36,6 +35,7 @@ from actorproc.model.rows.records import (
 from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.rows import codec
+from actorproc.store.rows.debounces import DebounceReader
 from actorproc.store.rows.keys import head_key, number_key, prefix, text_key, time_key
 from actorproc.store.rows.layout import COPIED_FROM, EPOCH, MOVED_TO, PAUSED, STATE_INDEX, STORE_ID, meta_of
 from actorproc.store.rows.loading import read_number, read_snapshot
@@ -58,7 +58,7 @@ _FEW_ENDED = 10_000
 """Procedures in these states up to which their indexes are read, and not that of a type."""
 
 
-class RecordReader(ScheduleReader):
+class RecordReader(ScheduleReader, DebounceReader):
     """The reading half of `ProcedureStore`; callable from any thread."""
 
     def _trees(self, roots: Sequence[str], limit: int | None) -> AbstractContextManager[Rows]:
@@ -358,16 +358,6 @@ class RecordReader(ScheduleReader):
             if head is not None:
                 found.append(head.type_name)
             place = entry[0][:-_SEQ] + b"\xff" * _SEQ
-
-    def newest_debounced(self, key: str) -> str | None:
-        """The newest root of this debounce key; None: there is none, or its head is damaged."""
-        with self._view() as rows:
-            for entry in rows.scan(Table.BY_TAG, text_key(debounce_name(key)) + b"\0", reverse=True):
-                head = _sound_head(rows, Table.BY_TAG, *entry)
-                mark = None if head is None or head.past is None else head.past.debounce
-                if head is not None and mark is not None and mark.key == key:  # else it is a user's tag
-                    return head.id
-        return None
 
     def scan(
         self,

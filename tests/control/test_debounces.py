@@ -1,0 +1,128 @@
+"""Debounced submits from other processes: managers killed before they answer, clients beside each other, garbage."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import actorproc
+from actorproc import Procedure, Status
+from actorproc.api.stopped import StoppedStore
+from tests.kit.waiting import BOUND, outcome_of, wait_until
+
+pytestmark = pytest.mark.processes
+
+MORTAL = """
+import os, signal, sys
+from actorproc import Config, ProcedureManager
+from actorproc.engine.pipeline.command_executor import CommandExecutor
+from actorproc.model.rows.writes import PutProcedure
+
+honest = CommandExecutor._reply
+
+def die(self, command, batch):
+    for write in batch.writes:
+        mark = write.record.past and write.record.past.debounce if type(write) is PutProcedure else None
+        if mark and len(mark.runs[0][1]) == 8 * int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+    honest(self, command, batch)
+
+CommandExecutor._reply = die
+with ProcedureManager(sys.argv[1], workers=1, config=Config(spares=0)) as manager:
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclass
+class Save(Procedure):
+    """Writes its text into a file."""
+
+    path: str
+    text: str
+
+    def execute(self, ctx):
+        with Path(self.path).open("a") as file:
+            file.write(f"{self.text}\n")
+        return Status.done(self.text)
+
+
+@pytest.fixture
+def mortal(tmp_path, request):
+    """A manager that dies when it has stored so many submits of one run, and is about to answer the last of them."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", MORTAL, tmp_path / "state", str(request.param)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "up\n"
+    yield process
+    process.kill()
+    process.wait(BOUND)
+    process.stdin.close()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("within", [0.05, 3.0])
+@pytest.mark.parametrize("mortal", [1, 2, 3], indirect=True)
+def test_a_submit_whose_answer_was_lost_with_its_manager_counts_once(mortal, serve, tmp_path, within, request):
+    """With the short wait its run has begun, and mostly ended, when the client asks the next manager."""
+    number = request.node.callspec.params["mortal"]
+    saved = tmp_path / "saved"
+    with actorproc.ProcedureClient(tmp_path / "state", patience=BOUND) as client:
+
+        def submitted(text, seconds):
+            return outcome_of(lambda: client.submit(Save(str(saved), text), debounce="doc", within=seconds))
+
+        handles = [submitted(str(earlier), 1000.0) for earlier in range(number - 1)]
+        call = threading.Thread(target=lambda: handles.append(submitted("last", within)))
+        call.start()
+        assert mortal.wait(BOUND) == -signal.SIGKILL
+        serve(config="Config(spares=0)")
+        call.join(BOUND)
+
+        assert [handle.result(BOUND) for handle in handles] == ["last"] * number
+        assert len({handle.id for handle in handles}) == 1
+        wait_until(lambda: all(info.state == "SUCCESS" for info in client.list()))
+        assert saved.read_text() == "last\n"
+        another = submitted("another", 0.05)
+        assert another.result(BOUND) == "another"
+        assert another.id != handles[0].id
+
+
+def test_two_clients_have_handles_of_one_run(serve, tmp_path):
+    serve()
+    saved = str(tmp_path / "saved")
+    with (
+        actorproc.ProcedureClient(tmp_path / "state") as one,
+        actorproc.ProcedureClient(tmp_path / "state") as other,
+    ):
+        first = one.submit(Save(saved, "a"), debounce="doc", within=1000.0)
+        last = other.submit(Save(saved, "b"), debounce="doc", within=0.1)
+
+        assert first.id == last.id
+        assert first.result(BOUND) == last.result(BOUND) == "b"
+        assert one.run(Save(saved, "c"), debounce="doc", within=0.1, timeout=BOUND) == "c"
+
+
+def test_a_stopped_store_takes_debounced_submits_for_the_next_manager(serve, tmp_path):
+    saved = str(tmp_path / "saved")
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1):
+        pass
+    names = []
+    for text in ("a", "b"):
+        with StoppedStore(tmp_path / "state") as store:
+            names.append(store.submit(Save(saved, text), debounce="doc", within=0.5).id)
+    assert names[0] == names[1]
+    serve()
+    with actorproc.ProcedureClient(tmp_path / "state") as client:
+        another = client.submit(Save(saved, "c"), debounce="doc", within=0.1)  # which brings the class
+        assert client.get(names[0]).result(BOUND) == "b"
+        assert another.result(BOUND) == "c"
