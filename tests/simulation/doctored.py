@@ -17,6 +17,7 @@ from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.outcomes import Failed, Refused
 from actorproc.model.policies import Scheduling
+from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import PoisonRecord, ProcedureRecord, StepKind
 from actorproc.model.rows.writes import (
@@ -718,7 +719,86 @@ def _a_step_runs_where_the_code_is_another(left: Left) -> Left | None:
     return None
 
 
+# ------------------------------------------------------------ debounced submits
+def _debounced(left: Left) -> Iterator[tuple[int, int, ProcedureRecord | None, ProcedureRecord]]:
+    """Heads of roots that were submitted so, with those before them, and their places."""
+    before: dict[str, ProcedureRecord] = {}
+    for place, at, write in _writes(left, PutProcedure):
+        record = write.record
+        if record.past is not None and record.past.debounce is not None and record.generation == 1:
+            yield place, at, before.get(record.id), record
+        before[record.id] = record
+
+
+def _marked(record: ProcedureRecord, **changed: Any) -> ProcedureRecord:
+    assert record.past is not None
+    assert record.past.debounce is not None
+    return replace(record, past=replace(record.past, debounce=replace(record.past.debounce, **changed)))
+
+
+def _a_debounced_submit_counts_twice(left: Left) -> Left | None:
+    for place, at, before, record in _debounced(left):
+        assert record.past is not None
+        assert record.past.debounce is not None
+        (name, tokens), *others = record.past.debounce.runs
+        if before is not None and len(tokens) > TOKEN and is_debounced(record) and before.past is not None:
+            twice = _marked(record, runs=((name, tokens[TOKEN:] + tokens), *others))
+            return _rewritten(left, place, at, PutProcedure(twice, _WAS))
+    return None
+
+
+def _a_wait_is_longer(left: Left) -> Left | None:
+    for place, at, before, record in _debounced(left):
+        if before is None and is_debounced(record):
+            return _rewritten(left, place, at, PutProcedure(replace(record, due_at=1e9), None))
+    return None
+
+
+def _a_wait_ends_early(left: Left) -> Left | None:
+    for place, at, before, record in _debounced(left):
+        is_over = record.past is not None and record.past.debounce is not None and not record.past.debounce.waits
+        if before is not None and is_debounced(before) and is_over:
+            return _rewritten(left, place, at, PutProcedure(replace(record, updated_at=0.0), _WAS))
+    return None
+
+
+def _two_wait_for_a_key(left: Left) -> Left | None:
+    waiting: dict[str, str] = {}
+    for place, at, before, record in _debounced(left):
+        assert record.past is not None
+        assert record.past.debounce is not None
+        key = record.past.debounce.key
+        if before is None and is_debounced(record) and (other := next((k for k in waiting if k != key), None)):
+            return _rewritten(left, place, at, PutProcedure(_marked(record, key=other), None))
+        waiting.pop(key, None)
+        if is_debounced(record):
+            waiting[key] = record.id
+    return None
+
+
+def _an_earlier_state_stays(left: Left) -> Left | None:
+    names = {record.id for _, _, _, record in _debounced(left)}
+    for place, at, write in _writes(left, PutStep):
+        if write.record.procedure in names and write.record.number == 1:
+            return _rewritten(left, place, at, PutStep(replace(write.record, state=b"0:7:0")))
+    return None
+
+
+def _another_run_is_answered(left: Left) -> Left | None:
+    calls = {line[1] for _, line in _lines(left, "debounce")}
+    for place, (kind, reply, _, error) in _lines(left, "reply"):
+        if reply in calls and error is None:
+            return _without(left, place, (kind, reply, ("k9:9",), None))
+    return None
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
+    "a debounced submit counts twice": (33, "one submit changed", _a_debounced_submit_counts_twice),
+    "a debounced root waits longer": (33, "and should until", _a_wait_is_longer),
+    "a debounced root begins early": (33, "before its time", _a_wait_ends_early),
+    "two debounced roots wait for a key": (33, "waits beside", _two_wait_for_a_key),
+    "a debounced root begins with an earlier state": (33, "and its last submit was", _an_earlier_state_stays),
+    "a debounced submit is answered with another run": (33, "and is durable in", _another_run_is_answered),
     "a firing comes twice": (28, "fired twice", _a_firing_comes_twice),
     "a firing comes without its schedule": (28, "and moved schedules for", _a_firing_comes_alone),
     "a schedule fires behind itself": (

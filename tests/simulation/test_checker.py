@@ -14,7 +14,7 @@ from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
 from tests.simulator.core_sim.simulation import Simulation, simulate
-from tests.simulator.generators import hosts, schedules
+from tests.simulator.generators import debounces, hosts, schedules
 from tests.simulator.generators.editions import FIRST_SEED
 from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
 from tests.simulator.rules.invariants import check
@@ -30,7 +30,14 @@ SEEDS = (
 )
 """Among these histories is one of every kind that is needed."""
 _WITH_SCHEDULES = range(schedules.FIRST_SEED, schedules.FIRST_SEED + 60)
+_DEBOUNCED = range(debounces.FIRST_SEED, debounces.FIRST_SEED + 60)
 RARE = {
+    "a debounced submit counts twice": _DEBOUNCED,
+    "a debounced root waits longer": _DEBOUNCED,
+    "a debounced root begins early": _DEBOUNCED,
+    "two debounced roots wait for a key": _DEBOUNCED,
+    "a debounced root begins with an earlier state": _DEBOUNCED,
+    "a debounced submit is answered with another run": _DEBOUNCED,
     "a firing comes twice": _WITH_SCHEDULES,
     "a firing comes without its schedule": _WITH_SCHEDULES,
     "a schedule fires behind itself": _WITH_SCHEDULES,

@@ -55,6 +55,7 @@ EXECUTIONS = {
     "restart by id": 2 * (2 + 2),
     "fork of one that runs": 2 * 2,
     "limited wait for a lock": 2,
+    "debounced submits": 3 * 2,
     "roots with the success of a step": (2 + 1) + 2 + 1,
     "schedule whose instants wait for each other": 3 * 3,
     "schedule that cancels what it has started": 3 + (2 + 2) + 3,

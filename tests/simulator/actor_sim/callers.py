@@ -18,7 +18,7 @@ from tests.simulator.actor_sim.host import SimulatedHost
 from tests.simulator.actor_sim.replacing import SimulatedReload
 from tests.simulator.core_sim.loose_ends import LooseEnds
 from tests.simulator.core_sim.world import World
-from tests.simulator.generators.requests import Call, Operator, Resubmits, anew, call_of, described
+from tests.simulator.generators.requests import RESUBMITS, Call, Operator, Resubmits, anew, call_of, described
 from tests.simulator.generators.schedules import call_of_schedule
 from tests.simulator.generators.scripts import ClientAction, program_of
 
@@ -87,7 +87,7 @@ class Callers:
         new = [program_of(name, scenario.roots[name], now=now) for name in action.targets if name in scenario.roots]
         if action.kind == "submit":
             self.submit(tuple(new))
-        elif action.kind in {"resubmit", "repeat"}:
+        elif action.kind in RESUBMITS:
             if again := self._resubmits.of(action, new, self._last_call + 1):
                 self.submit(again)
         elif action.kind in {"restart", "fork"}:
@@ -129,7 +129,10 @@ class Callers:
     def _tell(self, call: int, event: Call) -> None:
         """Calls have numbers of their own: those of a host's replies begin anew with it."""
         number, future = self.host.replies.open()
-        if isinstance(event, Submitted) and not call % 2:  # as `run`: the submit itself asks for the ends
+        is_debounced = isinstance(event, Submitted) and event.procedures[0].debounce is not None
+        if (
+            isinstance(event, Submitted) and not call % 2 and not is_debounced
+        ):  # as `run`: the submit itself asks for the ends
             asked = self._promised[call] = {self._next_call(): new.id for new in event.procedures}
             self.host.replies.promise(number, [_Handle(self, name) for name in asked], Patience.CALL)
         self.pending[call] = event
@@ -153,8 +156,10 @@ class Callers:
             if promised is not None:
                 self.handles.update(promised)
             else:
-                for new in event.procedures:
-                    self._watch(new.id)
+                for name in value or ():
+                    # The run of a debounced submit that comes once more may have been removed.
+                    if event.procedures[0].debounce is None or self._world.store.procedure(name) is not None:
+                        self._watch(name)
         elif isinstance(event, ReloadBegan) and value and not event.is_over:
             self.reload.begin(self.host)
         elif isinstance(event, Resized) and value:

@@ -24,12 +24,21 @@ from tests.simulator.core_sim.histories import History
 from tests.simulator.core_sim.player import Player
 from tests.simulator.core_sim.world import EPOCH_START, World
 from tests.simulator.generators import editions
+from tests.simulator.generators.debounces import add_debounces
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.generators.hosts import with_hosts
 from tests.simulator.generators.schedules import LONGEST, add_schedules
 from tests.simulator.rules.invariants import StoreDump, check
 
-__all__ = ["HOSTS_FROM", "NEW_CODE_FROM", "REPORTS_FROM", "SCHEDULES_FROM", "ActorSimulation", "perform"]
+__all__ = [
+    "DEBOUNCES_FROM",
+    "HOSTS_FROM",
+    "NEW_CODE_FROM",
+    "REPORTS_FROM",
+    "SCHEDULES_FROM",
+    "ActorSimulation",
+    "perform",
+]
 
 _IDLE_ROUNDS = 2
 """Number of looks in a row at which nothing may be left to do before the history is over."""
@@ -43,6 +52,8 @@ HOSTS_FROM = 130_000_000
 """The first seed of a history with worker hosts."""
 SCHEDULES_FROM = 150_000_000
 """The first seed of a history with schedules."""
+DEBOUNCES_FROM = 160_000_000
+"""The first seed of a history with debounced submits."""
 _TROUBLE = 0.03
 """Chance in each turn that a worker host may have trouble."""
 _LONELY_SWEEPS = 8
@@ -71,8 +82,10 @@ class ActorSimulation(Player):
             for program in list(self.world.scenario.programs.values())[1::3]:
                 if program is not unharmed:
                     msgspec.structs.force_setattr(program.meta, "heartbeat", _SILENCE)
-        if seed >= SCHEDULES_FROM:
+        if SCHEDULES_FROM <= seed < DEBOUNCES_FROM:
             self.world.scenario = add_schedules(self.world.scenario, random.Random(f"schedules of {seed}"))
+        if seed >= DEBOUNCES_FROM:
+            self.world.scenario = add_debounces(self.world.scenario, random.Random(f"debounces of {seed}"))
         self.clock = SimulatedClock(self.world)
         self.fleet = self._fleet(seed) if seed >= HOSTS_FROM else None
         if self.fleet is not None:

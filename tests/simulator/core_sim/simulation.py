@@ -30,6 +30,7 @@ from tests.simulator.generators.requests import (
     FIRST_ANEW,
     FIRST_RESTARTS,
     LAST_ANEW,
+    RESUBMITS,
     Operator,
     Resubmits,
     anew,
@@ -235,7 +236,7 @@ class Simulation(Player):
         new = [program_of(name, scenario.roots[name], now=now) for name in action.targets if name in scenario.roots]
         if action.kind == "submit":
             self._submit(tuple(new))
-        elif action.kind in {"resubmit", "repeat"}:
+        elif action.kind in RESUBMITS:
             if again := self.resubmits.of(action, new, self.last_reply + 1):
                 self._submit(again)
         elif action.kind in {"restart", "fork"}:

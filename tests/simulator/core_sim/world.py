@@ -13,7 +13,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
 from tests.simulator.core_sim.faults import FaultPlan
-from tests.simulator.generators import editions, hosts, schedules
+from tests.simulator.generators import debounces, editions, hosts, schedules
 from tests.simulator.generators.extras import enrich
 from tests.simulator.generators.features import add_features
 from tests.simulator.generators.groups import FIRST_SEED, add_groups
@@ -65,8 +65,10 @@ def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
         scenario = editions.add_editions(scenario, Random(f"editions of {seed}"))
     if drawn == "all" and seed >= hosts.FIRST_SEED:
         scenario = hosts.add_hosts(scenario, Random(f"hosts of {seed}"), hunted=seed >= hosts.FIRST_LONE)
-    if drawn == "all" and seed >= schedules.FIRST_SEED:
+    if drawn == "all" and schedules.FIRST_SEED <= seed < debounces.FIRST_SEED:
         scenario = schedules.add_schedules(scenario, Random(f"schedules of {seed}"))
+    if drawn == "all" and seed >= debounces.FIRST_SEED:
+        scenario = debounces.add_debounces(scenario, Random(f"debounces of {seed}"))
     return scenario
 
 

@@ -35,6 +35,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import IdReuse, NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
+from tests.simulator.generators.debounces import Debounces
 from tests.simulator.generators.scripts import ClientAction, Scenario
 from tests.simulator.rules.judge import Entry
 
@@ -43,6 +44,7 @@ __all__ = [
     "FIRST_REPORTS",
     "FIRST_RESTARTS",
     "LAST_ANEW",
+    "RESUBMITS",
     "Call",
     "Operator",
     "Resubmits",
@@ -86,6 +88,8 @@ FIRST_ANEW = 70_000_000_000
 LAST_ANEW = 79_999_999_999
 _POLICIES = ("restart", "restart", "restart-failed", "restart-failed", "error")
 
+RESUBMITS = frozenset({"resubmit", "repeat", "debounce", "debounce-again"})
+"""Kinds of actions whose submits `Resubmits` makes."""
 _SENDERS = (b"", b"s" * 25, b"", b"s" * 25 + b"vendor=1")
 """Contexts of traces in which signals are sent, by turns."""
 
@@ -185,16 +189,19 @@ def anew(
 
 
 class Resubmits:
-    """Submits of ids that may exist, with a policy; the newest of them may arrive once more."""
+    """Submits of ids that may exist, with a policy; the newest of them may arrive once more. Debounced submits too."""
 
     def __init__(self) -> None:
+        self._debounces = Debounces()
         self._newest: tuple[NewProcedure, ...] = ()
 
     def of(self, action: ClientAction, new: list[NewProcedure], number: int) -> tuple[NewProcedure, ...]:
-        """Procedures that a "resubmit" or "repeat" submits; none where there is nothing to repeat.
+        """Procedures that an action of `RESUBMITS` submits; none where there is nothing to repeat.
 
         `number` is one that no other submit of the history has.
         """
+        if action.kind.startswith("debounce"):
+            return self._debounces.of(action, new)
         if action.kind == "resubmit":
             policy: Any = action.targets[1]
             self._newest = (replace(new[0], reuse=IdReuse(policy, number.to_bytes(TOKEN, "big"))),)
@@ -203,6 +210,8 @@ class Resubmits:
     @staticmethod
     def entries(call: int, procedures: tuple[NewProcedure, ...]) -> list[Entry]:
         """Entries of the journal about a submit."""
+        if procedures[0].debounce is not None:
+            return [("debounce", call, procedures[0])]
         marked = [("resubmit", call, new.id, new.reuse.token) for new in procedures if new.reuse is not None]
         return [("submit", call, tuple(new.id for new in procedures)), *marked]
 

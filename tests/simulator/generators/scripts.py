@@ -110,7 +110,8 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     """Act of the outside, done once.
 
     `kind` is submit, conflict (a submit that must be refused), resubmit (of an id that may exist, with a policy as the
-    option), repeat (the newest of these submits arrives once more), nap (time passes to whatever is due next), sweep
+    option), repeat (the newest of these submits arrives once more), debounce (of a root, with key, wait and longest wait),
+    debounce-again (one of these arrives once more), nap (time passes to whatever is due next), sweep
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
     abort, force (an abort that kills), signal, publish, withdraw, clear (of a poison key), retry, bypass, rollback,
     pause, resume, schedule, delete, acknowledge, taken (the result of a call), reload (of all workers), resize (of the pool of

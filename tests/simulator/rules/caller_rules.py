@@ -8,7 +8,7 @@ from typing import Any
 from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import StepToken, event_target, name_of_event
 from actorproc.model.rows.record_parts import TOKEN
-from actorproc.model.rows.records import EventRecord, ProcedureRecord
+from actorproc.model.rows.records import EventRecord, NewProcedure, ProcedureRecord
 from actorproc.model.rows.schedules import FIRING_TAG
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.histories.evidence import StoreDump, Violation
@@ -77,6 +77,10 @@ class CallerRules(Judge):
         self.submits[reply] = ids
         self.known[reply] = frozenset(self.facts.heads.keys() & set(ids))
         self.offered.update(ids)
+
+    def on_debounce(self, reply: int, new: NewProcedure) -> None:
+        del reply
+        self.offered.add(new.id)
 
     def on_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
         del token, unit

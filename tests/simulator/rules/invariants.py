@@ -19,7 +19,8 @@ of its attempt, written with it, and the store keeps the newest of each step · 
 stored with that or before, and the newest value of each key is kept · 27 no step runs on a host without its labels,
 nor on one with other code of its type, steps never take more of a host's resources than it offers, and one that was
 lost with three hosts in a row runs with no other on its host · 28 each instant of a schedule starts one procedure, in
-the commit that moves the schedule on. Number 0 is "memory equals store".
+the commit that moves the schedule on · 33 of debounced submits the last durable one runs, in its time, and each
+counts once. Number 0 is "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
@@ -69,6 +70,7 @@ from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulator.rules.adoption_rules import AdoptionRules, LossRules
 from tests.simulator.rules.caller_rules import CallerRules
 from tests.simulator.rules.cancel_rules import CancelRules
+from tests.simulator.rules.debounce_rules import DebounceRules
 from tests.simulator.rules.deploy_rules import DeployRules
 from tests.simulator.rules.execution_rules import ExecutionRules
 from tests.simulator.rules.family_rules import FamilyRules
@@ -129,6 +131,7 @@ class _Pass:
             DeployRules(facts, found),
             ReportRules(facts, found),
             ScheduleRules(facts, found),
+            DebounceRules(facts, found),
             PlacementRules(facts, found),
             AdoptionRules(facts, found),
             LossRules(facts, found),

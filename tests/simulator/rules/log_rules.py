@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actorproc.model.ids import StepToken
+from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.rows.records import AttemptRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.rows.writes import TrimLog
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -46,6 +47,9 @@ class LogRules(Judge):
 
     def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
         id = record.procedure
+        known = self.facts.heads.get(id)
+        if before is not None and record.number == 1 and known is not None and is_debounced(known):
+            return  # a further submit takes the place of the one that waits
         if before is not None:
             self.say(4, f"record {record.number} of {id} was written twice: {before} and {record}")
         jump = record.number - self.numbers.get(id, 0)

@@ -123,6 +123,16 @@ def _limited_wait_for_a_lock() -> Scenario:
     return make_small(holder, waiter, actions=make_calls("submit A", "submit B"))
 
 
+def _debounced_submits() -> Scenario:
+    """Submits of one run, one of which comes again once that has begun, and another run.
+
+    After a death those without an answer are asked again, in another order: so they have the same state.
+    """
+    one = ("debounce A k 5 0 same", "debounce A k 5 9 same", "debounce-again 0")
+    calls = (*one, *_TIME_TO_FAIL, "debounce-again 1", "debounce A k 3 0", *_TIME_TO_FAIL)
+    return make_small(make_saga("Saved", "go", "done", locks=(LockKey.write("a"),)), actions=make_calls(*calls))
+
+
 # ---------------------------------------------------------------- schedules
 def _reports(schedule: str) -> Scenario:
     """A root, and its schedule of two instants, the second of which comes while the first firing sleeps."""
@@ -200,6 +210,7 @@ OPERATOR_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "restart by id": _restart_by_id,
     "fork of one that runs": _fork_of_one_that_runs,
     "limited wait for a lock": _limited_wait_for_a_lock,
+    "debounced submits": _debounced_submits,
     "roots with the success of a step": _roots_with_the_success_of_a_step,
     "schedule whose instants wait for each other": _schedule_whose_instants_wait_for_each_other,
     "schedule that cancels what it has started": _schedule_that_cancels_what_it_has_started,
