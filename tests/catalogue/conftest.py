@@ -12,8 +12,9 @@ from actorproc.api.manager import ProcedureManager
 from tests.catalogue.kit import FAST
 from tests.kit.fixtures import nothing_is_left_behind, until
 from tests.kit.managers import LIGHT
+from tests.kit.warm_workers import warm_workers
 
-__all__ = ["folder", "nothing_is_left_behind", "open_manager", "until"]
+__all__ = ["folder", "nothing_is_left_behind", "open_manager", "until", "warm_workers"]
 
 
 @pytest.fixture

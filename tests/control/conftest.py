@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from tests.kit.waiting import BOUND
+from tests.kit.warm_workers import warm_workers
+
+__all__ = ["Service", "serve", "warm_workers"]
 
 SERVICE = """
 import sys

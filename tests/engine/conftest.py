@@ -16,6 +16,7 @@ from tests.kit.managers import LIGHT
 from tests.kit.on_database import in_a_database, kind_of_store, on_both_stores
 from tests.kit.on_hosts import on_a_host
 from tests.kit.waiting import wait_until
+from tests.kit.warm_workers import warm_workers
 
 __all__ = [
     "Gate",
@@ -28,6 +29,7 @@ __all__ = [
     "on_a_host",
     "open_manager",
     "until",
+    "warm_workers",
 ]
 
 

@@ -11,8 +11,9 @@ import pytest
 from actorproc.executor import ProcedureExecutor
 from actorproc.executor.taken import Taken
 from tests.kit.fixtures import nothing_is_left_behind, until
+from tests.kit.warm_workers import warm_workers
 
-__all__ = ["nothing_is_left_behind", "open_executor", "results_stay", "until"]
+__all__ = ["nothing_is_left_behind", "open_executor", "results_stay", "until", "warm_workers"]
 
 
 @pytest.fixture

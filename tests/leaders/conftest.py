@@ -10,6 +10,9 @@ from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.store import DatabaseStore
 from actorproc.testing.torture.cluster.proxy import Proxy
 from tests.databases import database_or_skip, new_store
+from tests.kit.warm_workers import warm_workers
+
+__all__ = ["ROLE", "ask", "open_store", "proxy", "server", "state_home", "through", "url", "warm_workers"]
 
 ROLE = "actorproc_user"
 

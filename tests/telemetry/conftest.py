@@ -21,8 +21,9 @@ from actorproc import ProcedureManager
 from actorproc.telemetry import Tracing
 from tests.kit.fixtures import nothing_is_left_behind
 from tests.kit.managers import LIGHT
+from tests.kit.warm_workers import warm_workers
 
-__all__ = ["Recording", "nothing_is_left_behind", "recording", "start"]
+__all__ = ["Recording", "nothing_is_left_behind", "recording", "start", "warm_workers"]
 
 
 class Recording:

@@ -11,6 +11,9 @@ import pytest
 
 from actorproc.web import create_app
 from actorproc.web.app import PageApp
+from tests.kit.warm_workers import warm_workers
+
+__all__ = ["HOST", "TOKEN", "Loop", "Page", "opened", "page_of", "shut_pages", "warm_workers"]
 
 TOKEN = "t0ken-of-the-tests-" + "x" * 24
 HOST = "page.test"
