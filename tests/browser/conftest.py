@@ -26,8 +26,9 @@ PICTURES = os.environ.get("ACTORPROC_PICTURES")
 
 
 def pytest_collection_modifyitems(items):
+    here = str(Path(__file__).parent)
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.processes)
 
 

@@ -214,7 +214,7 @@ class Place:
         return wait_until(condition, BOUND)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def commands() -> Iterator[ForkedCommands]:
     made = ForkedCommands()
     yield made

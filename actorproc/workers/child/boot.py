@@ -7,6 +7,7 @@ places as in the host. Only the standard library and this package are at hand he
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from typing import NoReturn
@@ -30,8 +31,11 @@ def boot() -> NoReturn:
         name.write(_NAME)
     size = int.from_bytes(_taken(channel, 4), "big")
     sys.path[:] = [os.fsdecode(part) for part in _taken(channel, size).split(b"\0")]
+    gc.disable()  # what is imported stays for life, and the collector would look through it a dozen times
     from actorproc.workers.child.main import main  # noqa: PLC0415 - from where the host has it
 
+    gc.freeze()
+    gc.enable()
     main(channel, lifeline, fault)
 
 
