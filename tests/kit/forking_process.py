@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import actorproc.workers.child.main  # noqa: F401 - what a worker has imported when it reads its first frame
@@ -81,6 +82,7 @@ def serve(fd: int) -> None:
 
 def _become_a_worker(requests: socket.socket, environment: list[list[str]], fds: list[int]) -> None:
     os.setsid()
+    threading.main_thread()._set_native_id()  # which Python leaves as it was before a fork
     stdout, stderr, *passed = fds
     for number, one in ((1, stdout), (2, stderr)):
         os.dup2(one, number)

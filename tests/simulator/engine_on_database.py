@@ -89,7 +89,7 @@ def _run(tests: tuple[str, ...], named: dict[str, str], binaries: Path, librarie
     sys.stdout.flush()
     named = {**named, "ACTORPROC_POSTGRES_BIN": str(binaries), "LD_LIBRARY_PATH": libraries}
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests]
-    return subprocess.run(command, env=os.environ | named, check=False).returncode
+    return subprocess.run(command, env=os.environ | {"ACTORPROC_COLD_WORKERS": "1"} | named, check=False).returncode
 
 
 if __name__ == "__main__":

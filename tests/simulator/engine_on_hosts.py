@@ -27,7 +27,9 @@ def main() -> int:
         sys.stdout.write("skipped: the certificate of a link is made by cryptography (extra postgres)\n")
         return SKIPPED
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "tests/engine"]
-    return subprocess.run(command, env=os.environ | {"ACTORPROC_POOL": "hosted"}, check=False).returncode
+    return subprocess.run(
+        command, env=os.environ | {"ACTORPROC_POOL": "hosted", "ACTORPROC_COLD_WORKERS": "1"}, check=False
+    ).returncode
 
 
 if __name__ == "__main__":
