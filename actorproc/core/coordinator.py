@@ -411,7 +411,7 @@ class Coordinator:
         ):
             return (Phase.RETRYING if phase is Phase.QUEUED else phase), again
         if phase is Phase.QUEUED:
-            return phase, why_queued(state, record)
+            return phase, reason_of(record, phase) or why_queued(state, record)
         reason = reason_of(record, phase)
         if phase is Phase.ROLLING_BACK and not record.undoing and state.workers.table.runs_a_step(record.id):
             still = f"step {record.step} still runs, and its undo waits for it"

@@ -326,7 +326,11 @@ class _Inquiry:
 
     def _queued(self, info: ProcedureInfo, chain: tuple[str, ...]) -> Cause:
         if info.debounce is not None:
-            return self._timed(info, f"waits for further submits of the debounce key {info.debounce!r}, and starts", ())
+            says = f"waits for further submits of the debounce key {info.debounce!r}"
+            if info.due_at is not None and info.due_at > self._now:
+                return self._cause(info, "timer", f"{says}, and starts {self._in(info.due_at)}")
+            holds = self._engine_holds(info)
+            return self._cause(info, "timer", f"{says}, and is due", causes=(holds,) if holds else ())
         if info.due_at is not None and info.due_at > self._now:
             return self._cause(info, "timer", f"starts {self._in(info.due_at)}")
         holds = self._engine_holds(info)

@@ -97,6 +97,36 @@ def test_a_submit_whose_answer_was_lost_with_its_manager_counts_once(mortal, ser
         assert another.id != handles[0].id
 
 
+HOST = """
+import sys
+from actorproc import Config, ProcedureManager
+from tests.control.test_debounces import Save
+
+with ProcedureManager(sys.argv[1], workers=1, config=Config(spares=0), procedures=[Save]) as manager:
+    for text in sys.argv[4:]:
+        handle = manager.submit(Save(sys.argv[2], text), debounce="doc", within=float(sys.argv[3]))
+        print(handle.id, flush=True)
+    if float(sys.argv[3]) < 1:
+        handle.result(60)
+    print("over", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_host_that_is_killed_between_submits_and_the_begin_runs_the_last_one_of_all_lives(tmp_path):
+    names, saved = [], tmp_path / "saved"
+    for life, texts in enumerate((("a", "b"), ("c",), (), ("d", "e", "last"))):
+        within = "0.2" if life == 3 else "600"
+        arguments = [sys.executable, "-c", HOST, str(tmp_path / "state"), str(saved), within, *texts]
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
+            names += [host.stdout.readline() for _ in texts]
+            assert host.stdout.readline() == "over\n"
+            host.kill()
+
+    assert len(set(names)) == 1
+    assert saved.read_text() == "last\n"
+
+
 def test_two_clients_have_handles_of_one_run(serve, tmp_path):
     serve()
     saved = str(tmp_path / "saved")

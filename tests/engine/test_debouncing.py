@@ -90,6 +90,7 @@ def test_what_waits_says_for_what(manager):
 
     assert "waits for further submits of the debounce key 'doc', and starts in" in manager.why(handle.id).says
     assert handle.info().debounce == "doc"
+    assert handle.info().reason == "for further submits of 'doc' (debounce)"
     assert [info.debounce for info in manager.list()] == ["doc"]
     manager.abort(handle.id)
     with pytest.raises(ProcedureFailed):
@@ -163,6 +164,7 @@ def test_a_paused_manager_begins_none_and_takes_further_submits(manager):
     manager.pause()
     first = manager.submit(Save("a"), debounce="doc", within=0.001)
     wait_until(lambda: first.info().due_at < time.time())
+    assert "of the debounce key 'doc', and is due" in manager.why(first.id).says
     second = manager.submit(Save("b"), debounce="doc", within=0.001)
     assert first.id == second.id
     manager.resume()
@@ -174,6 +176,7 @@ def test_a_reader_of_the_store_sees_the_key(manager, tmp_path):
     with StoreReader(tmp_path / "state") as reader:
         assert reader.info(name).debounce == "doc"
         assert "debounce key 'doc'" in reader.why(name).says
+        assert reader.info(name).reason == "for further submits of 'doc' (debounce)"
 
 
 def test_another_type_under_the_key_is_refused_in_words(manager):

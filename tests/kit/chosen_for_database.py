@@ -15,6 +15,13 @@ CHOSEN = {
         test_a_best_effort_rollback_skips_what_cannot_be_undone_and_lists_it
         test_each_visit_of_a_state_is_undone_and_states_without_rollback_are_left_out
     """,
+    "test_debouncing": """
+        test_a_removed_run_leaves_its_key_for_a_new_one
+        test_a_submit_behind_the_begin_is_another_run_with_keys_of_its_own
+        test_it_waits_on_in_the_next_life_of_the_manager
+        test_many_callers_at_once_are_one_run
+        test_the_last_submit_runs_and_all_handles_are_of_its_run
+    """,
     "test_kinds_of_managers": """
         test_a_manager_is_of_the_kind_that_the_name_of_its_test_says
     """,
