@@ -74,7 +74,7 @@ def test_what_is_no_longer_declared_goes_on_and_is_listed_as_such() -> None:
         assert [(info.id, info.declared) for info in manager.schedules()] == [("new", True), ("old", False)]
         assert manager.schedule_info("new").upcoming == before, "a restart moves nothing"
         skip_until(manager, lambda: manager.schedule_info("old").firings == 1)
-        assert "--remove" in manager.why("old").repairs[-1]
+        assert "If none is to do so, actorproc schedules old --remove" in manager.why("old").says
         manager.unschedule("old", "not needed", by="ann")
         assert [info.id for info in manager.schedules()] == ["new"]
         row = next(row for row in manager.audit() if row.verb == "schedules")

@@ -24,7 +24,8 @@ def test_it_ends_consistent_and_leaves_nothing(tmp_path):
 
         assert process.returncode == 0, told
         demo.check_consistent(told)
-        assert re.search(r"killed: .*1 node", told)
+        # The work may be done before a node has a step, which is told. The test below kills one for certain.
+        assert re.search(r"killed: .*1 node", told) or "not killed: node" in told, told
         demo.check_gone(told)
 
 
