@@ -176,13 +176,13 @@ class Quota:
         while not self._over.is_set():
             ends, used = time.monotonic() + self.PERIOD, time.clock_gettime(self._clock) + self.PERIOD * self._part
             while time.clock_gettime(self._clock) < used and not self._over.wait(self.LOOK):
-                if time.monotonic() >= ends:  # others had the processors: that is not counted as its part
+                if time.monotonic() >= ends:  # others had the processors, so it had no more than its part
                     break
             else:
                 os.kill(self._pid, signal.SIGSTOP)
                 self._over.wait(max(0.0, ends - time.monotonic()))
                 os.kill(self._pid, signal.SIGCONT)
-                self.throttled += 1
+            self.throttled += 1
 
 
 def test_a_leader_with_a_tenth_of_a_processor_keeps_its_lead(hog, open_manager, url):
