@@ -10,9 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from actorproc.link.addresses import parsed_address
 from actorproc.model.policies import Retention, Scheduling
 from actorproc.support.durations import OptionalSeconds, Seconds, in_seconds
+from actorproc.workers.link.addresses import parsed_address
 from actorproc.workers.protocol.frames import DEFAULT_MAX_FRAME
 
 __all__ = ["Config"]

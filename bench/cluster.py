@@ -44,9 +44,9 @@ from recovery import wait_for_starts
 from steps import Count, steps_of
 
 from actorproc import Limits, Procedure, ProcedureManager
-from actorproc.link.certificates import made_credentials
-from actorproc.link.resume import LinkEnd
 from actorproc.testing.database_server import DatabaseServer
+from actorproc.workers.link.certificates import made_credentials
+from actorproc.workers.link.resume import LinkEnd
 
 _HERE, _FAR = (Limits(on=(label,), crashes=1_000_000) for label in ("here", "far"))
 _SIDES = {"local": _HERE, "hosted": _FAR}

@@ -7,12 +7,12 @@ import socket
 from collections.abc import Callable
 
 from actorproc.errors import EngineError, NotAllowed, UnknownType, UsageError
-from actorproc.link.addresses import dialled_address
-from actorproc.link.handshake import LinkRole
-from actorproc.link.listener import LinkGuest, LinkListener, dial
-from actorproc.link.stream import LinkStream
 from actorproc.store.home import Home
 from actorproc.store.leader import Leader
+from actorproc.workers.link.addresses import dialled_address
+from actorproc.workers.link.handshake import LinkRole
+from actorproc.workers.link.listener import LinkGuest, LinkListener, dial
+from actorproc.workers.link.stream import LinkStream
 
 __all__ = ["LinkEntrance", "LinkWay"]
 

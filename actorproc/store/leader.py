@@ -14,7 +14,7 @@ class Leader(msgspec.Struct, frozen=True):
     owner: str
     """The process, in words: its pid and its machine."""
     address: str
-    """Address of its door, as `actorproc.link.addresses` reads it; "": it lets no process in."""
+    """Address of its door, as `actorproc.workers.link.addresses` reads it; "": it lets no process in."""
     pin: bytes
     """SHA-256 of the certificate that its door shows."""
     secret: bytes

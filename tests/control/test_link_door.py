@@ -17,13 +17,13 @@ import actorproc.api.manager as manager_module
 from actorproc import Config, EngineError, ManagerStopped, ProcedureClient, ProcedureManager, UnknownProcedure
 from actorproc.control import link_door
 from actorproc.control.link_door import LinkEntrance
-from actorproc.link.addresses import published_address
-from actorproc.link.certificates import LinkCertificate, made_credentials
-from actorproc.link.handshake import LinkRole
-from actorproc.link.listener import LinkListener
 from actorproc.store.home import DirectoryHome
 from actorproc.store.leader import Leader
 from actorproc.testing.torture.cluster.proxy import Proxy
+from actorproc.workers.link.addresses import published_address
+from actorproc.workers.link.certificates import LinkCertificate, made_credentials
+from actorproc.workers.link.handshake import LinkRole
+from actorproc.workers.link.listener import LinkListener
 from tests.kit.procedures import Add
 from tests.kit.waiting import BOUND, wait_until
 
@@ -213,7 +213,7 @@ def test_a_manager_hears_of_the_highest_epoch_that_its_clients_have_seen(row, ma
 
 
 def test_strangers_at_the_door_take_no_place_for_long_and_delay_no_client(row, manager, tmp_path, monkeypatch):
-    monkeypatch.setattr("actorproc.link.handshake.HANDSHAKE", 0.3)
+    monkeypatch.setattr("actorproc.workers.link.handshake.HANDSHAKE", 0.3)
     with contextlib.ExitStack() as strangers:
         for _ in range(300):  # more than may be connected
             strangers.enter_context(socket.create_connection(("127.0.0.1", row.listener.port)))

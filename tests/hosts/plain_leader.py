@@ -8,9 +8,6 @@ import secrets
 import threading
 import time
 
-from actorproc.link.handshake import LinkRole
-from actorproc.link.listener import LinkListener, dial
-from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.testing.torture.cluster.proxy import Proxy
 from actorproc.workers.base import HostJoined, PoolFailed, WorkerBooted, WorkerDied, WorkerExceeded, WorkerMessages
 from actorproc.workers.hosts.agent import HostAgent, HostOffer
@@ -38,6 +35,9 @@ from actorproc.workers.hosts.messages import (
     decode_from_host,
     lane_of,
 )
+from actorproc.workers.link.handshake import LinkRole
+from actorproc.workers.link.listener import LinkListener, dial
+from actorproc.workers.link.session import LinkSession, hear_first, say_first
 from tests.kit.host_listener import certificate
 from tests.kit.waiting import BOUND, wait_until
 

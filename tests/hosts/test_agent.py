@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
-from actorproc.link.resume import CHUNK, LinkEnd
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.outcomes import Finished
@@ -38,6 +37,7 @@ from actorproc.workers.hosts.messages import (
     lane_of,
     must_arrive,
 )
+from actorproc.workers.link.resume import CHUNK, LinkEnd
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import (
     Ask,

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
-from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.model.ids import WorkerId
 from actorproc.model.slots import FIRST_DEDICATED_SLOT, dedicated_slot, first_slot, host_of
 from actorproc.testing.fake_pool import FakePool
@@ -28,6 +27,7 @@ from actorproc.workers.hosts.handshake import (
 )
 from actorproc.workers.hosts.messages import Send, decode_to_host
 from actorproc.workers.hosts.pool import HostedPool
+from actorproc.workers.link.session import LinkSession, hear_first, say_first
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import Ask, Ended, StepAnswer, Stop
 from tests.hosts.plain_leader import Host

@@ -15,9 +15,9 @@ pytest.importorskip("cryptography", reason="needs the extra postgres")
 
 from actorproc import ProcedureManager
 from actorproc.control.link_door import LinkWay
-from actorproc.link.handshake import LinkRole
 from actorproc.store.home import home_of
 from actorproc.workers.hosts.agent import HostAgent, HostOffer
+from actorproc.workers.link.handshake import LinkRole
 from actorproc.workers.pool.local_pool import LocalPool
 from tests.hosts.far_steps import CONFIG, Far
 from tests.kit.waiting import BOUND, wait_until

@@ -8,9 +8,9 @@ import sys
 
 from tests.kit.waiting import BOUND
 
-PURE = {"actorproc.link", "actorproc.link.addresses"}
+PURE = {"actorproc.workers.link", "actorproc.workers.link.addresses"}
 """They read the addresses that settings name."""
-FAR = ("actorproc.link", "actorproc.workers.hosts", "actorproc.store.postgres", "actorproc.api.launch")
+FAR = ("actorproc.workers.link", "actorproc.workers.hosts", "actorproc.store.postgres", "actorproc.api.launch")
 LIBRARIES = {"psycopg", "cryptography", "ssl", "ray", "_ssl"}
 PROGRAM = """
 import json, sys

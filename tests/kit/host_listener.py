@@ -7,10 +7,10 @@ import secrets
 import threading
 from typing import Any
 
-from actorproc.link.certificates import LinkCertificate, made_credentials
-from actorproc.link.handshake import LinkRole
-from actorproc.link.listener import LinkGuest, LinkListener, dial
-from actorproc.link.stream import LinkStream
+from actorproc.workers.link.certificates import LinkCertificate, made_credentials
+from actorproc.workers.link.handshake import LinkRole
+from actorproc.workers.link.listener import LinkGuest, LinkListener, dial
+from actorproc.workers.link.stream import LinkStream
 
 __all__ = ["HostListener", "certificate"]
 

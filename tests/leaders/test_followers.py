@@ -219,7 +219,7 @@ def test_a_leader_that_cannot_be_reached_fails_the_start_of_a_follower(open_mana
 
 
 def test_a_loopback_address_of_another_machine_fails_the_start_in_words(open_manager, monkeypatch):
-    monkeypatch.setattr("actorproc.link.addresses.machine_id", lambda: "0" * 32)
+    monkeypatch.setattr("actorproc.workers.link.addresses.machine_id", lambda: "0" * 32)
     open_manager().start()
     monkeypatch.undo()
     with pytest.raises(EngineError, match=r"Config\(listen=.*Config\(advertise="):

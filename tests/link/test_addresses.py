@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.link.addresses import (
+from actorproc.workers.link.addresses import (
     address_text,
     is_loopback,
     local_address_towards,

@@ -16,12 +16,12 @@ import pytest
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
 from actorproc.errors import EngineError
-from actorproc.link import listener as listening
-from actorproc.link.certificates import FileCertificate, LinkCertificate, made_credentials
-from actorproc.link.handshake import LinkRefused, LinkRole
-from actorproc.link.listener import LinkListener, dial
-from actorproc.link.stream import LinkStream
 from actorproc.testing.torture.cluster.proxy import Proxy
+from actorproc.workers.link import listener as listening
+from actorproc.workers.link.certificates import FileCertificate, LinkCertificate, made_credentials
+from actorproc.workers.link.handshake import LinkRefused, LinkRole
+from actorproc.workers.link.listener import LinkListener, dial
+from actorproc.workers.link.stream import LinkStream
 from tests.kit.waiting import BOUND
 
 SECRET = bytes(range(32))
@@ -230,13 +230,13 @@ def test_tls_below_1_3_is_refused(server):
 
 
 def test_one_that_connects_and_says_nothing_is_left_after_the_time_of_a_handshake(server, monkeypatch):
-    monkeypatch.setattr("actorproc.link.handshake.HANDSHAKE", 0.2)
+    monkeypatch.setattr("actorproc.workers.link.handshake.HANDSHAKE", 0.2)
     with socket.create_connection(("127.0.0.1", server.listener.port)):
         assert isinstance(server.next_error(), TimeoutError)
 
 
 def test_one_that_says_its_handshake_byte_by_byte_does_not_get_more_time(server, monkeypatch):
-    monkeypatch.setattr("actorproc.link.handshake.HANDSHAKE", 0.5)
+    monkeypatch.setattr("actorproc.workers.link.handshake.HANDSHAKE", 0.5)
     with Proxy("127.0.0.1", server.listener.port) as proxy:
         proxy.piece, proxy.delay = 1, 0.01
         with pytest.raises(OSError):

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from actorproc.link import resume
-from actorproc.link.resume import CAP, CHUNK, LinkEnd, LinkFault
+from actorproc.workers.link import resume
+from actorproc.workers.link.resume import CAP, CHUNK, LinkEnd, LinkFault
 
 
 def pour(sender: LinkEnd, receiver: LinkEnd) -> list[bytes]:

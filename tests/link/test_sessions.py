@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
-from actorproc.link.certificates import LinkCertificate, made_credentials
-from actorproc.link.handshake import LinkRole
-from actorproc.link.listener import LinkListener, dial
-from actorproc.link.resume import CHUNK, LinkFault
-from actorproc.link.session import LinkSession, hear_first, say_first
 from actorproc.testing.torture.cluster.proxy import Proxy
+from actorproc.workers.link.certificates import LinkCertificate, made_credentials
+from actorproc.workers.link.handshake import LinkRole
+from actorproc.workers.link.listener import LinkListener, dial
+from actorproc.workers.link.resume import CHUNK, LinkFault
+from actorproc.workers.link.session import LinkSession, hear_first, say_first
 from tests.kit.waiting import BOUND, wait_until
 
 SECRET = bytes(range(32))

@@ -33,7 +33,6 @@ from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.engine.workers import crash_verdict
 from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable, UnknownProcedure
-from actorproc.link.resume import LinkEnd
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import fence_of
 from actorproc.model.messages.commands import SendAgain
@@ -42,6 +41,7 @@ from actorproc.workers.hosts.held_work import HeldWork
 from actorproc.workers.hosts.host_workers import HostWorkers
 from actorproc.workers.hosts.joined_hosts import JoinedHosts
 from actorproc.workers.hosts.remote_host import RemoteHost
+from actorproc.workers.link.resume import LinkEnd
 from tests.simulator.actor_sim.callers import ANEW_FROM, KILLS_FROM, RESTARTS_FROM
 from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in

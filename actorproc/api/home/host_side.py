@@ -13,11 +13,11 @@ from importlib import metadata
 from actorproc.api.home.seen_epoch import seen_epoch
 from actorproc.control.link_door import LinkWay
 from actorproc.errors import ActorprocError
-from actorproc.link.handshake import LinkRole
-from actorproc.link.stream import LinkStream
 from actorproc.store.home import Home
 from actorproc.workers.base import PoolSettings, WorkerPool
 from actorproc.workers.hosts.agent import HostAgent, HostOffer, HostRejected
+from actorproc.workers.link.handshake import LinkRole
+from actorproc.workers.link.stream import LinkStream
 
 __all__ = ["HostSide"]
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from actorproc.config import Config
 from actorproc.control.link_door import LinkEntrance
-from actorproc.link.addresses import address_text, local_address_towards, parsed_address, published_address
-from actorproc.link.certificates import Credentials, FileCertificate, LinkCertificate, made_credentials
-from actorproc.link.handshake import LinkRole
-from actorproc.link.listener import LinkListener
 from actorproc.store.shared import SharedStore
+from actorproc.workers.link.addresses import address_text, local_address_towards, parsed_address, published_address
+from actorproc.workers.link.certificates import Credentials, FileCertificate, LinkCertificate, made_credentials
+from actorproc.workers.link.handshake import LinkRole
+from actorproc.workers.link.listener import LinkListener
 
 __all__ = ["made_in_advance", "open_door"]
 

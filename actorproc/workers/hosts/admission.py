@@ -9,9 +9,6 @@ import time
 from collections.abc import Callable, Container
 from functools import partial
 
-from actorproc.link.resume import LinkFault
-from actorproc.link.session import LinkSession, hear_first, say_first
-from actorproc.link.stream import LinkStream
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import HeldSteps, StepToken, WorkerId
 from actorproc.model.slots import MOST_WORKERS, host_of
@@ -29,6 +26,9 @@ from actorproc.workers.hosts.handshake import (
 )
 from actorproc.workers.hosts.joined_hosts import JoinedHosts
 from actorproc.workers.hosts.remote_host import RemoteHost
+from actorproc.workers.link.resume import LinkFault
+from actorproc.workers.link.session import LinkSession, hear_first, say_first
+from actorproc.workers.link.stream import LinkStream
 
 __all__ = ["HostAdmission"]
 

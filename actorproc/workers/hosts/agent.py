@@ -23,9 +23,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from actorproc.link.resume import LinkFault
-from actorproc.link.session import LinkSession, hear_first, say_first
-from actorproc.link.stream import LinkStream
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import PoolSettings, WorkerPool
 from actorproc.workers.hosts.codec import encode_message
@@ -51,6 +48,9 @@ from actorproc.workers.hosts.messages import (
     may_be_dropped,
     must_arrive,
 )
+from actorproc.workers.link.resume import LinkFault
+from actorproc.workers.link.session import LinkSession, hear_first, say_first
+from actorproc.workers.link.stream import LinkStream
 from actorproc.workers.os.container_memory import container_memory
 
 __all__ = ["HostAgent", "HostOffer", "HostRejected"]

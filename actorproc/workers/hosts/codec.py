@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from actorproc.link.resume import LinkFault
 from actorproc.model.exact import as_plain
+from actorproc.workers.link.resume import LinkFault
 
 __all__ = ["decoder_of", "encode_message"]
 

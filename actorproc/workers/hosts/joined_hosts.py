@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from actorproc.link.resume import LinkFault
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import (
@@ -40,6 +39,7 @@ from actorproc.workers.hosts.messages import (
     decode_from_host,
 )
 from actorproc.workers.hosts.remote_host import RemoteHost
+from actorproc.workers.link.resume import LinkFault
 from actorproc.workers.protocol.frames import Ended
 
 __all__ = ["JoinedHosts"]

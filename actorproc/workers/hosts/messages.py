@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from actorproc.link.resume import LinkFault
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.policies import StepLimits
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.hosts.codec import decoder_of
+from actorproc.workers.link.resume import LinkFault
 from actorproc.workers.protocol.frames import FromWorker, LogLine, ToWorker
 from actorproc.workers.protocol.log_entry import LogEntry
 

@@ -7,12 +7,12 @@ import threading
 import time
 from concurrent.futures import Future, wait
 
-from actorproc.link.session import LinkSession
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.hosts.codec import encode_message
 from actorproc.workers.hosts.handshake import HostHello
 from actorproc.workers.hosts.messages import HostAnswer, HostQuestion, ToHost, lane_of
+from actorproc.workers.link.session import LinkSession
 
 __all__ = ["RemoteHost", "answers", "ask_all"]
 

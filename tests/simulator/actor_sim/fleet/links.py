@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from actorproc.link.resume import CHUNK, LinkEnd, LinkFault
+from actorproc.workers.link.resume import CHUNK, LinkEnd, LinkFault
 from tests.simulator.actor_sim.clockwork import SimulatedClock
 from tests.simulator.core_sim.world import World
 

@@ -9,13 +9,13 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from actorproc.link.stream import LinkStream
 from actorproc.model.crash_report import HOST_LOST, CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
 from actorproc.workers.base import PoolEvent, PoolSettings, WorkerBooted, WorkerDied, WorkerExceeded, WorkerPool
 from actorproc.workers.hosts import admission, agent, host_workers, joined_hosts
 from actorproc.workers.hosts.agent import HostAgent, HostOffer
+from actorproc.workers.link.stream import LinkStream
 from actorproc.workers.protocol.frames import FromWorker, Run
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.clockwork import SimulatedClock

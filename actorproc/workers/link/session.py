@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from actorproc.link.resume import CAP, LinkEnd, LinkFault
-from actorproc.link.stream import LinkStream
+from actorproc.workers.link.resume import CAP, LinkEnd, LinkFault
+from actorproc.workers.link.stream import LinkStream
 
 __all__ = ["BEAT", "LinkSession", "hear_first", "say_first"]
 

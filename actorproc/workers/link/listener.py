@@ -11,10 +11,10 @@ import threading
 import time
 
 from actorproc.errors import EngineError
-from actorproc.link.addresses import address_text
-from actorproc.link.certificates import LinkCertificate
-from actorproc.link.handshake import HANDSHAKE, LinkPeer, LinkRefused, LinkRole, admit, introduce
-from actorproc.link.stream import LinkStream
+from actorproc.workers.link.addresses import address_text
+from actorproc.workers.link.certificates import LinkCertificate
+from actorproc.workers.link.handshake import HANDSHAKE, LinkPeer, LinkRefused, LinkRole, admit, introduce
+from actorproc.workers.link.stream import LinkStream
 
 __all__ = ["LinkGuest", "LinkListener", "dial"]
 

@@ -23,7 +23,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from actorproc.link.stream import LinkStream
+from actorproc.workers.link.stream import LinkStream
 
 __all__ = ["HANDSHAKE", "LinkPeer", "LinkRefused", "LinkRole", "admit", "introduce"]
 
