@@ -392,7 +392,7 @@ class Queries(StoredQueries):
             status = "degraded" if runs else status
         if manager is not None and manager.changed:
             problems.append(files_changed(manager.changed))
-        problems += manager.schedules if manager is not None else ()
+        problems += (*manager.schedules, *manager.enqueued) if manager is not None else ()
         retention = manager.retention if manager is not None else RetentionHealth()
         if retention.is_behind:
             problems.append(retention.in_words())

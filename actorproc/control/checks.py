@@ -7,7 +7,6 @@ numbers that are numbers. The manager's own thread must never meet anything else
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,14 +14,15 @@ import msgspec
 
 from actorproc.core.operator.verbs import VERBS
 from actorproc.engine.arguments import (
+    check_context,
+    check_new,
+    check_number,
+    check_type,
     check_workers,
     checked_by,
-    checked_debounce,
     checked_event,
     checked_max_workers,
-    checked_priority,
     checked_reason,
-    checked_tags,
     checked_text,
 )
 from actorproc.errors import StateTooLarge, UsageError
@@ -42,13 +42,8 @@ from actorproc.model.messages.events import (
     SignalsWithdrawn,
     Submitted,
 )
-from actorproc.model.policies import LockKey, StepLimits
-from actorproc.model.rows.record_parts import TOKEN, DebounceTerms
-from actorproc.model.rows.records import NewProcedure
+from actorproc.model.policies import LockKey
 from actorproc.model.rows.schedules import ScheduleRecord
-from actorproc.model.trace_context import CONTEXT, MOST_CONTEXT
-from actorproc.procedure.declaring.policies import Limits
-from actorproc.procedure.declaring.submit_options import checked_limit_keys
 
 __all__ = ["MOST_CHANGES", "checked_definition", "checked_request"]
 
@@ -66,7 +61,7 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
     match event:
         case Submitted():
             for new in event.procedures:
-                _check_new(new, max_state)
+                check_new(new, max_state)
                 if new.debounce is not None and len(event.procedures) > 1:
                     raise UsageError(f"{new.id} is debounced, so it is submitted alone")
             if any(new.fresh or new.trace is not None for new in event.procedures):
@@ -117,8 +112,8 @@ def _with_name(event: Any) -> Event:
 def _checked_anew(event: Any, max_state: int, *, traced: bool) -> Event:
     """A request with the stored state that is to run again."""
     check_id(event.id)
-    _check_new(event.new, max(max_state, len(event.new.state)))  # it is stored already, whatever the limit is now
-    _check_number(event.generation if isinstance(event, RestartRequested) else event.step, "a restart or a fork")
+    check_new(event.new, max(max_state, len(event.new.state)))  # it is stored already, whatever the limit is now
+    check_number(event.generation if isinstance(event, RestartRequested) else event.step, "a restart or a fork")
     if (
         event.new.reuse is None
         or event.new.debounce is not None
@@ -133,9 +128,9 @@ def _checked_anew(event: Any, max_state: int, *, traced: bool) -> Event:
 
 def checked_definition(definition: Definition) -> Definition:
     """A class that a client brings."""
-    _check_type(definition.meta.type_name)
+    check_type(definition.meta.type_name)
     for number in _numbers_in(definition.meta):
-        _check_number(number, "a definition")
+        check_number(number, "a definition")
     if definition.meta.version < 1 or definition.meta.crashes < 1 or definition.meta.threads < 1:
         msg = f"the definition of {definition.meta.type_name} has a version, crashes or threads below 1"
         raise UsageError(msg)
@@ -151,7 +146,7 @@ def _check_sent(event: Signalled | Published, max_state: int) -> None:
         checked_text(event.dedup, "dedup")
     _check_value(event.payload, max_state)
     if event.trace:
-        _check_context(event.trace)
+        check_context(event.trace)
 
 
 def _check_withdrawn(event: SignalsWithdrawn) -> None:
@@ -162,96 +157,27 @@ def _check_withdrawn(event: SignalsWithdrawn) -> None:
     else:
         checked_event(event.name)
     if event.number is not None:
-        _check_number(event.number, "a signal")
+        check_number(event.number, "a signal")
 
 
 def _checked_schedule(schedule: ScheduleRecord, max_state: int) -> ScheduleRecord:
-    _check_new(schedule.new, max_state)
+    check_new(schedule.new, max_state)
     if check_id(schedule.id) != schedule.new.id or schedule.new.codec != "data":
         msg = f"the procedure of the schedule {schedule.id} has another id, or a state that is signed"
         raise UsageError(msg)
     checked_text(schedule.spec, "the rule of a schedule", 1024)
     checked_text(schedule.timezone, "the time zone of a schedule")
     for number in _numbers_in(schedule):
-        _check_number(number, "a schedule")
+        check_number(number, "a schedule")
     return msgspec.structs.replace(
         schedule, new=msgspec.structs.replace(schedule.new, fresh=False, trace=None, reuse=None, debounce=None)
     )
-
-
-def _check_new(new: NewProcedure, max_state: int) -> None:
-    check_id(new.id)
-    _check_type(new.type_name)
-    if len(new.state) > max_state:
-        msg = f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is {max_state}"
-        raise StateTooLarge(msg)
-    for key in new.locks:
-        LockKey.write(key.path)
-    for path in new.poisons:
-        LockKey.write(path)
-    for text, what in ((new.owner, "owner"), (new.unit, "the undo unit"), (new.codec, "the codec")):
-        if text:
-            checked_text(text, what, 1024)
-    checked_tags(new.tags)
-    checked_priority(new.priority)
-    checked_limit_keys(new.limit_keys, "limit_keys")
-    if not 1 <= new.version < _LARGEST or len(new.digest) > 64:
-        msg = f"{new.id} has the version {new.version} and a digest of {len(new.digest)} bytes; that is no submit"
-        raise UsageError(msg)
-    _check_token(new)
-    if new.trace is not None:
-        _check_context(new.trace.context)
-    for at in (new.due_at, new.deadline):
-        if at is not None:
-            _check_number(at, "a time")
-    if new.limits is not None:
-        _check_limits(new.limits)
-
-
-def _check_token(new: NewProcedure) -> None:
-    """Check the tokens of a submit, and its debounce."""
-    if new.reuse is not None and len(new.reuse.token) != TOKEN:
-        msg = f"the token of the submit of {new.id} has {len(new.reuse.token)} bytes, not {TOKEN}"
-        raise UsageError(msg)
-    if new.debounce is not None:
-        _check_debounce(new, new.debounce)
-
-
-def _check_debounce(new: NewProcedure, terms: DebounceTerms) -> None:
-    others = {"on_existing": new.reuse is not None, "at": new.due_at is not None}
-    checked_debounce(terms.key, terms.within, terms.at_most or None, others)
-    if new.codec != "data" or not new.id.startswith(f"{terms.key}:") or len(terms.token) != TOKEN:
-        msg = f"the debounce {terms.key} of {new.id} has an id, a state or a token that it cannot have"
-        raise UsageError(msg)
-
-
-def _check_limits(limits: StepLimits) -> None:
-    if not set(limits.given or ()) <= set(Limits.__struct_fields__):
-        msg = f"a submit gives limits that there are not: {', '.join(limits.given or ())!a:.120}"
-        raise UsageError(msg)
-    Limits(**{name: value for name, value in _fields_of(limits) if name in Limits.__struct_fields__})
-
-
-def _check_context(context: bytes) -> None:
-    if not CONTEXT <= len(context) <= MOST_CONTEXT or not any(context[:16]) or not any(context[16:24]):
-        msg = f"{len(context)} bytes are no context of a trace"
-        raise UsageError(msg)
-    try:
-        context[CONTEXT:].decode("ascii")
-    except UnicodeDecodeError:
-        raise UsageError("the tracestate of a context is no ASCII text") from None
 
 
 def _check_size(event: Resized) -> None:
     check_workers(event.workers)
     if event.max_workers is not None:
         checked_max_workers(event.max_workers, event.workers)
-
-
-def _check_type(name: str) -> None:
-    if not 0 < len(name) <= 255 or not name.isprintable():
-        msg = f"a type name has 1 to 255 printable characters; {name!r:.60} has not"
-        raise UsageError(msg)
 
 
 def _check_value(data: bytes, max_state: int) -> None:
@@ -261,12 +187,6 @@ def _check_value(data: bytes, max_state: int) -> None:
         raise StateTooLarge(msg)
     if data:
         msgspec.msgpack.decode(data, type=msgspec.Raw)
-
-
-def _check_number(number: float, what: str) -> None:
-    if not math.isfinite(number) or abs(number) > _LARGEST:
-        msg = f"{what} has the number {number!r}, which means nothing here"
-        raise UsageError(msg)
 
 
 def _numbers_in(value: Any) -> Iterator[float]:

@@ -37,6 +37,7 @@ from actorproc.errors import StoreDamaged
 from actorproc.model.ids import HeldSteps, StepToken, debounce_name
 from actorproc.model.messages.commands import Decision, RunStep
 from actorproc.model.messages.events import (
+    EnqueuedFound,
     Event,
     ForkRequested,
     Published,
@@ -133,6 +134,8 @@ class Coordinator:
                 terms = event.procedures[0].debounce if event.procedures else None
                 if terms is not None and terms.key not in state.residents.debounced:
                     names.insert(0, debounce_name(terms.key))
+            case EnqueuedFound():
+                names = (row.record.new.id for row in event.rows if row.record.new is not None and not row.fault)
             case StepEnded(outcome=outcome):
                 names = [] if outcome.requests is None else [new.id for new in outcome.requests.roots]
                 if type(outcome) is Suspended:

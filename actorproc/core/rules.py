@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actorproc.core.lifecycle import removal, renewal, signals, step_record, submit
+from actorproc.core.lifecycle import enqueued, removal, renewal, signals, step_record, submit
 from actorproc.core.lock_manager import acquire
 from actorproc.core.operator.verbs import VERBS
 from actorproc.core.results import abort, adoption, due_times, firings, on_result, victims, worker_loss
@@ -15,6 +15,7 @@ from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.schedules import named_by_timer
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
+    EnqueuedFound,
     Event,
     HostAdded,
     HostClaimed,
@@ -152,6 +153,7 @@ def _tick(state: EngineState, _event: Tick) -> None:
 HANDLERS: dict[type[Event], Callable[[EngineState, Any], None]] = {
     StepEnded: on_result.on_ended,
     Submitted: submit.submit,
+    EnqueuedFound: enqueued.take,
     StepReturned: on_result.on_returned,
     StepDelayed: on_result.on_delayed,
     WorkerReady: worker_loss.on_ready,

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
 from actorproc.config import Config
-from actorproc.errors import InvalidId, UsageError
+from actorproc.errors import InvalidId, StateTooLarge, UsageError
 from actorproc.model.ids import check_id, event_target
-from actorproc.model.policies import OnExisting
+from actorproc.model.policies import LockKey, OnExisting, StepLimits
 from actorproc.model.rows.record_parts import TOKEN, DebounceTerms
+from actorproc.model.rows.records import NewProcedure
 from actorproc.model.slots import MOST_WORKERS
+from actorproc.model.trace_context import CONTEXT, MOST_CONTEXT
 from actorproc.procedure.declaring.policies import Limits
-from actorproc.procedure.declaring.submit_options import MAX_TAGS, checked_priority, checked_tags, checked_text
+from actorproc.procedure.declaring.submit_options import (
+    MAX_TAGS,
+    checked_limit_keys,
+    checked_priority,
+    checked_tags,
+    checked_text,
+)
 from actorproc.support.clock import Clock
 from actorproc.support.durations import LATEST, in_seconds, moment
 from actorproc.support.login_name import login_name
@@ -23,8 +32,12 @@ __all__ = [
     "LONGEST_KEY",
     "LONGEST_WAIT",
     "MAX_TAGS",
+    "check_context",
     "check_flag",
+    "check_new",
+    "check_number",
     "check_parts",
+    "check_type",
     "check_wiring",
     "check_workers",
     "checked_by",
@@ -53,6 +66,7 @@ LONGEST_WAIT = 100 * 365 * 86400.0
 """Seconds."""
 _STORE = ("own", "load", "commit", "reopen", "close")
 _CLOCK = ("wall", "monotonic")
+_LARGEST = 2**53
 
 
 def check_flag(value: Any, name: str) -> None:
@@ -263,3 +277,83 @@ def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -
     if isinstance(deadline, timedelta):
         return moment(clock.wall() + deadline.total_seconds(), "deadline")
     return moment(deadline, "deadline", instead=f"For so long from now give timedelta(seconds={deadline})")
+
+
+def check_new(new: NewProcedure, max_state: int) -> None:
+    """What another process sends to be submitted. Raises `UsageError`s, `TypeError` and `ValueError`."""
+    check_id(new.id)
+    check_type(new.type_name)
+    if len(new.state) > max_state:
+        msg = f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is {max_state}"
+        raise StateTooLarge(msg)
+    for key in new.locks:
+        LockKey.write(key.path)
+    for path in new.poisons:
+        LockKey.write(path)
+    for text, what in ((new.owner, "owner"), (new.unit, "the undo unit"), (new.codec, "the codec")):
+        if text:
+            checked_text(text, what, 1024)
+    checked_tags(new.tags)
+    checked_priority(new.priority)
+    checked_limit_keys(new.limit_keys, "limit_keys")
+    if not 1 <= new.version < _LARGEST or len(new.digest) > 64:
+        msg = f"{new.id} has the version {new.version} and a digest of {len(new.digest)} bytes; that is no submit"
+        raise UsageError(msg)
+    _check_token(new)
+    if new.trace is not None:
+        check_context(new.trace.context)
+    for at in (new.due_at, new.deadline):
+        if at is not None:
+            check_number(at, "a time")
+    if new.limits is not None:
+        _check_limits(new.limits)
+
+
+def _check_token(new: NewProcedure) -> None:
+    """Check the tokens of a submit, and its debounce."""
+    if new.reuse is not None and len(new.reuse.token) != TOKEN:
+        msg = f"the token of the submit of {new.id} has {len(new.reuse.token)} bytes, not {TOKEN}"
+        raise UsageError(msg)
+    if new.debounce is not None:
+        _check_debounce(new, new.debounce)
+
+
+def _check_debounce(new: NewProcedure, terms: DebounceTerms) -> None:
+    others = {"on_existing": new.reuse is not None, "at": new.due_at is not None}
+    checked_debounce(terms.key, terms.within, terms.at_most or None, others)
+    if new.codec != "data" or not new.id.startswith(f"{terms.key}:") or len(terms.token) != TOKEN:
+        msg = f"the debounce {terms.key} of {new.id} has an id, a state or a token that it cannot have"
+        raise UsageError(msg)
+
+
+def _check_limits(limits: StepLimits) -> None:
+    if not set(limits.given or ()) <= set(Limits.__struct_fields__):
+        msg = f"a submit gives limits that there are not: {', '.join(limits.given or ())!a:.120}"
+        raise UsageError(msg)
+    fields = (name for name in limits.__struct_fields__ if name in Limits.__struct_fields__)
+    Limits(**{name: getattr(limits, name) for name in fields})
+
+
+def check_context(context: bytes) -> None:
+    """The context of a trace. Raises `UsageError`."""
+    if not CONTEXT <= len(context) <= MOST_CONTEXT or not any(context[:16]) or not any(context[16:24]):
+        msg = f"{len(context)} bytes are no context of a trace"
+        raise UsageError(msg)
+    try:
+        context[CONTEXT:].decode("ascii")
+    except UnicodeDecodeError:
+        raise UsageError("the tracestate of a context is no ASCII text") from None
+
+
+def check_type(name: str) -> None:
+    """The name of a type. Raises `UsageError`."""
+    if not 0 < len(name) <= 255 or not name.isprintable():
+        msg = f"a type name has 1 to 255 printable characters; {name!r:.60} has not"
+        raise UsageError(msg)
+
+
+def check_number(number: float, what: str) -> None:
+    """A number that is stored. Raises `UsageError`."""
+    if not math.isfinite(number) or abs(number) > _LARGEST:
+        msg = f"{what} has the number {number!r}, which means nothing here"
+        raise UsageError(msg)

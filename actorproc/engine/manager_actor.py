@@ -15,6 +15,7 @@ from actorproc.engine.messages import (
     CloseBatch,
     CommitFailed,
     Committed,
+    EnqueuedDue,
     LearnType,
     LookSettled,
     OpenGate,
@@ -56,7 +57,9 @@ class ManagerActor(QuickActor):
         self._parts = parts
         self._clock = parts.clock
         self._replies = parts.replies
-        made = AssembledManager(parts, mark=self._mark, on_alarm=self._on_alarm, sweep_in=self._sweep_in)
+        made = AssembledManager(
+            parts, mark=self._mark, on_alarm=self._on_alarm, sweep_in=self._sweep_in, take_in=self._take_in
+        )
         self._outage = made.outage
         self._in_flight = made.in_flight
         self._types = made.types
@@ -64,6 +67,7 @@ class ManagerActor(QuickActor):
         self._dispatcher = made.dispatcher
         self._pipeline = made.pipeline
         self._sweeper = made.sweeper
+        self._taker = made.taker
         self._time = made.time
         self._stopping = made.stopping
         self._routes = made.routes() | {
@@ -107,6 +111,9 @@ class ManagerActor(QuickActor):
         self._pipeline.handle(self._parts.offer or HostDraining(""))
         self._pipeline.close()
         self._sweeper.start()
+        if (when_enqueued := getattr(self._parts.store, "when_enqueued", None)) is not None:
+            when_enqueued(lambda: _tell(self.actor_ref, EnqueuedDue()))
+        self._taker.look_at_refused()
 
     def _handle_here(self, message: object) -> None:
         """Handle a message on a thread lent by the pool or the store, which must not wait for answers either."""
@@ -203,6 +210,8 @@ class ManagerActor(QuickActor):
         self._types.put(message.definition)
         with collector_paused():  # all that waited for this class is queued
             self._worker_messages.registered(message.definition)
+        if self._taker.has_refused:  # perhaps for want of this class
+            self._taker.look_at_refused()
 
     def _learn_type(self, message: LearnType) -> None:
         if self._types.take(message.definition):
@@ -213,11 +222,17 @@ class ManagerActor(QuickActor):
         _tell(self.actor_ref, Wake())
 
     def _sweep_in(self, seconds: float) -> None:
+        self._tell_in(seconds, "sweep", SweepDue())
+
+    def _take_in(self, seconds: float) -> None:
+        self._tell_in(seconds, "enqueued", EnqueuedDue())
+
+    def _tell_in(self, seconds: float, alarm: str, message: object) -> None:
         if seconds > 0:
-            self._parts.alarm.set("sweep", self._clock.monotonic() + seconds, lambda: _tell(self.actor_ref, SweepDue()))
+            self._parts.alarm.set(alarm, self._clock.monotonic() + seconds, lambda: _tell(self.actor_ref, message))
         else:  # behind all that waits already
-            self._parts.alarm.set("sweep", None, _nothing)
-            _tell(self.actor_ref, SweepDue())
+            self._parts.alarm.set(alarm, None, _nothing)
+            _tell(self.actor_ref, message)
 
     # ------------------------------------------------------------ storage trouble
     def _commit_failed(self, message: CommitFailed) -> None:

@@ -11,6 +11,7 @@ from actorproc.engine.callers.counters import Counters
 from actorproc.engine.callers.event_hooks import EventHooks
 from actorproc.engine.callers.parked_waits import ParkedWaits
 from actorproc.engine.callers.requests import RequestHandler
+from actorproc.engine.housekeeping.enqueued_taker import EnqueuedTaker
 from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
 from actorproc.engine.housekeeping.shutdown import Shutdown
 from actorproc.engine.manager_parts import ManagerParts
@@ -20,6 +21,7 @@ from actorproc.engine.messages import (
     Committed,
     Describe,
     Drain,
+    EnqueuedDue,
     FindDangling,
     Glance,
     Halt,
@@ -96,6 +98,7 @@ class AssembledManager:
         mark: Called when a batch was begun, which is to be closed behind the messages that wait.
         on_alarm: Called when a deadline has come.
         sweep_in: Called with the seconds until the next slice of a sweep.
+        take_in: Called with the seconds until the next look at what was enqueued.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class AssembledManager:
         mark: Callable[[], None],
         on_alarm: Callable[[], None],
         sweep_in: Callable[[float], None],
+        take_in: Callable[[float], None],
     ) -> None:
         self._pool = parts.pool
         self._replies = parts.replies
@@ -183,6 +187,9 @@ class AssembledManager:
             interval=parts.config.sweep_interval,
             wake_in=sweep_in,
         )
+        self.taker = EnqueuedTaker(
+            store=store, pipeline=self.pipeline, max_state=parts.config.max_state, wake_in=take_in
+        )
         self.parked_waits = ParkedWaits(
             pipeline=self.pipeline,
             store=store,
@@ -203,6 +210,7 @@ class AssembledManager:
             clock=parts.clock,
             retention=self.sweeper.health,
             other_code=host_code.by_host,
+            enqueued=lambda: self.taker.problems,
         )
         self.reports = StepReports(self.pipeline, parts.clock)
         self.worker_messages = WorkerMessageHandler(
@@ -259,6 +267,7 @@ class AssembledManager:
             ReloadBegan: self.worker_messages.changed,
             ReplaceWorker: lambda message: self.worker_messages.leaving(message.worker, message.reason),
             SweepDue: lambda _: self.sweeper.sweep(),
+            EnqueuedDue: lambda _: self.taker.look(),
             Wake: lambda _: self.time.wake(in_trouble=self.outage.lasts),
             WatchEnds: self.requests.watch,
             Subscribe: self.requests.subscribe,
@@ -316,6 +325,7 @@ class AssembledManager:
         for event in dropped:
             if isinstance(event, Acknowledged | DeleteRequested | ResultsTaken):
                 self._replies.fail(event.reply, StorageUnavailable("the store has lost commits meanwhile; ask again"))
+        self.taker.lost()
 
     def _keep_promise(self, ids: Sequence[str], promise: Promise) -> None:
         self.requests.keep_promise(ids, promise)
@@ -328,3 +338,4 @@ class AssembledManager:
         self.requests.look_at_damage()
         self.parked_waits.stored()
         self.sweeper.stored()
+        self.taker.stored(batch)

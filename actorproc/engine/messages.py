@@ -39,6 +39,7 @@ __all__ = [
     "EndListener",
     "EndWaiter",
     "Ending",
+    "EnqueuedDue",
     "FindDangling",
     "Glance",
     "Gone",
@@ -188,6 +189,8 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     """Types of which a host has other code, by the host's name."""
     schedules: tuple[str, ...] = ()
     """One sentence for each schedule that does not fire as it should."""
+    enqueued: tuple[str, ...] = ()
+    """Sentences about enqueued procedures that were refused, or have to wait."""
 
 
 class LeaderCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,6 +312,10 @@ class ReopenFailed(_Message, frozen=True):
 
 class SweepDue(_Message, frozen=True):
     """The time for the next slice of a sweep has come."""
+
+
+class EnqueuedDue(_Message, frozen=True):
+    """Applications may have enqueued procedures in transactions of their own."""
 
 
 class RegisterType(_Message, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, Looked, StoreSize
+from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -251,6 +252,25 @@ class RecordStore(Protocol):
         """
         ...
 
+    def enqueued(
+        self, *, refused: bool = False, after: bytes | None = None, limit: int | None = None
+    ) -> list[EnqueuedRecord]:
+        """Procedures that applications enqueued in transactions of their own, about in that order.
+
+        Args:
+            refused: Those of which no procedure could be made, in place of those that wait. Default: False.
+            after: The key of the last row seen; go on behind it. Default: None.
+            limit: Greatest number of rows. Default: None, all.
+
+        Returns:
+            The rows. One that cannot be read is among them, with the reason.
+        """
+        ...
+
+    def count_enqueued(self, *, refused: bool = False) -> tuple[int, float | None]:
+        """Number of the rows that `enqueued` gives, and the time of the oldest; None: there is none."""
+        ...
+
     def events(self, target: str) -> list[EventRecord]:
         """Signals of a target, with notes of those that were taken.
 
@@ -450,7 +470,9 @@ class ProcedureStore(RecordStore, Protocol):
 
     A store that can learn between two commits that another owner has taken it over has a method ``when_deposed(told)``
     as well. ``told`` takes the `Deposed` and may be called from any thread. A store whose rows are dated by another
-    clock than the system's has it as ``clock`` (`MeasuredClock`); it counts from `own` on.
+    clock than the system's has it as ``clock`` (`MeasuredClock`); it counts from `own` on. A store into which others
+    write rows for `enqueued` has a method ``when_enqueued(told)``. ``told`` is called from any thread when there may be
+    some.
     """
 
     def own(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 
-from actorproc.api.verbs.submit import SubmitVerbs
+from actorproc.api.verbs.submit import SubmitVerbs, checked_terms
 from actorproc.engine.arguments import checked_by, checked_reason
 from actorproc.errors import InvalidId, StateTooLarge, StoreDamaged, UsageError
 from actorproc.model.ids import check_id
@@ -132,7 +132,7 @@ class ScheduleVerbs(SubmitVerbs):
     def _firing(self, procedure: Procedure, name: str, *options: Any) -> Any:
         """The procedure of a schedule as each firing submits it."""
         owner, priority, tags, limits, limit_keys = options
-        checked = self._options(owner, priority, tags=tags, limits=limits, limit_keys=limit_keys)
+        checked = checked_terms(self._clock, owner, priority, tags=tags, limits=limits, limit_keys=limit_keys)
         new = self._describe(procedure, name, checked)
         if new.codec != "data":
             msg = (

@@ -41,8 +41,10 @@ from actorproc.procedure.declaring.policies import Limits
 from actorproc.procedure.declaring.step_policies import check_given_limits
 from actorproc.procedure.declaring.submit_options import checked_limit_keys
 from actorproc.procedure.runtime.class_shipping import refuse_unloadable
+from actorproc.procedure.runtime.engine_side import TypeRuntime
+from actorproc.support.clock import Clock
 
-__all__ = ["SubmitOptions", "SubmitVerbs", "checked_reuse"]
+__all__ = ["SubmitOptions", "SubmitTerms", "SubmitVerbs", "checked_reuse", "checked_terms", "described"]
 
 R = TypeVar("R")
 
@@ -55,7 +57,7 @@ class _NotStored(TimeoutError):
     """The time is up, and the store has not answered."""
 
 
-class _Options(NamedTuple):
+class SubmitTerms(NamedTuple):
     """Options of a call for every procedure it submits, checked."""
 
     owner: str | None
@@ -95,6 +97,77 @@ def checked_reuse(on_existing: OnExisting) -> IdReuse | None:
     """The policy of one submit with a token of its own; None for the default, which counts once without."""
     policy = checked_on_existing(on_existing)
     return None if policy == "same" else IdReuse(policy, os.urandom(TOKEN))
+
+
+def checked_terms(
+    clock: Clock,
+    owner: str | None = None,
+    priority: int = 0,
+    delay: float | timedelta = 0,
+    deadline: datetime | timedelta | float | None = None,
+    tags: Iterable[str] | None = None,
+    limits: Limits | None = None,
+    limit_keys: Iterable[str] = (),
+    on_existing: OnExisting = "same",
+    at: datetime | float | None = None,
+    debounce: str | None = None,
+    within: float | timedelta | None = None,
+    at_most: float | timedelta | None = None,
+) -> SubmitTerms:
+    """The options of a call, checked once for all that it submits; times from now are counted by this clock."""
+    return SubmitTerms(
+        owner=checked_text(owner, "owner", 1024) if owner is not None else None,
+        priority=checked_priority(priority),
+        due_at=due_time(delay, clock, at),
+        deadline=epoch_seconds(deadline, clock),
+        tags=checked_tags(tags),
+        limits=checked_limits(limits).of_submit if limits is not None else None,
+        limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
+        reuse=checked_reuse(on_existing),
+        debounce=checked_debounce(
+            debounce,
+            within,
+            at_most,
+            {"on_existing": on_existing != "same", "delay": bool(delay), "at": at is not None},
+        ),
+    )
+
+
+def described(runtime: TypeRuntime, procedure: Procedure, id: str | None, terms: SubmitTerms) -> NewProcedure:
+    """The procedure as it is stored first. Raises as `SubmitVerbs.submit` does."""
+    debounced = terms.debounce
+    if debounced is not None:
+        if id is not None:
+            msg = f"debounce={debounced.key!r} makes the id {debounced.key}:…, so leave id={id!r:.60} out"
+            raise ValueError(msg)
+        id = f"{debounced.key}:{new_id()}"
+    new = runtime.describe(
+        procedure,
+        id=id,
+        fresh=debounced is not None,
+        owner=terms.owner,
+        priority=terms.priority,
+        due_at=terms.due_at,
+        deadline=terms.deadline,
+        tags=terms.tags,
+    )
+    if debounced is not None:
+        if new.codec != "data":
+            msg = (
+                f"{new.type_name} has codec = 'pickle': its state is signed for one id, and a debounced submit may "
+                "get that of an earlier one. Use a class with the default codec"
+            )
+            raise UsageError(msg)
+        new = msgspec.structs.replace(new, debounce=debounced)
+    if terms.limits is not None:
+        check_given_limits(runtime.type_name, terms.limits, runtime.meta)
+        new = msgspec.structs.replace(new, limits=terms.limits)
+    if terms.limit_keys:
+        both = checked_limit_keys((*new.limit_keys, *terms.limit_keys), "limit_keys")
+        new = msgspec.structs.replace(new, limit_keys=both)
+    if terms.reuse is not None and not new.fresh:
+        new = msgspec.structs.replace(new, reuse=terms.reuse)
+    return new
 
 
 class SubmitVerbs(InspectVerbs):
@@ -168,10 +241,22 @@ class SubmitVerbs(InspectVerbs):
             ManagerStopped: No manager runs.
         """
         self._running()
-        options = self._options(
-            owner, priority, delay, deadline, tags, limits, limit_keys, on_existing, at, debounce, within, at_most
+        terms = checked_terms(
+            self._clock,
+            owner,
+            priority,
+            delay,
+            deadline,
+            tags,
+            limits,
+            limit_keys,
+            on_existing,
+            at,
+            debounce,
+            within,
+            at_most,
         )
-        new = self._describe(procedure, id, options)
+        new = self._describe(procedure, id, terms)
         if new.debounce is not None:
             return self._submit_debounced(new)
         self._submit_all((new,))
@@ -323,11 +408,11 @@ class SubmitVerbs(InspectVerbs):
             ValueError: A time makes no sense.
         """
         self._running()
-        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing, at)
+        terms = checked_terms(self._clock, owner, priority, delay, deadline, tags, limits, limit_keys, on_existing, at)
         with collector_paused_for(len(procedures) if isinstance(procedures, list) else 0):
             pairs = [pair(item) for item in procedures]
         with collector_paused_for(len(pairs)):
-            news = tuple(self._describe(procedure, id, options) for id, procedure in pairs)
+            news = tuple(self._describe(procedure, id, terms) for id, procedure in pairs)
         if not news:
             return []
         with collector_paused_for(len(news)):  # while they are decided about and stored
@@ -363,7 +448,7 @@ class SubmitVerbs(InspectVerbs):
         """
         seconds = waiting_seconds(timeout)
         self._running()
-        new = self._describe(procedure, id, self._options(**options))
+        new = self._describe(procedure, id, checked_terms(self._clock, **options))
         if new.debounce is not None:
             until = None if seconds is None else time.monotonic() + seconds
             waiting = self._submit_debounced(new)
@@ -381,77 +466,13 @@ class SubmitVerbs(InspectVerbs):
         handle: ProcedureHandle[R] = ProcedureHandle(new.id, self)
         return handle._unpack(ending)
 
-    def _options(
-        self,
-        owner: str | None = None,
-        priority: int = 0,
-        delay: float | timedelta = 0,
-        deadline: datetime | timedelta | float | None = None,
-        tags: Iterable[str] | None = None,
-        limits: Limits | None = None,
-        limit_keys: Iterable[str] = (),
-        on_existing: OnExisting = "same",
-        at: datetime | float | None = None,
-        debounce: str | None = None,
-        within: float | timedelta | None = None,
-        at_most: float | timedelta | None = None,
-    ) -> _Options:
-        """The options of a call, checked once for all that it submits."""
-        return _Options(
-            owner=checked_text(owner, "owner", 1024) if owner is not None else None,
-            priority=checked_priority(priority),
-            due_at=due_time(delay, self._clock, at),
-            deadline=epoch_seconds(deadline, self._clock),
-            tags=checked_tags(tags),
-            limits=checked_limits(limits).of_submit if limits is not None else None,
-            limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
-            reuse=checked_reuse(on_existing),
-            debounce=checked_debounce(
-                debounce,
-                within,
-                at_most,
-                {"on_existing": on_existing != "same", "delay": bool(delay), "at": at is not None},
-            ),
-        )
-
-    def _describe(self, procedure: Procedure, id: str | None, options: _Options) -> NewProcedure:
+    def _describe(self, procedure: Procedure, id: str | None, terms: SubmitTerms) -> NewProcedure:
         """The procedure as it is stored first."""
         runtime = self._types.runtime_of(procedure)
-        terms = options.debounce
-        if terms is not None:
-            if id is not None:
-                msg = f"debounce={terms.key!r} makes the id {terms.key}:…, so leave id={id!r:.60} out"
-                raise ValueError(msg)
-            id = f"{terms.key}:{new_id()}"
-        new = runtime.describe(
-            procedure,
-            id=id,
-            fresh=terms is not None,
-            owner=options.owner,
-            priority=options.priority,
-            due_at=options.due_at,
-            deadline=options.deadline,
-            tags=options.tags,
-        )
+        new = described(runtime, procedure, id, terms)
         self._check_size(new)
         if new.codec == "pickle":
             refuse_unloadable(procedure, runtime)
-        if terms is not None:
-            if new.codec != "data":
-                msg = (
-                    f"{new.type_name} has codec = 'pickle': its state is signed for one id, and a debounced submit may "
-                    "get that of an earlier one. Use a class with the default codec"
-                )
-                raise UsageError(msg)
-            new = msgspec.structs.replace(new, debounce=terms)
-        if options.limits is not None:
-            check_given_limits(runtime.type_name, options.limits, runtime.meta)
-            new = msgspec.structs.replace(new, limits=options.limits)
-        if options.limit_keys:
-            both = checked_limit_keys((*new.limit_keys, *options.limit_keys), "limit_keys")
-            new = msgspec.structs.replace(new, limit_keys=both)
-        if options.reuse is not None and not new.fresh:
-            new = msgspec.structs.replace(new, reuse=options.reuse)
         return new
 
     def _check_size(self, new: NewProcedure, *, of_call: bool = False) -> None:

@@ -24,7 +24,7 @@ from actorproc.model.rows.records import NewProcedure, Past, ProcedureRecord, St
 from actorproc.model.rows.writes import PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
 
-__all__ = ["admit", "clash_of_twins", "refusal", "submit", "too_many"]
+__all__ = ["admit", "clash_of_twins", "judged", "place", "refusal", "submit", "take_in", "too_many"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _INITIALIZING = ProcedureState.INITIALIZING
@@ -41,24 +41,18 @@ def submit(state: EngineState, event: Submitted) -> None:
     named: dict[str, NewProcedure] = {}
     for new in event.procedures:
         twin = None if new.fresh else named.get(new.id)
-        error = _refused(state, new) if twin is None else clash_of_twins(new, twin)
+        error = judged(state, new) if twin is None else clash_of_twins(new, twin)
         if error is not None:
             state.decision.command(Reply(event.reply, error=error))
             return
         if twin is None:
             if not new.fresh:
                 named[new.id] = new
-            if new.id not in state.residents.procs and new.id not in state.queues.run_queue.cold:
-                accepted.append(new)
-            elif new.reuse is not None and not restart.was_done(state.residents.procs[new.id], new.reuse):
-                accepted.append(new)
-                restarted.append(new.id)
+            place(state, new, accepted, restarted)
     if accepted and (busy := too_many(state, len(accepted))) is not None:
         state.decision.command(Reply(event.reply, error=busy))
         return
-    if restarted or state.ended.shedding:
-        restart.make_room(state, restarted, (new.id for new in accepted))
-    _take_in(state, accepted)
+    take_in(state, accepted, restarted)
     state.decision.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
 
 
@@ -91,7 +85,16 @@ def _is_taken(state: EngineState, id: str) -> DuplicateProcedure | None:
     return DuplicateProcedure(f"procedure {id} exists; a debounced submit makes an id of its own")
 
 
-def _refused(state: EngineState, new: NewProcedure) -> ActorprocError | None:
+def place(state: EngineState, new: NewProcedure, accepted: list[NewProcedure], restarted: list[str]) -> None:
+    """Put a procedure that is not refused among those to be taken in, unless it is the same submit again."""
+    if new.id not in state.residents.procs and new.id not in state.queues.run_queue.cold:
+        accepted.append(new)
+    elif new.reuse is not None and not restart.was_done(state.residents.procs[new.id], new.reuse):
+        accepted.append(new)
+        restarted.append(new.id)
+
+
+def judged(state: EngineState, new: NewProcedure) -> ActorprocError | None:
     """As `refusal`; and a state that cannot be compared by its bytes is one that the submitter has to compare."""
     if new.reuse is not None and (existing := state.residents.procs.get(new.id)) is not None:
         if restart.was_done(existing, new.reuse):
@@ -106,8 +109,13 @@ def _refused(state: EngineState, new: NewProcedure) -> ActorprocError | None:
     return error
 
 
-def _take_in(state: EngineState, accepted: list[NewProcedure]) -> None:
-    """Admit these; but those that need nothing but a worker, and would get none now, wait for their turn outside."""
+def take_in(state: EngineState, accepted: list[NewProcedure], restarted: list[str]) -> None:
+    """Admit these, of which some begin anew.
+
+    Those that need nothing but a worker, and would get none now, wait for their turn outside.
+    """
+    if restarted or state.ended.shedding:
+        restart.make_room(state, restarted, (new.id for new in accepted))
     room = state.workers.table.room(len(accepted)) if state.switches.hands_out else 0
     if not state.leaves_outside:
         room = len(accepted)

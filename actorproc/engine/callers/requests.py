@@ -66,6 +66,7 @@ class RequestHandler:
         clock: Clock,
         retention: Callable[[], RetentionHealth],
         other_code: Callable[[], dict[str, tuple[str, ...]]],
+        enqueued: Callable[[], tuple[str, ...]],
     ) -> None:
         self._parked_waits = parked_waits
         self._store = store
@@ -78,6 +79,7 @@ class RequestHandler:
         self._clock = clock
         self._retention = retention
         self._other_code = other_code
+        self._enqueued = enqueued
         self._started = clock.monotonic()
         self._halted = 0
         """Procedures of the core that stood still because of damage when it was looked last."""
@@ -287,6 +289,7 @@ class RequestHandler:
             stale_results=self._pipeline.core.stale_results,
             damaged=self._pipeline.core.damaged,
             schedules=tuple(self._pipeline.core.faulty_schedules),
+            enqueued=self._enqueued(),
             dispatching=self._pipeline.dispatching,
             paused=self._pipeline.core.paused,
             gated=self._pipeline.gated,

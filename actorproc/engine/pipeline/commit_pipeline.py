@@ -26,6 +26,7 @@ from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import (
     Acknowledged,
     DeleteRequested,
+    EnqueuedFound,
     Event,
     ForkRequested,
     NoteMade,
@@ -58,6 +59,7 @@ __all__ = ["CommitPipeline"]
 _OF_STORED_STATE = (
     Acknowledged,
     DeleteRequested,
+    EnqueuedFound,
     ForkRequested,
     NoteMade,
     RemovalContinued,

@@ -10,6 +10,7 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.outcomes import Outcome
 from actorproc.model.policies import TypeMeta
+from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
 from actorproc.model.rows.schedules import ScheduleRecord
 from actorproc.model.rows.snapshot import FinishedTree
@@ -20,6 +21,8 @@ __all__ = [
     "BypassRequested",
     "CrashReport",
     "DeleteRequested",
+    "EnqueuedFound",
+    "EnqueuedRow",
     "Event",
     "ForkRequested",
     "HostAdded",
@@ -83,6 +86,22 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
 
     procedures: tuple[NewProcedure, ...]
     reply: int
+
+
+class EnqueuedRow(msgspec.Struct, frozen=True, gc=False):
+    """A row that was found, and what is wrong with it by itself."""
+
+    record: EnqueuedRecord
+    fault: str = ""
+    """Reason in words for which no procedure can be made of it; "": it is for the core to judge."""
+    error: str = ""
+    """Name of the class of that error."""
+
+
+class EnqueuedFound(msgspec.Struct, frozen=True, gc=False):
+    """Applications have enqueued these in transactions of their own."""
+
+    rows: tuple[EnqueuedRow, ...]
 
 
 class StepEnded(msgspec.Struct, frozen=True, gc=False):
@@ -442,6 +461,7 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 Event = (
     TypeRegistered
     | Submitted
+    | EnqueuedFound
     | StepEnded
     | StepReturned
     | HostAdded

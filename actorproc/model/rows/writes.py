@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
     AttemptRecord,
@@ -25,6 +26,7 @@ from actorproc.model.states import ProcedureState
 
 __all__ = [
     "DeleteAcknowledgement",
+    "DeleteEnqueued",
     "DeleteEvent",
     "DeleteLinks",
     "DeleteLock",
@@ -37,6 +39,7 @@ __all__ = [
     "PutAttempt",
     "PutAudit",
     "PutChild",
+    "PutEnqueued",
     "PutEvent",
     "PutExposed",
     "PutLock",
@@ -180,6 +183,18 @@ class DeleteSchedule(msgspec.Struct, frozen=True, gc=False):
     id: str
 
 
+class PutEnqueued(msgspec.Struct, frozen=True, gc=False):
+    """Keep a row that was refused, with the reason."""
+
+    record: EnqueuedRecord
+
+
+class DeleteEnqueued(msgspec.Struct, frozen=True, gc=False):
+    """Take a row out; in the commit that creates its procedure, or that keeps it as refused."""
+
+    key: bytes
+
+
 class TrimLog(msgspec.Struct, frozen=True, gc=False):
     """Remove the records `first` to `last` of a step log, and the notes and failed attempts of steps before `step`."""
 
@@ -226,4 +241,6 @@ Write = (
     | DeleteLinks
     | PutSchedule
     | DeleteSchedule
+    | PutEnqueued
+    | DeleteEnqueued
 )

@@ -48,6 +48,11 @@ class DatabasePlace(NamedTuple):
         return int.from_bytes(digest, signed=True)
 
     @property
+    def channel(self) -> str:
+        """The channel of notifications about what is enqueued, as an identifier of SQL that needs no quotes."""
+        return f"actorproc_{self.lock & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    @property
     def has_password(self) -> bool:
         """The URL itself holds a password."""
         parts = urlsplit(self.url)

@@ -250,6 +250,42 @@ class Session:
         if is_writing:
             self._poll.modify(self._socket, select.POLLIN)
 
+    def hear(self, within: float, waker: int) -> bool:
+        """Wait for a notification (LISTEN) while nothing is asked.
+
+        Args:
+            within: Seconds to wait at most.
+            waker: The reading end of a pipe; a byte in it ends the wait, and is taken out.
+
+        Returns:
+            True if one or more came.
+
+        Raises:
+            DatabaseFailure: The session has ended.
+        """
+        if self._has_heard():
+            return True
+        self._poll.register(waker, select.POLLIN)
+        try:
+            ready = dict(self._poll.poll(within * 1000 + 1))
+        finally:
+            self._poll.unregister(waker)
+        if waker in ready:
+            os.read(waker, 64)
+        if self._socket not in ready:
+            return False
+        try:
+            self._connection.consume_input()
+        except Exception as error:
+            raise self._broken(error) from error
+        return self._has_heard()
+
+    def _has_heard(self) -> bool:
+        found = False
+        while self._connection.notifies() is not None:
+            found = True
+        return found
+
     @property
     def may_be_ended(self) -> bool:
         """The server ends it soon, or has, as it was idle."""

@@ -403,6 +403,10 @@ class DatabaseStore(OpenDatabase):
         """Sentence about what keeps the database from cleaning up. See `SharedStore.held_back`."""
         return self.leadership.held_back
 
+    def when_enqueued(self, told: Callable[[], object]) -> None:
+        """Have this called, from any thread, when applications may have enqueued something. See `ProcedureStore`."""
+        self.leadership.ear.tell(told)
+
     def compact(self) -> CompactionReport:
         """Report the size, unchanged: giving space back is the work of the database's autovacuum."""
         self._refuse_fork()

@@ -32,6 +32,7 @@ import msgspec
 
 from actorproc.errors import InternalError, StoreDamaged
 from actorproc.model.exact import as_plain
+from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
     AttemptRecord,
@@ -101,6 +102,7 @@ _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.ACKNOWLEDGED: msgspec.msgpack.Decoder(AcknowledgementRecord),
     Table.REMOVALS: msgspec.msgpack.Decoder(RemovalRecord),
     Table.SCHEDULES: msgspec.msgpack.Decoder(ScheduleRecord),
+    Table.ENQUEUED: msgspec.msgpack.Decoder(EnqueuedRecord),
 }
 
 
@@ -253,6 +255,8 @@ def show_key(table: Table, key: bytes) -> str:
     """A key for people: ``order-7/3`` for step 3 of ``order-7``."""
     if table in (Table.META, Table.PROCEDURES, Table.POISON, Table.ACKNOWLEDGED, Table.REMOVALS, Table.SCHEDULES):
         return _text(key)
+    if table is Table.ENQUEUED:
+        return key.hex()
     if table in (Table.ORDER, Table.FAILED, Table.ROLLED_BACK):
         return _numbers(key)
     if table in (Table.TIMERS, Table.FINISHED):

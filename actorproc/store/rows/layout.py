@@ -29,6 +29,7 @@ All stores share this page, so a store is only something that keeps sorted rows 
     acknowledged root                                 AcknowledgementRecord
     removals     root                                 RemovalRecord
     schedules    id                                   ScheduleRecord
+    enqueued     "w" or "r" time random               EnqueuedRecord; w: it waits, r: it was refused
 
 Numbers are 8 bytes, big-endian, so that byte order is numeric order; times are whole microseconds since
 the epoch. Ids hold no NUL (`check_id`), so ``id NUL`` is a prefix that no other id shares. Text that is
@@ -52,6 +53,7 @@ from actorproc.model.ids import debounce_name
 from actorproc.model.rows.records import ProcedureRecord, StepRecord
 from actorproc.model.rows.writes import (
     DeleteAcknowledgement,
+    DeleteEnqueued,
     DeleteEvent,
     DeleteLinks,
     DeleteLock,
@@ -64,6 +66,7 @@ from actorproc.model.rows.writes import (
     PutAttempt,
     PutAudit,
     PutChild,
+    PutEnqueued,
     PutEvent,
     PutExposed,
     PutLock,
@@ -420,6 +423,15 @@ def _delete_schedule(write: DeleteSchedule, rows: list[Row]) -> None:
     rows.append((Table.SCHEDULES, codec.shown_key(write.id), None))  # a damaged row may have any key
 
 
+def _put_enqueued(write: PutEnqueued, rows: list[Row]) -> None:
+    key = write.record.key
+    rows.append((Table.ENQUEUED, key, codec.encode(Table.ENQUEUED, key, write.record)))
+
+
+def _delete_enqueued(write: DeleteEnqueued, rows: list[Row]) -> None:
+    rows.append((Table.ENQUEUED, write.key, None))
+
+
 def _put_audit(write: PutAudit, rows: list[Row]) -> None:
     record = write.record
     key = prefix(record.target) + _pack(record.number)
@@ -463,6 +475,8 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     DeleteLinks: _delete_links,
     PutSchedule: _put_schedule,
     DeleteSchedule: _delete_schedule,
+    PutEnqueued: _put_enqueued,
+    DeleteEnqueued: _delete_enqueued,
 }
 _PUTS: dict[Table, type[Any]] = {
     Table.PROCEDURES: PutProcedure,
@@ -480,4 +494,5 @@ _PUTS: dict[Table, type[Any]] = {
     Table.ACKNOWLEDGED: PutAcknowledgement,
     Table.REMOVALS: PutRemoval,
     Table.SCHEDULES: PutSchedule,
+    Table.ENQUEUED: PutEnqueued,
 }

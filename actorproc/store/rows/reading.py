@@ -36,6 +36,7 @@ from actorproc.model.rows.snapshot import FinishedTree, RecoverySnapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.rows import codec
 from actorproc.store.rows.debounces import DebounceReader
+from actorproc.store.rows.enqueued import EnqueuedReader
 from actorproc.store.rows.keys import head_key, number_key, prefix, text_key, time_key
 from actorproc.store.rows.layout import COPIED_FROM, EPOCH, MOVED_TO, PAUSED, STATE_INDEX, STORE_ID, meta_of
 from actorproc.store.rows.loading import read_number, read_snapshot
@@ -58,7 +59,7 @@ _FEW_ENDED = 10_000
 """Procedures in these states up to which their indexes are read, and not that of a type."""
 
 
-class RecordReader(ScheduleReader, DebounceReader):
+class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
     """The reading half of `ProcedureStore`; callable from any thread."""
 
     def _trees(self, roots: Sequence[str], limit: int | None) -> AbstractContextManager[Rows]:

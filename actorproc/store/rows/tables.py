@@ -41,6 +41,7 @@ class Table(IntEnum):
     ATTEMPTS = 22
     EXPOSED = 23
     SCHEDULES = 24
+    ENQUEUED = 25
 
     @property
     def label(self) -> str:

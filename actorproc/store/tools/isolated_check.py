@@ -40,6 +40,7 @@ _RECORDS = (
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
     Table.SCHEDULES,
+    Table.ENQUEUED,
 )
 _OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.EXPOSED, Table.AUDIT, Table.UNDO})
 """Tables whose keys name the procedure they belong to."""

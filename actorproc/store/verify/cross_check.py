@@ -41,6 +41,7 @@ _OTHERS = (
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
     Table.SCHEDULES,
+    Table.ENQUEUED,
 )
 _NUMBER = 8
 """Bytes of a number in a key."""

@@ -20,6 +20,7 @@ from typing import Literal
 
 from actorproc.store.postgres.connecting import connect
 from actorproc.store.postgres.failures import DatabaseFailure
+from actorproc.store.postgres.leading.inbox_ear import InboxEar
 from actorproc.store.postgres.leading.owner_row import DoorRow, in_use, read_leader
 from actorproc.store.postgres.leading.store_lock import StoreLock
 from actorproc.store.postgres.leading.takeover import is_in_the_way
@@ -83,6 +84,8 @@ class Leadership:
         """Says whether the manager is alive; while it is not, the lease is not renewed."""
         self.on_deposed: Callable[[int], object] = _nothing
         """Called once, on the keeper's thread, with the epoch of the row when that is not ours (0: unknown)."""
+        self.ear = InboxEar(place)
+        """Learns of what applications enqueue, between two renewals."""
         self.late_renewals = 0
         """Renewals that came later than half a lease after the one before."""
         self.round_trip: float | None = None
@@ -209,6 +212,7 @@ class Leadership:
 
     def _start_keeper(self) -> None:
         self._ending.clear()
+        self.ear.open()
         keeper = self._keeper = threading.Thread(target=self._keep, name="actorproc-lease", daemon=True)
         keeper.start()
 
@@ -216,7 +220,7 @@ class Leadership:
         """Renew the lease until the end. No error ends it: what is lost is told by the fence of the next commit."""
         pause = self.lease / 3
         was_late = was_slow = False
-        while not self._ending.wait(pause):
+        while not self._rest(pause):
             pause = self.lease / 3
             # A process that gets little of the processor, or of its interpreter, renews late without an error.
             late = time.monotonic() - self._renewed
@@ -228,6 +232,7 @@ class Leadership:
                     return
                 else:
                     self._look_at_vacuum()
+                    self.ear.look(self.lock.session)
             except Exception as error:  # noqa: BLE001 - as the docstring says
                 pause = self.lease / 10
                 _log.debug("the lease of %s was not renewed: %s", self._place.words, error)
@@ -242,6 +247,15 @@ class Leadership:
             if slow and not was_slow:
                 _log.warning("a commit to %s has waited %.1f s for the database", self._place.words, slow)
             was_slow = slow > 0
+
+    def _rest(self, pause: float) -> bool:
+        """Wait until the next renewal is due, and listen meanwhile; True when the end has come."""
+        until = time.monotonic() + pause
+        while not self._ending.is_set() and (rest := until - time.monotonic()) > 0:
+            session = self.lock.session
+            if session is None or session.is_broken or not self.ear.hear(session, rest):
+                return self._ending.wait(max(0.0, until - time.monotonic()))
+        return self._ending.is_set()
 
     def _renew(self) -> int | None:
         """Renew the lease; the epoch of the row when it is another one (0: there is no row), else None."""
@@ -297,9 +311,11 @@ class Leadership:
     def give_back(self) -> None:
         """End the lease and the session of the lock. Idempotent."""
         self._ending.set()
+        self.ear.wake()
         keeper, self._keeper = self._keeper, None
         if keeper is not None and keeper is not threading.current_thread():
             keeper.join()
+        self.ear.close()
         session = self.lock.session
         if session is not None and not session.is_broken and self.epoch:
             end = Statement(

@@ -30,7 +30,12 @@ OWN_TABLES = ("leader", "batch", "keys")
 _STORAGE = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05"
 _CHANGING = {Table.PROCEDURES: 70, Table.META: 50}
 """Tables whose rows are changed in place, and how full their pages are made, so that changes stay on them."""
-_LONG = frozenset({Table.STEPS, Table.EVENTS, Table.NOTES, Table.EXPOSED, Table.ATTEMPTS, Table.AUDIT, Table.CHILDREN})
+_LONG = frozenset(
+    {
+        *(Table.STEPS, Table.EVENTS, Table.NOTES, Table.EXPOSED),
+        *(Table.ATTEMPTS, Table.AUDIT, Table.CHILDREN, Table.ENQUEUED),
+    }
+)
 """Tables whose values may be long."""
 
 
@@ -67,6 +72,8 @@ class Statements(NamedTuple):
     """Members of several trees, with their heads."""
     units: Statement
     """Undo units of several trees."""
+    some_enqueued: Statement
+    """Tells whether enqueued procedures wait."""
     leader: Statement
     keys: Statement
     keep_keys: Statement
@@ -196,6 +203,10 @@ def statements_of(schema: str) -> Statements:
             ARRAY,
             ARRAY,
             NUMBER,
+        ),
+        some_enqueued=made(
+            "SELECT EXISTS "
+            f"(SELECT FROM {schema}.enqueued WHERE k >= '\\x77'::bytea AND k < '\\x78'::bytea)::int::bigint"
         ),
         leader=made(
             "SELECT l.epoch, l.owner, CASE WHEN isfinite(l.expires) THEN "

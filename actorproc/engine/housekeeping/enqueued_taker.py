@@ -1,0 +1,156 @@
+"""Hands of the inbox: finds rows that applications enqueued in transactions of their own, and brings them to the core.
+
+A pass goes through the waiting rows in pages, and a page begins only when what was decided about the one before it is
+on disk. Each pass begins with the first row: a transaction that commits late leaves its row anywhere among the others.
+So no place is remembered, and what the passes have left is what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+from msgspec.structs import replace
+
+from actorproc.engine.arguments import check_new
+from actorproc.engine.pipeline.batch import CommitBatch
+from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
+from actorproc.errors import EngineError
+from actorproc.model.messages.events import EnqueuedFound, EnqueuedRow
+from actorproc.model.rows.enqueued import EnqueuedRecord
+from actorproc.model.rows.writes import DeleteEnqueued, PutEnqueued
+from actorproc.store.base import RecordStore
+from actorproc.support.engine_log import engine_logger
+
+__all__ = ["EnqueuedTaker"]
+
+logger = engine_logger("actorproc")
+
+_PAGE = 64
+"""Rows that are decided about at once; in a database they are one question, of 4 MiB at most."""
+_TOLD = 5
+"""Refused rows with a sentence of their own in health."""
+_PAUSE = 0.5
+"""Seconds until the next look where more procedures are unfinished than may be, or the store refuses."""
+
+
+class EnqueuedTaker:
+    """Takes enqueued procedures in. Needs the manager's turn (`CombiningInbox`).
+
+    `wake_in(seconds)` asks for a call of `look` after that time.
+    """
+
+    def __init__(
+        self, *, store: RecordStore, pipeline: CommitPipeline, max_state: int, wake_in: Callable[[float], None]
+    ) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._max_state = max_state
+        self._wake_in = wake_in
+        self._after: bytes | None = None
+        """The last row of the pass; None: the next page is its first."""
+        self._wanted = False
+        """There may be rows that this pass does not see: another one follows."""
+        self._refused_too = False
+        """The pass is one over rows that were refused; one over those that wait follows."""
+        self._awaits_commit = False
+        """A page was brought to the core; the next one begins when that is stored."""
+        self._refused: dict[bytes, str] = {}
+        """Rows that were refused, with a sentence each."""
+        self._busy = ""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Sentences about rows that were refused, or have to wait; empty when all is well."""
+        said = list(islice(self._refused.values(), _TOLD))
+        if len(self._refused) > _TOLD:
+            said.append(f"{len(self._refused) - _TOLD} more enqueued procedures were refused")
+        return (*said, self._busy) if self._busy else tuple(said)
+
+    @property
+    def has_refused(self) -> bool:
+        """Rows were refused."""
+        return bool(self._refused)
+
+    def look(self) -> None:
+        """There may be rows."""
+        self._wanted = True
+        if not self._awaits_commit:
+            self._go_on()
+
+    def look_at_refused(self) -> None:
+        """Try rows again that were refused: what stood in their way may be gone."""
+        self._after, self._refused_too = None, True
+        self.look()
+
+    def lost(self) -> None:
+        """The store has lost commits, and with them perhaps what was decided here."""
+        self._awaits_commit = False
+        self._refused.clear()
+        self.look_at_refused()
+
+    def stored(self, batch: CommitBatch) -> None:
+        """A batch was acted on: perhaps the one that the next page waits for."""
+        if not self._awaits_commit or not any(type(event) is EnqueuedFound for event in batch.events):
+            return
+        self._awaits_commit = False
+        moved = 0
+        for write in batch.writes:
+            if type(write) is DeleteEnqueued:
+                moved += 1
+                self._refused.pop(write.key, None)
+            elif type(write) is PutEnqueued:
+                logger.warning("%s", self._note(write.record))
+        if moved or self._refused_too:
+            self._busy = ""
+            self._wake_in(0.0)
+            return
+        # No more procedures may be unfinished. Those that end make room; the rows are safe where they are.
+        self._after, self._wanted = None, True
+        self._busy = "enqueued procedures wait in the store: more are unfinished than Config.max_queued allows"
+        self._wake_in(_PAUSE)
+
+    def _go_on(self) -> None:
+        """Bring the next page to the core. After the last one begin anew as long as there is reason to."""
+        while self._wanted or self._after is not None:
+            if self._pipeline.trouble:
+                self._wake_in(_PAUSE)
+                return
+            if self._after is None:
+                self._wanted = False
+            try:
+                page = self._store.enqueued(refused=self._refused_too, after=self._after, limit=_PAGE)
+            except EngineError as error:
+                logger.warning("looking for enqueued procedures failed and is tried again: %s", error)
+                self._wanted = True
+                self._wake_in(_PAUSE)
+                return
+            if page:
+                self._after = page[-1].key
+                self._bring(page)
+                return
+            self._after = None
+            if self._refused_too:
+                self._refused_too, self._wanted = False, True
+
+    def _bring(self, page: list[EnqueuedRecord]) -> None:
+        if self._refused_too:
+            for record in page:
+                self._note(record)
+        self._awaits_commit = True
+        self._pipeline.handle(EnqueuedFound(tuple(map(self._row_of, page))))
+
+    def _row_of(self, record: EnqueuedRecord) -> EnqueuedRow:
+        if record.new is None:
+            return EnqueuedRow(record)
+        try:
+            check_new(record.new, self._max_state)
+        except (EngineError, TypeError, ValueError) as error:
+            return EnqueuedRow(record, str(error), type(error).__name__)
+        # Its id may have been used, and whether it is the same submit as a stored one is for the core to say.
+        return EnqueuedRow(replace(record, new=replace(record.new, fresh=False, is_compared=False, trace=None)))
+
+    def _note(self, record: EnqueuedRecord) -> str:
+        who = record.key.hex() if record.new is None else f"{record.new.id} ({record.new.type_name})"
+        said = self._refused[record.key] = f"enqueued {who} was refused: {record.refused}"
+        return said
