@@ -132,7 +132,15 @@ if TYPE_CHECKING:
     from actorproc.report.deploy_report import DeployReport
     from actorproc.report.health import Health
     from actorproc.report.hosts import HostInfo
-    from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, ScheduleInfo, SignalInfo
+    from actorproc.report.info import (
+        EnqueuedInfo,
+        LockInfo,
+        PoisonInfo,
+        ProcedureInfo,
+        ProcedureTree,
+        ScheduleInfo,
+        SignalInfo,
+    )
     from actorproc.report.metrics import Metrics
     from actorproc.report.states import StateInfo
     from actorproc.report.step_log import AttemptInfo, StepInfo
@@ -164,6 +172,7 @@ __all__ = [
     "DuplicateProcedure",
     "DuplicateType",
     "EngineError",
+    "EnqueuedInfo",
     "Environment",
     "ErrorInfo",
     "Health",
@@ -284,6 +293,7 @@ _LAZY = {
     "RetryPolicy": "actorproc.procedure.declaring.policies",
     "Saga": "actorproc.procedure.authoring.saga",
     "ScheduleInfo": "actorproc.report.info",
+    "EnqueuedInfo": "actorproc.report.info",
     "Secret": "actorproc.procedure.values.secrets.secret",
     "SignalInfo": "actorproc.report.info",
     "StateMachineProcedure": "actorproc.procedure.authoring.machine",

@@ -52,21 +52,21 @@ def test_architecture_and_readme_link_to_it():
 ROOMS = ("core", "engine", "store", "workers")
 """Rooms whose modules and classes are named for concepts of the engine."""
 _PLAIN = """
-    acquire add ahead all answer argument ask asked assembled assembly back backup base began begin belong booted
-    bounded by cache caller cancellation cgroup children claim claimed clock close code codec combining committed committing
-    compaction connecting container count counter cross crowd dangling data database define describe described died
-    dir dispatched down draining end ended ending entry environment error exceeded exit explain failed farewell
-    filling filter find finding finish forget forgettable forwarder frozen gate gc glance gone guard halt hand
+    acquire add address ahead all answer argument ask asked assembled assembly back backup base began begin belong booted
+    borrowed bounded by cache caller cancellation certificate cgroup children claim claimed clock close code codec combining committed committing
+    compaction connecting container count counter credential cross crowd dangling data database define describe described died
+    dir dispatched down draining end ended ending entry environment error exceeded exit explain fact failed farewell fault
+    filling filter find finding finish forget forgettable forwarder frozen gate gc glance gone guard guest halt hand
     held hello hook hosted housekeeping ids info intake interpreter interrupt isolated joined kept killer killing
     known lag late launch layout leadership leading learn leaving left lifecycle limiter line listener listening
     live lmdb loading local look loss lost main mark marker memory metric move moving need offspring on opened order
-    os out output outside part pass patched patience pending pipe place plan poison postgres postponed prepare
+    os out output outside part pass patched patience peer pending pipe place plan poison postgres postponed prepare
     prepared process processor program promise protocol put quarantine query question quick read reader reading
     ready receiver recipe recovered reference refused register rejected remain remote removal remove reopen reopened
-    replace report result retire returned rolling rule runtime said sampled sampler scaling schema send
+    replace report result resume retire returned role rolling rule runtime said sampled sampler scaling schema send
     sender service set setting settled shared shutdown signing skipped stack stand standard start started statement
     status stop stopwatch storage stream subscribe subscriber subscription succeeded sweep switches system take
-    target to tool tracker transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting
+    taker target to tool tracker transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting
     wake wanted warm warning watched welcome whole window work
 """
 PLAIN = frozenset(_PLAIN.split())

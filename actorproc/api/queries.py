@@ -31,6 +31,7 @@ from actorproc.report.audit import AuditInfo, audit_log, audit_of
 from actorproc.report.health import Health, RetentionHealth, SlotHealth
 from actorproc.report.hosts import HostInfo
 from actorproc.report.info import (
+    EnqueuedInfo,
     LockInfo,
     LockWaiterInfo,
     PoisonInfo,
@@ -38,6 +39,7 @@ from actorproc.report.info import (
     ProcedureTree,
     ScheduleInfo,
     SignalInfo,
+    enqueued_info_of,
     info_of,
     lock_info_of,
     mode_name,
@@ -278,6 +280,10 @@ class StoredQueries:
         """The schedules, by id."""
         epoch, records = self._store.schedules()
         return [schedule_info_of(record, epoch) for record in records]
+
+    def enqueued(self) -> list[EnqueuedInfo]:
+        """Procedures that applications enqueued: those that wait, then those that were refused."""
+        return [enqueued_info_of(row) for refused in (False, True) for row in self._store.enqueued(refused=refused)]
 
     def check_schedules(self) -> None:
         """Read the row of each schedule. Raises `StoreDamaged`."""

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "poisons": ("inspect.lists", "add_poisons"),
     "signals": ("commands.signals", "add_signals"),
     "schedules": ("commands.schedules", "add_schedules"),
+    "enqueued": ("commands.enqueued", "add_enqueued"),
     "audit": ("inspect.lists", "add_audit"),
     "workers": ("inspect.live", "add_workers"),
     "stack": ("inspect.live", "add_stack"),
@@ -76,7 +77,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "Look": (
         *("status", "list", "show", "why", "tree", "steps", "state", "states", "diff", "logs", "stack"),
-        *("locks", "poisons", "signals", "schedules", "audit", "workers", "watch", "top", "web", "metrics"),
+        *("locks", "poisons", "signals", "schedules", "enqueued", "audit", "workers", "watch", "top", "web", "metrics"),
     ),
     "Act": ("submit", "kill", "abort", "pause", "resume", "signal", "publish", "withdraw", "ack", "delete", "gc"),
     "Repair": ("retry", "restart", "fork", "rollback", "bypass", "clear-poison", "replay", "doctor", "check"),

@@ -31,6 +31,7 @@ from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import (
     Acknowledged,
     DeleteRequested,
+    EnqueuedRemoved,
     Event,
     ForkRequested,
     PoisonCleared,
@@ -43,6 +44,7 @@ from actorproc.model.messages.events import (
     Submitted,
 )
 from actorproc.model.policies import LockKey
+from actorproc.model.rows.enqueued import REFUSED
 from actorproc.model.rows.schedules import ScheduleRecord
 
 __all__ = ["MOST_CHANGES", "checked_definition", "checked_request"]
@@ -50,6 +52,7 @@ __all__ = ["MOST_CHANGES", "checked_definition", "checked_request"]
 MOST_CHANGES = 100_000
 """Changes that may wait for one watcher."""
 _LARGEST = 2**53
+_LONGEST_KEY = 64
 _RECORDED = frozenset(verb.event for verb in VERBS)
 """Requests that the audit log has."""
 _FOR_ALL = frozenset(verb.event for verb in VERBS if verb.is_for_all)
@@ -82,6 +85,8 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
             LockKey.write(event.path)
         case Resized():
             _check_size(event)
+        case EnqueuedRemoved():
+            _check_keys(event)
         case Acknowledged():
             event = msgspec.structs.replace(event, id=check_id(event.id), head=None)
         case DeleteRequested():
@@ -147,6 +152,13 @@ def _check_sent(event: Signalled | Published, max_state: int) -> None:
     _check_value(event.payload, max_state)
     if event.trace:
         check_context(event.trace)
+
+
+def _check_keys(event: EnqueuedRemoved) -> None:
+    check_id(event.name)
+    if not event.keys or not all(key.startswith(REFUSED) and len(key) <= _LONGEST_KEY for key in event.keys):
+        msg = f"a request to remove what was enqueued as {event.name} names rows that were not refused"
+        raise UsageError(msg)
 
 
 def _check_withdrawn(event: SignalsWithdrawn) -> None:

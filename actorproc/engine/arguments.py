@@ -280,7 +280,7 @@ def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -
 
 
 def check_new(new: NewProcedure, max_state: int) -> None:
-    """What another process sends to be submitted. Raises `UsageError`s, `TypeError` and `ValueError`."""
+    """Check a procedure that another process sends. Raises `UsageError`s, `TypeError` and `ValueError`."""
     check_id(new.id)
     check_type(new.type_name)
     if len(new.state) > max_state:
@@ -335,7 +335,7 @@ def _check_limits(limits: StepLimits) -> None:
 
 
 def check_context(context: bytes) -> None:
-    """The context of a trace. Raises `UsageError`."""
+    """Check the context of a trace. Raises `UsageError`."""
     if not CONTEXT <= len(context) <= MOST_CONTEXT or not any(context[:16]) or not any(context[16:24]):
         msg = f"{len(context)} bytes are no context of a trace"
         raise UsageError(msg)
@@ -346,14 +346,14 @@ def check_context(context: bytes) -> None:
 
 
 def check_type(name: str) -> None:
-    """The name of a type. Raises `UsageError`."""
+    """Check the name of a type. Raises `UsageError`."""
     if not 0 < len(name) <= 255 or not name.isprintable():
         msg = f"a type name has 1 to 255 printable characters; {name!r:.60} has not"
         raise UsageError(msg)
 
 
 def check_number(number: float, what: str) -> None:
-    """A number that is stored. Raises `UsageError`."""
+    """Check a number that is stored. Raises `UsageError`."""
     if not math.isfinite(number) or abs(number) > _LARGEST:
         msg = f"{what} has the number {number!r}, which means nothing here"
         raise UsageError(msg)

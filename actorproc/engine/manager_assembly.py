@@ -338,4 +338,5 @@ class AssembledManager:
         self.requests.look_at_damage()
         self.parked_waits.stored()
         self.sweeper.stored()
-        self.taker.stored(batch)
+        if self.taker.is_watching:
+            self.taker.stored(batch)

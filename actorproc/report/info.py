@@ -14,6 +14,7 @@ from actorproc.model.plain import plain_dict
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.reports import KeptSignal
 from actorproc.model.rows.cold_trees import is_debounced
+from actorproc.model.rows.enqueued import WAITING, EnqueuedRecord
 from actorproc.model.rows.records import (
     ErrorInfo,
     ExposedRecord,
@@ -28,6 +29,7 @@ from actorproc.report.exposed import ExposedValues
 from actorproc.support.recurrence import rule_of
 
 __all__ = [
+    "EnqueuedInfo",
     "LockInfo",
     "LockWaiterInfo",
     "PoisonInfo",
@@ -36,6 +38,7 @@ __all__ = [
     "ScheduleInfo",
     "SignalInfo",
     "as_text",
+    "enqueued_info_of",
     "info_of",
     "lock_info_of",
     "mode_name",
@@ -257,6 +260,44 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""
         return plain_dict(self)
+
+
+class EnqueuedInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A procedure that was enqueued in a transaction of an application; times in epoch seconds (UTC)."""
+
+    id: str
+    """Id that the procedure gets; of a row that cannot be read, the key of the row."""
+    type_name: str | None
+    """Type of the procedure; None: the row cannot be read."""
+    state: Literal["waiting", "refused"]
+    """"waiting": for a manager, or for fewer unfinished procedures; "refused": no procedure is made of it."""
+    enqueued_at: float
+    """Time of the database."""
+    refused_at: float | None
+    reason: str | None
+    """Reason for which it was refused."""
+    error: str | None
+    """Name of the class of the error with which a submit would have failed."""
+    key: str
+    """Key of the row, in hex; rows of one id may be several."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+def enqueued_info_of(record: EnqueuedRecord) -> EnqueuedInfo:
+    """The public view of an enqueued procedure."""
+    return EnqueuedInfo(
+        id=record.key.hex() if record.new is None else record.new.id,
+        type_name=None if record.new is None else record.new.type_name,
+        state="waiting" if record.key.startswith(WAITING) else "refused",
+        enqueued_at=record.at,
+        refused_at=record.refused_at,
+        reason=record.refused or None,
+        error=record.error or None,
+        key=record.key.hex(),
+    )
 
 
 def schedule_info_of(record: ScheduleRecord, epoch: int) -> ScheduleInfo:

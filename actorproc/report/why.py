@@ -18,11 +18,20 @@ from actorproc.model.names import READ_LATER, is_of_no_class, no_class_registere
 from actorproc.model.policies import LockKey, LockMode, exclude_each_other
 from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.report.info import LockInfo, ProcedureInfo, ScheduleInfo
+from actorproc.report.info import EnqueuedInfo, LockInfo, ProcedureInfo, ScheduleInfo
 from actorproc.report.why_terms import Cause, CauseKind, EngineFacts, RunningStep, WhySource, command, span, word
 from actorproc.support.instants import in_utc
 
-__all__ = ["Cause", "CauseKind", "EngineFacts", "RunningStep", "WhySource", "explain", "explain_schedule"]
+__all__ = [
+    "Cause",
+    "CauseKind",
+    "EngineFacts",
+    "RunningStep",
+    "WhySource",
+    "explain",
+    "explain_enqueued",
+    "explain_schedule",
+]
 
 _MODES = {mode.word: mode for mode in LockMode}
 _BRANCHES = 5
@@ -67,6 +76,22 @@ def explain_schedule(source: WhySource, schedule: ScheduleInfo, now: float) -> C
     return Cause(
         kind="schedule", procedure=schedule.id, says=f"schedule {schedule.id}: {says}", repairs=repairs, causes=causes
     )
+
+
+def explain_enqueued(source: WhySource, row: EnqueuedInfo, now: float) -> Cause:
+    """The wait of an enqueued procedure at `now`, or the reason for which it was refused."""
+    name = f"enqueued {row.id}"
+    since = span(max(0.0, now - row.enqueued_at))
+    causes: tuple[Cause, ...] = ()
+    repairs: tuple[str, ...] = ()
+    if row.state == "refused":
+        says = f"{name} was refused: {row.reason}"
+        repairs = (f"actorproc enqueued {row.id} --remove",)
+    else:
+        says = f"{name} waits for {since} to be taken by the manager that leads"
+    if not source.facts().running:
+        causes = (Cause(kind="manager", procedure="", says="no manager runs"),)
+    return Cause(kind="enqueued", procedure=row.id, says=says, repairs=repairs, causes=causes)
 
 
 def _of_last(source: WhySource, id: str, now: float) -> tuple[Cause, ...]:

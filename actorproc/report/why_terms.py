@@ -31,6 +31,7 @@ CauseKind = Literal[
     "done",
     "cycle",
     "schedule",  # a schedule, and what it waits for
+    "enqueued",  # handed over in a transaction of an application, and no procedure yet
     "more",  # what is left out
     "unknown",
 ]

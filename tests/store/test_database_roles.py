@@ -23,7 +23,7 @@ from tests.databases import database_or_skip, new_store
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
-ROLES = {"owner": "roles_owner", "host": "roles host", "looker": 'the "looker"'}
+ROLES = {"owner": "roles_owner", "host": "roles host", "looker": 'the "looker"', "enqueuer": "roles_enqueuer"}
 
 
 class Waits(Saga):
@@ -60,7 +60,11 @@ def made(tmp_path_factory):
     for _ in range(2):
         assert "run this again" not in run_sql(sql)
     yield found
-    run_sql([f'DROP SCHEMA {place_of(url).schema} CASCADE; DROP ROLE "roles_owner", "roles host", "the ""looker""";'])
+    run_sql(
+        [
+            f'DROP SCHEMA {place_of(url).schema} CASCADE; DROP ROLE "roles_owner", "roles host", "the ""looker""", "roles_enqueuer";'
+        ]
+    )
 
 
 @pytest.fixture
@@ -144,7 +148,9 @@ def test_the_command_prints_sql_that_runs_and_names_the_roles(urls, capsys):
     found = json.loads(capsys.readouterr().out)
 
     assert (found["owner"], found["host"], found["looker"]) == ("a", f"{place.store}_host", "c")
-    assert found["sql"].split("\n") == grants(place, owner="a", host=f"{place.store}_host", looker="c")
+    assert found["sql"].split("\n") == grants(
+        place, owner="a", host=f"{place.store}_host", looker="c", enqueuer=f"{place.store}_enqueuer"
+    )
 
 
 def test_a_directory_has_no_roles(tmp_path, capsys):

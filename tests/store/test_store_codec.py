@@ -12,6 +12,7 @@ import pytest
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode, StepLimits
+from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.record_parts import Debounce, Past
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
@@ -103,6 +104,15 @@ RECORDS = {
         fault="the class is missing",
         firings=7,
         leaps=(Leap(1800000000.5, 1700000000.0),),
+    ),
+    Table.ENQUEUED: EnqueuedRecord(
+        key=b"w" + bytes(16),
+        at=1700000000.5,
+        new=NewProcedure(id="mail-1", type_name="shop.Mail", state=b"\x80", digest=b"\x00\xff"),
+        refused="no class is registered as 'shop.Mail'",
+        error="UnknownType",
+        refused_at=1700000001.5,
+        raw=b"\x01",
     ),
     Table.AUDIT: AuditRecord("order-1", 1, 7.5, "retry", "the disk was replaced", "the failed step"),
 }

@@ -17,7 +17,7 @@ from actorproc.model.rows.enqueued import EnqueuedRecord, waiting_key
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.runtime.engine_side import TypeRegistry, TypeRuntime
 from actorproc.store.postgres.borrowed import (
-    Asked,
+    BorrowedStatement,
     asked,
     asked_async,
     facts_in,
@@ -47,8 +47,8 @@ def enqueue(
 ) -> str:
     """Hand a procedure over in the transaction of this connection: it is committed with it, or not at all.
 
-    The manager that leads the store creates the procedure after the commit, once, whoever is killed meanwhile. While
-    none leads, it waits in the store. Nothing is committed or rolled back here.
+    The manager that leads the store creates the procedure after the commit, once, whichever process is killed
+    meanwhile. While none leads, it waits in the store. Nothing is committed or rolled back here.
 
     Args:
         connection: A connection of psycopg 3 or psycopg2, a ``Connection`` or ``Session`` of SQLAlchemy, or
@@ -136,7 +136,7 @@ class _DatabaseClock:
 
 def _writing(
     procedure: Procedure[Any], id: str | None, store: str, notify: bool, max_state: int, options: SubmitOptions
-) -> Generator[Asked, Any, str]:
+) -> Generator[BorrowedStatement, Any, str]:
     """The statements that enqueue a procedure, each of which is sent its answer; returns the id."""
     check_flag(notify, "notify")
     place = place_named(store)

@@ -13,7 +13,15 @@ from actorproc.engine.arguments import kept_target
 from actorproc.errors import UnknownProcedure
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.audit import AuditFilter, AuditInfo
-from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, ScheduleInfo, SignalInfo
+from actorproc.report.info import (
+    EnqueuedInfo,
+    LockInfo,
+    PoisonInfo,
+    ProcedureInfo,
+    ProcedureTree,
+    ScheduleInfo,
+    SignalInfo,
+)
 from actorproc.report.listing import ListFilter
 from actorproc.report.step_log import AttemptInfo, StepInfo
 
@@ -250,6 +258,19 @@ class ReadVerbs(ABC):
         with self._asking() as queries:
             return queries.schedules()
 
+    def enqueued(self) -> _List[EnqueuedInfo]:
+        """Procedures that applications enqueued in transactions of their own, and that are none yet.
+
+        First those that wait, about in the order in which they were enqueued, then those that were refused. Those
+        whose obstacle may be gone are tried again: at a start, with a class that is registered, with a key that is
+        not poisoned any more.
+
+        Returns:
+            One `EnqueuedInfo` for each.
+        """
+        with self._asking() as queries:
+            return queries.enqueued()
+
     def schedule_info(self, id: str) -> ScheduleInfo:
         """One schedule as it is now.
 
@@ -345,7 +366,8 @@ class ReadVerbs(ABC):
         """Reasons for a procedure's standstill: the chain of what it waits for, down to its root causes.
 
         Args:
-            id: The procedure; or a schedule, for its next instant and what it waits for.
+            id: The procedure; or a schedule, for its next instant and what it waits for; or what was enqueued and is no
+                procedure yet.
 
         Returns:
             The chain. Each end of it names the commands that would repair it.
@@ -355,7 +377,7 @@ class ReadVerbs(ABC):
             InvalidId: The id is no id.
         """
         from actorproc.api.why_source import QuerySource  # noqa: PLC0415 - a list need not wait for it
-        from actorproc.report.why import explain, explain_schedule  # noqa: PLC0415
+        from actorproc.report.why import explain, explain_enqueued, explain_schedule  # noqa: PLC0415
 
         now = self._now()
         facts = self._engine_facts()
@@ -365,7 +387,9 @@ class ReadVerbs(ABC):
                 return explain(source, id, now)
             except UnknownProcedure:
                 found = queries.schedule(id)
-                if found is None:
-                    queries.check_schedules()  # its row may be one that cannot be read
+                if found is not None:
+                    return explain_schedule(source, found, now)
+                queries.check_schedules()  # its row may be one that cannot be read
+                if (row := next((row for row in queries.enqueued() if row.id == id), None)) is None:
                     raise
-                return explain_schedule(source, found, now)
+                return explain_enqueued(source, row, now)

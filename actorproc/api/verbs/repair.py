@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.verbs.restart_fork import RestartVerbs
 from actorproc.engine.arguments import check_flag, checked_by, checked_reason
+from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import (
     BypassRequested,
+    EnqueuedRemoved,
     PauseRequested,
     ResumeRequested,
     RetryRequested,
@@ -23,7 +25,7 @@ __all__ = ["RepairVerbs"]
 
 
 class RepairVerbs(RestartVerbs):
-    """`restart`, `fork`, `retry`, `bypass`, `rollback`, `pause`, `resume`, `open`.
+    """`restart`, `fork`, `remove_enqueued`, `retry`, `bypass`, `rollback`, `pause`, `resume`, `open`.
 
     Each is durable when it returns, survives a crash, and is kept with its reason: see `audit`. All raise
     `ManagerStopped` when no manager runs.
@@ -63,6 +65,31 @@ class RepairVerbs(RestartVerbs):
         name, why, who = check_id(id), checked_reason(reason), checked_by(by)
         self._running().request(lambda reply: RetryRequested(name, reply, why, who))
         return ProcedureHandle(name, self)
+
+    def remove_enqueued(self, id: str, reason: str | None = None, *, by: str | None = None) -> int:
+        """Remove what an application enqueued under an id and was refused; recorded (`audit`).
+
+        Args:
+            id: The id, or the key of a row that cannot be read; as `enqueued` shows it.
+            reason: An operator's reason, for `audit`. Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
+
+        Returns:
+            Number of rows removed.
+
+        Raises:
+            UnknownProcedure: Nothing that was refused has this id.
+        """
+        name, why, who = check_id(id), checked_reason(reason), checked_by(by)
+        with self._asking() as queries:
+            keys = tuple(
+                bytes.fromhex(row.key) for row in queries.enqueued() if row.id == id and row.state == "refused"
+            )
+        if not keys:
+            msg = f"no enqueued procedure was refused under the id {name!r}"
+            raise UnknownProcedure(msg)
+        self._running().request(lambda reply: EnqueuedRemoved(keys, name, reply, why, who))
+        return len(keys)
 
     def bypass(
         self,

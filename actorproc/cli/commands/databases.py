@@ -16,6 +16,12 @@ from actorproc.ui.text import ago, counted, duration, plain_line
 __all__ = ["add_grants", "add_leader", "add_move"]
 
 _Commands = Any
+_ROLES = (
+    ("owner", "managers"),
+    ("host", "hosts"),
+    ("looker", "those who only look"),
+    ("enqueuer", "applications that enqueue"),
+)
 
 
 def add_move(commands: _Commands) -> None:
@@ -123,15 +129,16 @@ def add_grants(commands: _Commands) -> None:
     """Add ``grants``."""
     parser = commands.add_parser(
         "grants",
-        help="the SQL of the roles of a store in a database: managers, hosts, and those who only look",
+        help="the SQL of the roles of a store in a database: managers, hosts, those who only look or only enqueue",
         description=(
             "Prints SQL for an administrator, and changes nothing. Managers log in as the owner of the tables. A host "
             "may read who leads. A looker may read all but the signing keys and the secret of the leader, so that "
-            "commands that look work with its URL, and all others are refused."
+            "commands that look work with its URL, and all others are refused. An enqueuer may add to what is "
+            "enqueued (actorproc.postgres), and nothing else."
         ),
     )
     globals_for(parser)
-    for name, whose in (("owner", "managers"), ("host", "hosts"), ("looker", "those who only look")):
+    for name, whose in _ROLES:
         parser.add_argument(f"--{name}", metavar="ROLE", help=f"role of {whose} (default: NAME_{name})")
     parser.set_defaults(run=_grants)
 
@@ -144,7 +151,7 @@ def _grants(options: argparse.Namespace) -> int:
     if not is_database_url(text):
         raise UsageError(f"{text} is a directory: its files belong to one user. Roles are of a database (--path URL)")
     place = place_of(text)
-    roles = {name: getattr(options, name) or f"{place.store}_{name}" for name in ("owner", "host", "looker")}
+    roles = {name: getattr(options, name) or f"{place.store}_{name}" for name, _ in _ROLES}
     sql = grants(place, **roles)
     Output(options).one("grants", {**roles, "sql": "\n".join(sql)}, lambda: sql, name=place.store)
     return OK

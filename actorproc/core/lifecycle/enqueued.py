@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from actorproc.core.lifecycle.submit import judged, place, take_in, too_many
 from actorproc.core.state.engine_state import EngineState
-from actorproc.model.messages.events import EnqueuedFound
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import EnqueuedFound, EnqueuedRemoved
 from actorproc.model.rows.enqueued import EnqueuedRecord, refused_key
 from actorproc.model.rows.records import NewProcedure
 from actorproc.model.rows.writes import DeleteEnqueued, PutEnqueued
 
-__all__ = ["take"]
+__all__ = ["remove", "take"]
 
 
 def take(state: EngineState, event: EnqueuedFound) -> None:
@@ -47,6 +48,14 @@ def take(state: EngineState, event: EnqueuedFound) -> None:
             break
         state.decision.write(DeleteEnqueued(record.key))
     take_in(state, accepted, restarted)
+
+
+def remove(state: EngineState, event: EnqueuedRemoved) -> None:
+    """Remove rows that were refused; the reply is their number."""
+    for key in event.keys:
+        state.decision.write(DeleteEnqueued(key))
+    state.audit(None, "enqueued", event, f"{event.name}: {len(event.keys)} refused", event.name)
+    state.decision.command(Reply(event.reply, value=len(event.keys)))
 
 
 def _refuse(state: EngineState, record: EnqueuedRecord, reason: str, error: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from actorproc.core.lifecycle import removal, signals
+from actorproc.core.lifecycle import enqueued, removal, signals
 from actorproc.core.lock_manager import poison
 from actorproc.core.operator import bypass, kill, pause, restart_fork, retry, schedules
 from actorproc.core.results import abort
@@ -19,6 +19,7 @@ from actorproc.model.messages.events import (
     Acknowledged,
     BypassRequested,
     DeleteRequested,
+    EnqueuedRemoved,
     ForkRequested,
     KillRequested,
     PauseRequested,
@@ -78,6 +79,7 @@ VERBS = (
     Verb("acknowledge", Acknowledged, removal.acknowledge, is_repeatable=True, is_for_roots=True, loads=False),
     Verb("schedule", ScheduleDeclared, schedules.declare, is_repeatable=True, loads=False),
     Verb("schedules", ScheduleSteered, schedules.steer, loads=False),
+    Verb("enqueued", EnqueuedRemoved, enqueued.remove, is_repeatable=True, is_for_all=True, loads=False),
     Verb("delete", DeleteRequested, removal.delete, is_for_roots=True, loads=False),
 )
 

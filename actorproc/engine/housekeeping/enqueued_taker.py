@@ -16,7 +16,7 @@ from actorproc.engine.arguments import check_new
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.errors import EngineError
-from actorproc.model.messages.events import EnqueuedFound, EnqueuedRow
+from actorproc.model.messages.events import EnqueuedFound, EnqueuedRemoved, EnqueuedRow, PoisonCleared
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.writes import DeleteEnqueued, PutEnqueued
 from actorproc.store.base import RecordStore
@@ -30,6 +30,8 @@ _PAGE = 64
 """Rows that are decided about at once; in a database they are one question, of 4 MiB at most."""
 _TOLD = 5
 """Refused rows with a sentence of their own in health."""
+_PASSING = frozenset({"KeyPoisoned", "StateTooLarge", "StoreDamaged", "UnknownType"})
+"""Errors whose reason may be gone by itself; a procedure that was refused for another one does not start unawares."""
 _PAUSE = 0.5
 """Seconds until the next look where more procedures are unfinished than may be, or the store refuses."""
 
@@ -58,6 +60,8 @@ class EnqueuedTaker:
         self._refused: dict[bytes, str] = {}
         """Rows that were refused, with a sentence each."""
         self._busy = ""
+        self.is_watching = False
+        """Batches are to be told of (`stored`): a page is under way, or a change may let a refused row in."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -83,6 +87,10 @@ class EnqueuedTaker:
         self._after, self._refused_too = None, True
         self.look()
 
+    def _retry_in_a_moment(self) -> None:
+        self._after, self._refused_too = None, True
+        self._wake_in(0.0)
+
     def lost(self) -> None:
         """The store has lost commits, and with them perhaps what was decided here."""
         self._awaits_commit = False
@@ -91,7 +99,15 @@ class EnqueuedTaker:
 
     def stored(self, batch: CommitBatch) -> None:
         """A batch was acted on: perhaps the one that the next page waits for."""
-        if not self._awaits_commit or not any(type(event) is EnqueuedFound for event in batch.events):
+        kinds = set(map(type, batch.events))
+        if not self._awaits_commit or EnqueuedFound not in kinds:
+            if EnqueuedRemoved in kinds:
+                for write in batch.writes:
+                    if type(write) is DeleteEnqueued:
+                        self._refused.pop(write.key, None)
+            if PoisonCleared in kinds and self._refused:
+                self._retry_in_a_moment()
+            self.is_watching = self._awaits_commit or bool(self._refused)
             return
         self._awaits_commit = False
         moved = 0
@@ -101,6 +117,7 @@ class EnqueuedTaker:
                 self._refused.pop(write.key, None)
             elif type(write) is PutEnqueued:
                 logger.warning("%s", self._note(write.record))
+        self.is_watching = bool(self._refused)
         if moved or self._refused_too:
             self._busy = ""
             self._wake_in(0.0)
@@ -127,17 +144,20 @@ class EnqueuedTaker:
                 return
             if page:
                 self._after = page[-1].key
-                self._bring(page)
-                return
+                if self._refused_too:
+                    for record in page:
+                        self._note(record)
+                    page = [record for record in page if record.error in _PASSING]
+                if page:
+                    self._bring(page)
+                    return
+                continue
             self._after = None
             if self._refused_too:
                 self._refused_too, self._wanted = False, True
 
     def _bring(self, page: list[EnqueuedRecord]) -> None:
-        if self._refused_too:
-            for record in page:
-                self._note(record)
-        self._awaits_commit = True
+        self._awaits_commit = self.is_watching = True
         self._pipeline.handle(EnqueuedFound(tuple(map(self._row_of, page))))
 
     def _row_of(self, record: EnqueuedRecord) -> EnqueuedRow:
@@ -152,5 +172,6 @@ class EnqueuedTaker:
 
     def _note(self, record: EnqueuedRecord) -> str:
         who = record.key.hex() if record.new is None else f"{record.new.id} ({record.new.type_name})"
+        self.is_watching = True
         said = self._refused[record.key] = f"enqueued {who} was refused: {record.refused}"
         return said

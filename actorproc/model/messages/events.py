@@ -22,6 +22,7 @@ __all__ = [
     "CrashReport",
     "DeleteRequested",
     "EnqueuedFound",
+    "EnqueuedRemoved",
     "EnqueuedRow",
     "Event",
     "ForkRequested",
@@ -102,6 +103,17 @@ class EnqueuedFound(msgspec.Struct, frozen=True, gc=False):
     """Applications have enqueued these in transactions of their own."""
 
     rows: tuple[EnqueuedRow, ...]
+
+
+class EnqueuedRemoved(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants rows removed that were refused."""
+
+    keys: tuple[bytes, ...]
+    name: str
+    """Id under which they were enqueued."""
+    reply: int
+    reason: str | None = None
+    by: str | None = None
 
 
 class StepEnded(msgspec.Struct, frozen=True, gc=False):
@@ -462,6 +474,7 @@ Event = (
     TypeRegistered
     | Submitted
     | EnqueuedFound
+    | EnqueuedRemoved
     | StepEnded
     | StepReturned
     | HostAdded

@@ -14,7 +14,15 @@ from actorproc.report.changes import Change, ChangeDigest
 from actorproc.report.deploy_report import DeployReport
 from actorproc.report.health import Health
 from actorproc.report.hosts import HostInfo
-from actorproc.report.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, ScheduleInfo, SignalInfo
+from actorproc.report.info import (
+    EnqueuedInfo,
+    LockInfo,
+    PoisonInfo,
+    ProcedureInfo,
+    ProcedureTree,
+    ScheduleInfo,
+    SignalInfo,
+)
 from actorproc.report.metrics import Metrics
 from actorproc.report.schema.shape import TIMES, VERSION
 from actorproc.report.states import StateChange
@@ -62,6 +70,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
     "poison": PoisonInfo,
     "signal": SignalInfo,
     "schedule": ScheduleInfo,
+    "enqueued": EnqueuedInfo,
     "audit": AuditInfo,
     "worker": WorkerInfo,
     "health": Health,

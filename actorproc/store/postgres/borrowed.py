@@ -18,7 +18,7 @@ from actorproc.errors import EngineError, NotAllowed
 from actorproc.store.postgres.place import DEFAULT_STORE, DatabasePlace, is_database_url, place_of
 
 __all__ = [
-    "Asked",
+    "BorrowedStatement",
     "TransactionFacts",
     "asked",
     "asked_async",
@@ -44,7 +44,7 @@ _FACTS = (
 )
 
 
-class Asked(NamedTuple):
+class BorrowedStatement(NamedTuple):
     """A statement that gives one row of one value, with `{}` for each parameter."""
 
     sql: str
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
 
 
 class TransactionFacts(NamedTuple):
-    """What the server says of a transaction and of a store."""
+    """Facts of a transaction in which a row can be written."""
 
     at: float
     """Epoch seconds, by its clock."""
@@ -80,13 +80,13 @@ def place_named(store: Any) -> DatabasePlace:
     return place_of(f"postgresql://?store={quote(store, safe='')}")
 
 
-def transaction_facts(place: DatabasePlace) -> Asked:
+def transaction_facts(place: DatabasePlace) -> BorrowedStatement:
     """The question that `facts_in` reads the answer of."""
-    return Asked(_FACTS, (place.store,))
+    return BorrowedStatement(_FACTS, (place.store,))
 
 
 def facts_in(answer: Any, place: DatabasePlace) -> TransactionFacts:
-    """Facts of a transaction in which a row can be written.
+    """Read the facts of a transaction, and refuse one in which no row can be written.
 
     Args:
         answer: The answer to `transaction_facts`.
@@ -122,15 +122,15 @@ def facts_in(answer: Any, place: DatabasePlace) -> TransactionFacts:
     return TransactionFacts(facts["at"] / 1e6)
 
 
-def put_row(place: DatabasePlace, key: bytes, value: bytes, *, notify: bool) -> Asked:
+def put_row(place: DatabasePlace, key: bytes, value: bytes, *, notify: bool) -> BorrowedStatement:
     """The statement that writes a row, and has the leader told of it when the transaction commits."""
     put = "WITH put AS (INSERT INTO {schema}.enqueued (k, v) VALUES ({}, {})) SELECT 1"
     if not notify:
-        return Asked(put, (key, value), place.schema)
-    return Asked(f"{put} FROM pg_catalog.pg_notify({{}}, '')", (key, value, place.channel), place.schema)
+        return BorrowedStatement(put, (key, value), place.schema)
+    return BorrowedStatement(f"{put} FROM pg_catalog.pg_notify({{}}, '')", (key, value, place.channel), place.schema)
 
 
-def asked(connection: Any, question: Asked) -> Any:
+def asked(connection: Any, question: BorrowedStatement) -> Any:
     """The value that a statement gives, in the transaction of this connection.
 
     Raises:
@@ -148,7 +148,7 @@ def asked(connection: Any, question: Asked) -> Any:
         return _only(cursor.fetchone())
 
 
-async def asked_async(connection: Any, question: Asked) -> Any:
+async def asked_async(connection: Any, question: BorrowedStatement) -> Any:
     """As `asked`, for a connection whose methods are awaited.
 
     Raises:
@@ -193,13 +193,13 @@ def _plain_rows(connection: Any) -> dict[str, Any]:
     return {"row_factory": tuple_row}
 
 
-def _for_driver(question: Asked) -> tuple[str, tuple[Any, ...]]:
+def _for_driver(question: BorrowedStatement) -> tuple[str, tuple[Any, ...]]:
     schema = question.schema.replace("%", "%%").replace("{", "{{").replace("}", "}}")
     sql = question.sql.replace("{schema}", schema)
     return sql.format(*("%s" for _ in question.values)), question.values
 
 
-def _for_sqlalchemy(question: Asked) -> tuple[Any, dict[str, Any]]:
+def _for_sqlalchemy(question: BorrowedStatement) -> tuple[Any, dict[str, Any]]:
     schema = question.schema.replace(":", "\\:").replace("{", "{{").replace("}", "}}")
     sql = question.sql.replace("{schema}", schema)
     names = [f"p{number}" for number in range(len(question.values))]

@@ -20,7 +20,7 @@ from typing import Literal
 
 from actorproc.store.postgres.connecting import connect
 from actorproc.store.postgres.failures import DatabaseFailure
-from actorproc.store.postgres.leading.inbox_ear import InboxEar
+from actorproc.store.postgres.leading.inbox_listener import InboxListener
 from actorproc.store.postgres.leading.owner_row import DoorRow, in_use, read_leader
 from actorproc.store.postgres.leading.store_lock import StoreLock
 from actorproc.store.postgres.leading.takeover import is_in_the_way
@@ -84,7 +84,7 @@ class Leadership:
         """Says whether the manager is alive; while it is not, the lease is not renewed."""
         self.on_deposed: Callable[[int], object] = _nothing
         """Called once, on the keeper's thread, with the epoch of the row when that is not ours (0: unknown)."""
-        self.ear = InboxEar(place)
+        self.ear = InboxListener(place)
         """Learns of what applications enqueue, between two renewals."""
         self.late_renewals = 0
         """Renewals that came later than half a lease after the one before."""

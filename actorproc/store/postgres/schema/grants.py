@@ -1,4 +1,4 @@
-"""The SQL of three roles of a store: the managers', that of hosts, and that of those who only look."""
+"""The SQL of the roles of a store: of managers, of hosts, of those who only look, and of those who enqueue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = ("epoch", "one", "owner", "pids", "address", "certificate", "code", "ti
 """Columns of the leader's row without its secret."""
 
 
-def grants(place: DatabasePlace, *, owner: str, host: str, looker: str) -> list[str]:
+def grants(place: DatabasePlace, *, owner: str, host: str, looker: str, enqueuer: str) -> list[str]:
     """Statements that an administrator runs, with comments between them.
 
     Args:
@@ -20,6 +20,7 @@ def grants(place: DatabasePlace, *, owner: str, host: str, looker: str) -> list[
         owner: Role of all managers; it may end sessions of its own, and no others.
         host: Role that may read who leads, and no more.
         looker: Role that may read all but the signing keys and the secret of the leader.
+        enqueuer: Role of applications that enqueue in transactions of their own; it reads and changes nothing else.
 
     Returns:
         The lines. They may be run again.
@@ -28,8 +29,8 @@ def grants(place: DatabasePlace, *, owner: str, host: str, looker: str) -> list[
     looked_at = (*(table.label for table in Table), *(name for name in OWN_TABLES if name not in ("leader", "keys")))
     tables = ", ".join(f'{schema}."{name}"' for name in looked_at)
     shown = ", ".join(_SHOWN)
-    names = [_quoted(name) for name in (owner, host, looker)]
-    own, far, look = names
+    names = [_quoted(name) for name in (owner, host, looker, enqueuer)]
+    own, far, look, put = names
     return [
         f"-- Roles of the store {place.store}. Run this in its database as a superuser, or as a role that may create",
         "-- roles and schemas; and again after an upgrade. Passwords are given with \\password, or elsewhere.",
@@ -49,12 +50,14 @@ def grants(place: DatabasePlace, *, owner: str, host: str, looker: str) -> list[
         "    RAISE NOTICE 'the tables are made at the first start of a manager: run this again then, for the others';",
         "    RETURN;",
         "  END IF;",
-        f"  GRANT USAGE ON SCHEMA {schema} TO {far}, {look};",
+        f"  GRANT USAGE ON SCHEMA {schema} TO {far}, {look}, {put};",
         "  -- Hosts: who leads, and where.",
         f"  GRANT SELECT ON {schema}.leader TO {far};",
         "  -- Lookers: all but the signing keys and the leader's secret.",
         f"  GRANT SELECT ON {tables} TO {look};",
         f"  GRANT SELECT ({shown}) ON {schema}.leader TO {look};",
+        "  -- Applications that enqueue in transactions of their own. To be granted to a role of theirs: GRANT … TO …;",
+        f"  GRANT INSERT ON {schema}.enqueued TO {put};",
         "END $grants$;",
         f"ALTER ROLE {look} SET idle_in_transaction_session_timeout = '60s';",
     ]

@@ -16,14 +16,14 @@ from actorproc.store.postgres.schema.statements import statements_of
 from actorproc.store.postgres.sessions import Session, Statement, numbered
 from actorproc.support.engine_log import engine_logger
 
-__all__ = ["InboxEar"]
+__all__ = ["InboxListener"]
 
 _log = engine_logger("actorproc.store")
 
 _WITHIN = 10.0
 
 
-class InboxEar:
+class InboxListener:
     """Listens for one owner, on the thread that renews its lease.
 
     Args:
