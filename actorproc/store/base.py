@@ -268,7 +268,14 @@ class RecordStore(Protocol):
         ...
 
     def count_enqueued(self, *, refused: bool = False) -> tuple[int, float | None]:
-        """Number of the rows that `enqueued` gives, and the time of the oldest; None: there is none."""
+        """Number and age of what applications enqueued.
+
+        Args:
+            refused: As of `enqueued`. Default: False.
+
+        Returns:
+            Number of rows, and epoch seconds of the oldest; None: there is none.
+        """
         ...
 
     def events(self, target: str) -> list[EventRecord]:

@@ -246,11 +246,13 @@ class Django(Way):
 
 
 def django_connection(url: str) -> Any:
+    import django
     from django.conf import settings
     from django.db import connections
 
     if not settings.configured:
-        settings.configure(DATABASES={})
+        settings.configure(DATABASES={}, INSTALLED_APPS=[])
+        django.setup()
     info = psycopg.conninfo.conninfo_to_dict(url)
     parts = {"NAME": info["dbname"], "USER": info["user"], "HOST": info["host"], "PORT": info["port"]}
     if "enqueue" not in connections.databases:
@@ -367,12 +369,17 @@ def fails(url: str, error: type[Exception], words: str, *arguments: Any, **optio
 REFUSED = {
     "no such store": (EngineError, "no store 'nowhere'.*Start a manager", (Mail("x"),), {"store": "nowhere"}),
     "a state too large": (StateTooLarge, "max_state is 64", (Mail("x" * 100),), {"max_state": 64}),
-    "a state that is no data": (StateNotEncodable, "", (Mail(object()),), {}),
+    "a state that is no data": (StateNotEncodable, "object", (Mail(object()),), {}),
     "a pickle": (UsageError, "pickle.*signed with a key", (Pickled(),), {}),
-    "no procedure": (UsageError, "", (object(),), {}),
-    "a bad id": (UsageError, "", (Mail("x"), "a\nb"), {}),
+    "no procedure": (UsageError, "object", (object(),), {}),
+    "a bad id": (UsageError, "not valid", (Mail("x"), "a\nb"), {}),
     "a priority that is none": (TypeError, "priority", (Mail("x"),), {"priority": "high"}),
-    "a naive moment": (ValueError, "", (Mail("x"),), {"deadline": __import__("datetime").datetime(2030, 1, 1)}),
+    "a naive moment": (
+        ValueError,
+        "time zone",
+        (Mail("x"),),
+        {"deadline": __import__("datetime").datetime(2030, 1, 1)},
+    ),
     "a flag that is none": (TypeError, "notify", (Mail("x"),), {"notify": "no"}),
     "a store that is no name": (TypeError, "name of a store", (Mail("x"),), {"store": 7}),
     "a policy that is none": (ValueError, "on_existing", (Mail("x"), "a"), {"on_existing": "replace"}),
@@ -448,8 +455,7 @@ def test_what_the_leader_refuses_stays_with_its_reason_is_told_everywhere_and_ca
     assert "twice" in capsys.readouterr().out
     assert main(["doctor", "--path", url]) == 0
     assert "2 enqueued procedures were refused" in capsys.readouterr().out
-    assert main(["enqueued", "twice", "--remove", "--yes", "--reason", "sent twice", "--path", url]) == 0
-    capsys.readouterr()
+    assert manager.remove_enqueued("twice", "sent twice") == 1
     assert [row.id for row in manager.enqueued()] == ["of-no-class"]
     assert any(note.verb == "enqueued" and note.reason == "sent twice" for note in manager.audit(None))
     with pytest.raises(UnknownProcedure, match="no enqueued procedure was refused"):
@@ -499,15 +505,21 @@ def test_rows_wait_for_a_manager_and_doctor_and_why_say_so(own_store, capsys):
     store = place_of(own_store).store
     with psycopg.connect(dsn(own_store)) as connection:
         enqueue(connection, Mail("waits"), id="waits", store=store)
+        enqueue(connection, Mail("another"), id="waits", store=store)
     with StoreReader(own_store) as reader:
-        assert [(row.id, row.state) for row in reader.enqueued()] == [("waits", "waiting")]
+        assert [(row.id, row.state) for row in reader.enqueued()] == [("waits", "waiting")] * 2
         cause = reader.why("waits")
         assert "waits for" in cause.says
         assert [below.kind for below in cause.causes] == ["manager"]
     assert main(["doctor", "--path", own_store]) == 0
-    assert "1 enqueued procedure wait" in capsys.readouterr().out
+    assert "2 enqueued procedures wait" in capsys.readouterr().out
     with ProcedureManager(own_store, procedures=[Mail], workers=1, **LIGHT) as manager:
         assert output(manager, "waits") == "waits: "
+        wait_until(lambda: [row.state for row in manager.enqueued()] == ["refused"])
+    # No manager runs: the request is decided on in the store, as with any verb.
+    assert main(["enqueued", "waits", "--remove", "--yes", "--reason", "sent twice", "--path", own_store]) == 0
+    with StoreReader(own_store) as reader:
+        assert reader.enqueued() == []
 
 
 def test_too_many_unfinished_procedures_leave_rows_where_they_are_until_there_is_room(own_store):

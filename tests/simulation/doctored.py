@@ -18,9 +18,11 @@ from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.outcomes import Failed, Refused
 from actorproc.model.policies import Scheduling
 from actorproc.model.rows.cold_trees import is_debounced
+from actorproc.model.rows.enqueued import EnqueuedRecord, waiting_key
 from actorproc.model.rows.record_parts import TOKEN
-from actorproc.model.rows.records import PoisonRecord, ProcedureRecord, StepKind
+from actorproc.model.rows.records import NewProcedure, PoisonRecord, ProcedureRecord, StepKind
 from actorproc.model.rows.writes import (
+    DeleteEnqueued,
     DeleteProcedure,
     DeleteUndo,
     PutAttempt,
@@ -438,6 +440,17 @@ def _a_firing_comes_alone(left: Left) -> Left | None:
     return _rewritten(left, rows[0][0], rows[0][1]) if rows else None
 
 
+# ------------------------------------------------------------ what is enqueued
+def _a_row_goes_alone(left: Left) -> Left | None:
+    """A row is taken out in a commit that creates no procedure of it."""
+    for place, at, write in _writes(left, PutProcedure):
+        new = NewProcedure(id="lost", type_name=write.record.type_name, state=b"", digest=b"d")
+        row = EnqueuedRecord(key=waiting_key(1.0, bytes(8)), at=1.0, new=new)
+        changed = _rewritten(left, place, at, write, DeleteEnqueued(row.key))
+        return _with(changed, place, ("enqueued", row))
+    return None
+
+
 # ------------------------------------------------------------ running steps whose undo is decided
 _FORCE = "aborted by force"
 
@@ -799,6 +812,7 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "two debounced roots wait for a key": (33, "waits beside", _two_wait_for_a_key),
     "a debounced root begins with an earlier state": (33, "and its last submit was", _an_earlier_state_stays),
     "a debounced submit is answered with another run": (33, "and is durable in", _another_run_is_answered),
+    "a row goes without its procedure": (29, "and took out the rows of", _a_row_goes_alone),
     "a firing comes twice": (28, "fired twice", _a_firing_comes_twice),
     "a firing comes without its schedule": (28, "and moved schedules for", _a_firing_comes_alone),
     "a schedule fires behind itself": (

@@ -16,6 +16,7 @@ from actorproc.errors import StateTooLarge, UsageError
 from actorproc.model.rows.enqueued import EnqueuedRecord, waiting_key
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.runtime.engine_side import TypeRegistry, TypeRuntime
+from actorproc.procedure.values.members import option
 from actorproc.store.postgres.borrowed import (
     BorrowedStatement,
     asked,
@@ -156,11 +157,10 @@ def _writing(
 
 
 def _runtime_of(procedure: Procedure[Any]) -> TypeRuntime:
-    runtime = _types.for_object(procedure)
-    if runtime.meta.codec == "pickle":
+    if isinstance(procedure, Procedure) and option(type(procedure), "codec") == "pickle":
         msg = (
-            f"the state of {runtime.type_name} is a pickle, which is signed with a key of the store that applications "
+            f"the state of {type(procedure).__qualname__} is a pickle, which is signed with a key of the store that applications "
             "do not have: give its fields types that are stored as data, or submit it through a client"
         )
         raise UsageError(msg)
-    return runtime
+    return _types.for_object(procedure)

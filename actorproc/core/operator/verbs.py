@@ -79,7 +79,7 @@ VERBS = (
     Verb("acknowledge", Acknowledged, removal.acknowledge, is_repeatable=True, is_for_roots=True, loads=False),
     Verb("schedule", ScheduleDeclared, schedules.declare, is_repeatable=True, loads=False),
     Verb("schedules", ScheduleSteered, schedules.steer, loads=False),
-    Verb("enqueued", EnqueuedRemoved, enqueued.remove, is_repeatable=True, is_for_all=True, loads=False),
+    Verb("enqueued", EnqueuedRemoved, enqueued.remove, is_repeatable=True, loads=False),
     Verb("delete", DeleteRequested, removal.delete, is_for_roots=True, loads=False),
 )
 

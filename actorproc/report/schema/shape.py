@@ -28,6 +28,8 @@ TIMES = frozenset(
         "cancelled_at",
         "joined_at",
         "newest_at",
+        "enqueued_at",
+        "refused_at",
         "deadline",
         "since",
         "exported_at",

@@ -1,7 +1,7 @@
 """Connections of applications: statements in a transaction that is theirs.
 
-Nothing here connects, commits or rolls back. What a transaction could be refused for is asked before anything is
-written: an error of the server would spoil all that the application has done in it.
+Nothing here connects, commits or rolls back. A row is refused before anything is written: an error of the server would
+spoil all that the application has done in its transaction.
 """
 
 from __future__ import annotations

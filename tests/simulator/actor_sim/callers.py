@@ -8,16 +8,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actorproc.engine.messages import Ending, EndListener, Patience, SweepDue, WatchEnds
+from actorproc.engine.messages import Ending, EndListener, EnqueuedDue, Patience, SweepDue, WatchEnds
 from actorproc.errors import ProcedureParked, StorageUnavailable, UnknownProcedure
 from actorproc.model.messages.events import Published, ReloadBegan, Resized, Submitted
+from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
+from actorproc.store.rows import codec
+from actorproc.store.rows.tables import Table
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.host import SimulatedHost
 from tests.simulator.actor_sim.replacing import SimulatedReload
 from tests.simulator.core_sim.loose_ends import LooseEnds
 from tests.simulator.core_sim.world import World
+from tests.simulator.generators.enqueued import enqueued_row
 from tests.simulator.generators.requests import RESUBMITS, Call, Operator, Resubmits, anew, call_of, described
 from tests.simulator.generators.schedules import call_of_schedule
 from tests.simulator.generators.scripts import ClientAction, program_of
@@ -101,6 +105,8 @@ class Callers:
         elif action.kind == "schedule":
             call = self._next_call()
             self._ask(call, call_of_schedule(scenario, action, call, now))
+        elif action.kind == "enqueue":
+            self._enqueue(enqueued_row(scenario, action, now))
         elif action.kind == "sweep":
             self.host.tell(SweepDue())
         elif action.kind == "open":
@@ -110,6 +116,14 @@ class Callers:
         else:
             call = self._next_call()
             self._ask(call, call_of(action, call))
+
+    def _enqueue(self, record: EnqueuedRecord) -> None:
+        """A transaction of an application commits. Its notification may be missed."""
+        world = self._world
+        world.store._rows.put(Table.ENQUEUED, record.key, codec.encode(Table.ENQUEUED, record.key, record))
+        world.journal.append(("enqueued", record))
+        if world.random() < 0.5:
+            self.host.tell(EnqueuedDue())
 
     def remove_schedules(self) -> None:
         """A firing whose key stays poisoned would be tried again for ever."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 
 import msgspec
 
+from actorproc.engine.messages import EnqueuedDue
 from actorproc.errors import StorageUnavailable
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.callers import Callers
@@ -25,6 +26,7 @@ from tests.simulator.core_sim.player import Player
 from tests.simulator.core_sim.world import EPOCH_START, World
 from tests.simulator.generators import editions
 from tests.simulator.generators.debounces import add_debounces
+from tests.simulator.generators.enqueued import add_enqueued
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.generators.hosts import with_hosts
 from tests.simulator.generators.schedules import LONGEST, add_schedules
@@ -32,6 +34,7 @@ from tests.simulator.rules.invariants import StoreDump, check
 
 __all__ = [
     "DEBOUNCES_FROM",
+    "ENQUEUED_FROM",
     "HOSTS_FROM",
     "NEW_CODE_FROM",
     "REPORTS_FROM",
@@ -54,6 +57,10 @@ SCHEDULES_FROM = 150_000_000
 """The first seed of a history with schedules."""
 DEBOUNCES_FROM = 160_000_000
 """The first seed of a history with debounced submits."""
+_LOOKS = 50
+"""Looks of a leader at what was enqueued, at most: in a history that overlooks a row it would look for ever."""
+ENQUEUED_FROM = 170_000_000
+"""The first seed of a history in which applications enqueue."""
 _TROUBLE = 0.03
 """Chance in each turn that a worker host may have trouble."""
 _LONELY_SWEEPS = 8
@@ -82,9 +89,11 @@ class ActorSimulation(Player):
             for program in list(self.world.scenario.programs.values())[1::3]:
                 if program is not unharmed:
                     msgspec.structs.force_setattr(program.meta, "heartbeat", _SILENCE)
-        if SCHEDULES_FROM <= seed < DEBOUNCES_FROM:
+        if seed >= ENQUEUED_FROM:
+            self.world.scenario = add_enqueued(self.world.scenario, random.Random(f"enqueued of {seed}"))
+        elif SCHEDULES_FROM <= seed < DEBOUNCES_FROM:
             self.world.scenario = add_schedules(self.world.scenario, random.Random(f"schedules of {seed}"))
-        if seed >= DEBOUNCES_FROM:
+        if DEBOUNCES_FROM <= seed < ENQUEUED_FROM:
             self.world.scenario = add_debounces(self.world.scenario, random.Random(f"debounces of {seed}"))
         self.clock = SimulatedClock(self.world)
         self.fleet = self._fleet(seed) if seed >= HOSTS_FROM else None
@@ -97,6 +106,7 @@ class ActorSimulation(Player):
         self._actions = list(reversed(self.world.scenario.actions))
         self._sweeps_left = _LONELY_SWEEPS
         self._found_nothing = 0
+        self._looked, self._looks_left = 0.0, _LOOKS
 
     def _fleet(self, seed: int) -> Fleet:
         """Worker hosts, labels and resources that they offer, and classes that ask for them."""
@@ -163,7 +173,7 @@ class ActorSimulation(Player):
             self.callers.remove_schedules()
         if self._actions:
             self._act()
-        elif self._pass_time():
+        elif self._looks_at_enqueued() or self._pass_time():
             pass
         elif self.callers.wants(1.0):
             self.callers.operate()
@@ -174,6 +184,17 @@ class ActorSimulation(Player):
                 return True
             self._found_nothing += 1
             return self._found_nothing < _IDLE_ROUNDS
+        return True
+
+    def _looks_at_enqueued(self) -> bool:
+        """The leader looks by itself, as it does with each renewal of its lease, where rows wait."""
+        if (
+            not (self.host.has_started and self._looks_left and self.world.store.enqueued(limit=1))
+            or self._looked >= self.world.now
+        ):
+            return False
+        self._looked, self._looks_left = self.world.now, self._looks_left - 1
+        self.host.tell(EnqueuedDue())
         return True
 
     def _act(self) -> None:

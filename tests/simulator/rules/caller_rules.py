@@ -12,6 +12,7 @@ from actorproc.model.rows.records import EventRecord, NewProcedure, ProcedureRec
 from actorproc.model.rows.schedules import FIRING_TAG
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.histories.evidence import StoreDump, Violation
+from tests.simulator.generators.enqueued import ENQUEUED_TAG
 from tests.simulator.rules.judge import Facts, Judge
 
 __all__ = ["CallerRules"]
@@ -237,8 +238,8 @@ class CallerRules(Judge):
         for id in sorted((self.refused - self.acknowledged - unanswered) & dump.heads.keys()):
             self.say(20, f"submit of {id} was refused, yet it is stored")
         for id, head in dump.heads.items():
-            is_firing = any(tag.startswith(FIRING_TAG) for tag in head.tags)
-            if head.parent is None and id not in self.offered and not is_firing:
+            is_offered = any(tag == ENQUEUED_TAG or tag.startswith(FIRING_TAG) for tag in head.tags)
+            if head.parent is None and id not in self.offered and not is_offered:
                 self.say(2, f"{id} is stored and was never submitted")
             if head.state not in TERMINAL:
                 self.say(15, f"{id} never ended: {_shown(head)}")

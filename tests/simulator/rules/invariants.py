@@ -20,7 +20,8 @@ stored with that or before, and the newest value of each key is kept · 27 no st
 nor on one with other code of its type, steps never take more of a host's resources than it offers, and one that was
 lost with three hosts in a row runs with no other on its host · 28 each instant of a schedule starts one procedure, in
 the commit that moves the schedule on · 33 of debounced submits the last durable one runs, in its time, and each
-counts once. Number 0 is "memory equals store".
+counts once · 34 the row of what an application enqueued goes in the commit that creates its procedure, or keeps the
+refusal. Number 0 is "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
@@ -41,6 +42,7 @@ from actorproc.model.ids import StepToken
 from actorproc.model.messages.outcomes import Renewed
 from actorproc.model.policies import Scheduling
 from actorproc.model.rows.writes import (
+    DeleteEnqueued,
     DeleteEvent,
     DeleteLinks,
     DeleteLock,
@@ -51,6 +53,7 @@ from actorproc.model.rows.writes import (
     PutAcknowledgement,
     PutAttempt,
     PutChild,
+    PutEnqueued,
     PutEvent,
     PutExposed,
     PutLock,
@@ -72,6 +75,7 @@ from tests.simulator.rules.caller_rules import CallerRules
 from tests.simulator.rules.cancel_rules import CancelRules
 from tests.simulator.rules.debounce_rules import DebounceRules
 from tests.simulator.rules.deploy_rules import DeployRules
+from tests.simulator.rules.enqueued_rules import EnqueuedRules
 from tests.simulator.rules.execution_rules import ExecutionRules
 from tests.simulator.rules.family_rules import FamilyRules
 from tests.simulator.rules.judge import Entry, Facts, Judge
@@ -132,6 +136,7 @@ class _Pass:
             ReportRules(facts, found),
             ScheduleRules(facts, found),
             DebounceRules(facts, found),
+            EnqueuedRules(facts, found),
             PlacementRules(facts, found),
             AdoptionRules(facts, found),
             LossRules(facts, found),
@@ -158,6 +163,8 @@ class _Pass:
             PutNote: lambda write: self._show("note", write.record),
             PutSchedule: lambda write: self._show("schedule", write.record),
             DeleteSchedule: lambda write: self._show("schedule_gone", write.id),
+            PutEnqueued: lambda write: self._show("row_refused", write.record),
+            DeleteEnqueued: lambda write: self._show("enqueued_gone", write.key),
             TrimLog: self._trim_log,
             DeleteLinks: self._delete_links,
         }
