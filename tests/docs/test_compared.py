@@ -6,7 +6,6 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -50,7 +49,6 @@ DENIED: dict[str, Callable[[], bool]] = {
     "a request to a running procedure, with its reply": lambda: (
         hasattr(ProcedureHandle, "ask") or hasattr(Context, "reply")
     ),
-    "an enqueue in the application's own transaction": lambda: find_spec("actorproc.postgres") is not None,
     "Windows": lambda: any("Windows" in line for line in PROJECT["classifiers"]),
     "named queues, and workers for one of them": lambda: "queue" in options(ProcedureManager.submit),
     "progress of a tree as one number": lambda: hasattr(ProcedureTree, "progress"),

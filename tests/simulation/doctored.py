@@ -812,7 +812,7 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "two debounced roots wait for a key": (33, "waits beside", _two_wait_for_a_key),
     "a debounced root begins with an earlier state": (33, "and its last submit was", _an_earlier_state_stays),
     "a debounced submit is answered with another run": (33, "and is durable in", _another_run_is_answered),
-    "a row goes without its procedure": (29, "and took out the rows of", _a_row_goes_alone),
+    "a row goes without its procedure": (34, "and took out the rows of", _a_row_goes_alone),
     "a firing comes twice": (28, "fired twice", _a_firing_comes_twice),
     "a firing comes without its schedule": (28, "and moved schedules for", _a_firing_comes_alone),
     "a schedule fires behind itself": (

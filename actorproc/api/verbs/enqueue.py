@@ -159,8 +159,8 @@ def _writing(
 def _runtime_of(procedure: Procedure[Any]) -> TypeRuntime:
     if isinstance(procedure, Procedure) and option(type(procedure), "codec") == "pickle":
         msg = (
-            f"the state of {type(procedure).__qualname__} is a pickle, which is signed with a key of the store that applications "
-            "do not have: give its fields types that are stored as data, or submit it through a client"
+            f"the state of {type(procedure).__qualname__} is a pickle, which is signed with a key of the store, and "
+            "applications have none: give its fields types that are stored as data, or submit it through a client"
         )
         raise UsageError(msg)
     return _types.for_object(procedure)

@@ -1,4 +1,4 @@
-"""Promises to what is enqueued: its row goes in the commit that creates its procedure, or that keeps the refusal (29)."""
+"""Promises to what is enqueued: its row goes in the commit that creates its procedure, or that keeps the refusal (34)."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class EnqueuedRules(Judge):
     def on_committed(self) -> None:
         if self.created != self.gone:
             created, gone = sorted(self.created), sorted(self.gone)
-            self.say(29, f"one commit created {created} of what was enqueued, and took out the rows of {gone}")
+            self.say(34, f"one commit created {created} of what was enqueued, and took out the rows of {gone}")
         self.created, self.gone = set(), set()
