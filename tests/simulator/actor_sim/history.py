@@ -223,8 +223,8 @@ class ActorSimulation(Player):
         return True
 
     def _is_lonely(self, name: str) -> bool:
-        """Nothing but another sweep is due."""
-        return name == "sweep" and self.host.alarm.next_at("manager", "supervisor") is None
+        """Nothing but another sweep is due, or another look at what waits for room."""
+        return name in {"sweep", "enqueued"} and self.host.alarm.next_at("manager", "supervisor") is None
 
     def _is_enough(self, name: str) -> bool:
         return self._is_lonely(name) and not self._sweeps_left
