@@ -253,7 +253,7 @@ class RecordStore(Protocol):
         ...
 
     def enqueued(
-        self, *, refused: bool = False, after: bytes | None = None, limit: int | None = None
+        self, *, refused: bool = ..., after: bytes | None = ..., limit: int | None = ...
     ) -> list[EnqueuedRecord]:
         """Procedures that applications enqueued in transactions of their own, about in that order.
 
@@ -263,18 +263,7 @@ class RecordStore(Protocol):
             limit: Greatest number of rows. Default: None, all.
 
         Returns:
-            The rows. One that cannot be read is among them, with the reason.
-        """
-        ...
-
-    def count_enqueued(self, *, refused: bool = False) -> tuple[int, float | None]:
-        """Number and age of what applications enqueued.
-
-        Args:
-            refused: As of `enqueued`. Default: False.
-
-        Returns:
-            Number of rows, and epoch seconds of the oldest; None: there is none.
+            The rows; one that cannot be read has the reason.
         """
         ...
 
@@ -478,8 +467,7 @@ class ProcedureStore(RecordStore, Protocol):
     A store that can learn between two commits that another owner has taken it over has a method ``when_deposed(told)``
     as well. ``told`` takes the `Deposed` and may be called from any thread. A store whose rows are dated by another
     clock than the system's has it as ``clock`` (`MeasuredClock`); it counts from `own` on. A store into which others
-    write rows for `enqueued` has a method ``when_enqueued(told)``. ``told`` is called from any thread when there may be
-    some.
+    write rows for `enqueued` has ``when_enqueued(told)``, and calls ``told`` from any thread when there may be some.
     """
 
     def own(self) -> int:

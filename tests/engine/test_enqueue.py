@@ -371,6 +371,7 @@ REFUSED = {
     "a state too large": (StateTooLarge, "max_state is 64", (Mail("x" * 100),), {"max_state": 64}),
     "a state that is no data": (StateNotEncodable, "object", (Mail(object()),), {}),
     "a pickle": (UsageError, "pickle.*signed with a key", (Pickled(),), {}),
+    "a debounce": (UsageError, "debounced", (Mail("x"),), {"debounce": "k", "within": 1.0}),
     "no procedure": (UsageError, "object", (object(),), {}),
     "a bad id": (UsageError, "not valid", (Mail("x"), "a\nb"), {}),
     "a priority that is none": (TypeError, "priority", (Mail("x"),), {"priority": "high"}),
@@ -485,7 +486,7 @@ def test_a_row_whose_values_make_no_sense_is_refused_by_the_leader(url, store, m
 def terms(priority: int) -> Any:
     from actorproc.api.verbs.submit import SubmitTerms
 
-    return SubmitTerms(None, priority, None, None, (), None, (), None)
+    return SubmitTerms(None, priority, None, None, (), None, (), None, None)
 
 
 # ---------------------------------------------------------------- managers that come and go

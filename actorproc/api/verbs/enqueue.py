@@ -61,7 +61,8 @@ def enqueue(
             (two-phase commit): then the leader finds it within two seconds. Default: True.
         max_state: Greatest size of its state in bytes; the manager has a limit of its own. Default:
             `Config.max_state`.
-        **options: Those of `ProcedureManager.submit`. Times from now are counted by the clock of the database.
+        **options: Those of `ProcedureManager.submit` but ``debounce``. Times from now are counted by the clock of the
+            database.
 
     Returns:
         The id, for `ProcedureClient.get` once the transaction is committed.
@@ -71,7 +72,7 @@ def enqueue(
         NotAllowed: The role may not enqueue (``actorproc grants``).
         StateNotEncodable: Its state cannot be stored.
         StateTooLarge: Its state takes more bytes than ``max_state``.
-        UsageError: Its class, or the id, is wrong; or its state is a pickle.
+        UsageError: Its class, or the id, is wrong; its state is a pickle; or it is to be debounced.
         ValueError: A time makes no sense.
         TypeError: An option is of the wrong kind, or it is no connection that is known here.
     """
@@ -141,6 +142,8 @@ def _writing(
     """The statements that enqueue a procedure, each of which is sent its answer; returns the id."""
     check_flag(notify, "notify")
     place = place_named(store)
+    if options.get("debounce") is not None:
+        raise UsageError("what is enqueued has its id at once, and a debounced submit may get that of an earlier one")
     runtime = _runtime_of(procedure)
     facts = facts_in((yield transaction_facts(place)), place)
     new = described(runtime, procedure, id, checked_terms(_DatabaseClock(facts.at), **options))

@@ -168,7 +168,9 @@ class EnqueuedTaker:
         except (EngineError, TypeError, ValueError) as error:
             return EnqueuedRow(record, str(error), type(error).__name__)
         # Its id may have been used, and whether it is the same submit as a stored one is for the core to say.
-        return EnqueuedRow(replace(record, new=replace(record.new, fresh=False, is_compared=False, trace=None)))
+        return EnqueuedRow(
+            replace(record, new=replace(record.new, fresh=False, is_compared=False, trace=None, debounce=None))
+        )
 
     def _note(self, record: EnqueuedRecord) -> str:
         who = record.key.hex() if record.new is None else f"{record.new.id} ({record.new.type_name})"

@@ -57,7 +57,7 @@ SCHEDULES_FROM = 150_000_000
 """The first seed of a history with schedules."""
 DEBOUNCES_FROM = 160_000_000
 """The first seed of a history with debounced submits."""
-_LOOKS = 50
+_VISITS = 50
 """Looks of a leader at what was enqueued, at most: in a history that overlooks a row it would look for ever."""
 ENQUEUED_FROM = 170_000_000
 """The first seed of a history in which applications enqueue."""
@@ -106,7 +106,7 @@ class ActorSimulation(Player):
         self._actions = list(reversed(self.world.scenario.actions))
         self._sweeps_left = _LONELY_SWEEPS
         self._found_nothing = 0
-        self._looked, self._looks_left = 0.0, _LOOKS
+        self._looked, self._visits_left = 0.0, _VISITS
 
     def _fleet(self, seed: int) -> Fleet:
         """Worker hosts, labels and resources that they offer, and classes that ask for them."""
@@ -173,7 +173,7 @@ class ActorSimulation(Player):
             self.callers.remove_schedules()
         if self._actions:
             self._act()
-        elif self._looks_at_enqueued() or self._pass_time():
+        elif self._visits_enqueued() or self._pass_time():
             pass
         elif self.callers.wants(1.0):
             self.callers.operate()
@@ -186,14 +186,14 @@ class ActorSimulation(Player):
             return self._found_nothing < _IDLE_ROUNDS
         return True
 
-    def _looks_at_enqueued(self) -> bool:
+    def _visits_enqueued(self) -> bool:
         """The leader looks by itself, as it does with each renewal of its lease, where rows wait."""
         if (
-            not (self.host.has_started and self._looks_left and self.world.store.enqueued(limit=1))
+            not (self.host.has_started and self._visits_left and self.world.store.enqueued(limit=1))
             or self._looked >= self.world.now
         ):
             return False
-        self._looked, self._looks_left = self.world.now, self._looks_left - 1
+        self._looked, self._visits_left = self.world.now, self._visits_left - 1
         self.host.tell(EnqueuedDue())
         return True
 
