@@ -253,7 +253,7 @@ class RecordStore(Protocol):
         ...
 
     def enqueued(
-        self, *, refused: bool = ..., after: bytes | None = ..., limit: int | None = ...
+        self, *, refused: bool = False, after: bytes | None = None, limit: int | None = None
     ) -> list[EnqueuedRecord]:
         """Procedures that applications enqueued in transactions of their own, about in that order.
 
@@ -466,8 +466,7 @@ class ProcedureStore(RecordStore, Protocol):
 
     A store that can learn between two commits that another owner has taken it over has a method ``when_deposed(told)``
     as well. ``told`` takes the `Deposed` and may be called from any thread. A store whose rows are dated by another
-    clock than the system's has it as ``clock`` (`MeasuredClock`); it counts from `own` on. A store into which others
-    write rows for `enqueued` has ``when_enqueued(told)``, and calls ``told`` from any thread when there may be some.
+    clock than the system's has it as ``clock`` (`MeasuredClock`); it counts from `own` on.
     """
 
     def own(self) -> int:
