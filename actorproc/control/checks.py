@@ -85,8 +85,6 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
             LockKey.write(event.path)
         case Resized():
             _check_size(event)
-        case EnqueuedRemoved():
-            _check_keys(event)
         case Acknowledged():
             event = msgspec.structs.replace(event, id=check_id(event.id), head=None)
         case DeleteRequested():
@@ -98,6 +96,9 @@ def checked_request(event: Event, max_state: int, *, traced: bool = False) -> Ev
 
 
 def _checked_other(event: Event, max_state: int) -> Event:
+    if isinstance(event, EnqueuedRemoved):
+        _check_keys(event)
+        return event
     if isinstance(event, ScheduleDeclared):
         return msgspec.structs.replace(event, schedule=_checked_schedule(event.schedule, max_state))
     id_ = getattr(event, "id", None)

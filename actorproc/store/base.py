@@ -228,11 +228,9 @@ class RecordStore(Protocol):
 
     def locks(self) -> list[LockRecord]:
         """All granted locks."""
-        ...
 
     def poisons(self) -> list[PoisonRecord]:
         """All poisoned keys."""
-        ...
 
     def schedules(self) -> tuple[int, list[ScheduleRecord]]:
         """The epoch of the store, and all schedules by id."""
