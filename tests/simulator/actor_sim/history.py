@@ -57,7 +57,7 @@ SCHEDULES_FROM = 150_000_000
 """The first seed of a history with schedules."""
 DEBOUNCES_FROM = 160_000_000
 """The first seed of a history with debounced submits."""
-_VISITS = 50
+_VISITS = 500
 """Looks of a leader at what was enqueued, at most: in a history that overlooks a row it would look for ever."""
 ENQUEUED_FROM = 170_000_000
 """The first seed of a history in which applications enqueue."""
