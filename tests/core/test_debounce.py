@@ -468,6 +468,26 @@ def test_a_clock_set_back_makes_no_wait_longer(is_restart: bool) -> None:
     assert name in harness.inbox
 
 
+@pytest.mark.parametrize("held", ["manager", "root"])
+@pytest.mark.parametrize("back", [0.5, 3.0, 500.0])
+def test_one_that_is_overdue_has_its_timer_again_when_the_clock_is_set_back(held: str, back: float) -> None:
+    harness = CoreHarness()
+    harness.now = 1000.0
+    name = submitted(harness, b"1")
+    target = None if held == "manager" else name
+    harness.handle(PauseRequested(target, 7))
+    pass_time(harness, WITHIN)
+    pass_time(harness, -back)
+
+    assert difference(harness) is None
+    assert harness.core.next_deadline() == head(harness, name).due_at
+    harness.handle(ResumeRequested(target, 8))
+    assert name not in harness.inbox
+    pass_time(harness, WITHIN)
+    assert name in harness.inbox
+    assert difference(harness) is None
+
+
 def test_a_retry_of_an_aborted_one_goes_on_and_is_no_wait() -> None:
     harness = CoreHarness()
     name = submitted(harness, b"1")

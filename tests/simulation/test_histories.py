@@ -90,6 +90,7 @@ _FULL = [
     40000504212,
     7000284,
     70000000629,
+    100000000401,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
