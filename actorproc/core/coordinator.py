@@ -182,8 +182,11 @@ class Coordinator:
 
     def note_debounced(self, key: str, id: str) -> None:
         """The newest root of a debounce key, once it was loaded: `missing` asks with `debounce_name`."""
-        if id in self._state.residents.procs:
-            self._state.residents.debounced[key] = id
+        state = self._state
+        if id in state.queues.run_queue.cold:
+            state.residents.make_resident(state.queues.run_queue.cold[id])
+        if id in state.residents.procs:
+            state.residents.debounced[key] = id
 
     def exclude(self, id: str, reason: str) -> None:
         """A procedure that `missing` named cannot be read: nothing is done with it, and its id stays taken.

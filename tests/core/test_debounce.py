@@ -437,6 +437,18 @@ def test_one_that_had_begun_is_looked_up_after_a_restart() -> None:
     assert submitted(again, b"2") != name
 
 
+def test_one_that_waits_for_a_worker_outside_of_memory_after_a_restart_is_known_again() -> None:
+    harness = CoreHarness(0)
+    new = debounced(harness, b"1")
+    submit(harness, new)
+    pass_time(harness, WITHIN)
+    again = restarted(harness, TypeMeta(type_name="T"))
+    assert new.id in again.core._state.queues.run_queue.cold
+
+    assert submit(again, new).value == (new.id,)
+    assert submitted(again, b"2") != new.id
+
+
 def test_one_that_left_memory_is_looked_up() -> None:
     harness = CoreHarness()
     name = submitted(harness, b"1")

@@ -91,6 +91,7 @@ _FULL = [
     7000284,
     70000000629,
     100000000401,
+    100000001229,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
