@@ -27,6 +27,7 @@ from actorproc.procedure.declaring.submit_options import (
 from actorproc.support.clock import Clock
 from actorproc.support.durations import LATEST, in_seconds, moment
 from actorproc.support.login_name import login_name
+from actorproc.support.search_texts import MAX_SEARCHABLE
 
 __all__ = [
     "LONGEST_KEY",
@@ -279,6 +280,16 @@ def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -
     return moment(deadline, "deadline", instead=f"For so long from now give timedelta(seconds={deadline})")
 
 
+def _check_texts(new: NewProcedure) -> None:
+    """Tags and searchable fields. Those of older stores are not refused for what a submit may not say any more."""
+    for texts, most, what in ((new.tags, MAX_TAGS, "a tag"), (new.searchable, MAX_SEARCHABLE, "a searchable field")):
+        if len(texts) > most:
+            msg = f"{len(texts)} are given of what may be there {most} times: {what}"
+            raise ValueError(msg)
+        for text in texts:
+            checked_text(text, what)
+
+
 def check_new(new: NewProcedure, max_state: int) -> None:
     """Check a procedure that another process sends. Raises `UsageError`s, `TypeError` and `ValueError`."""
     check_id(new.id)
@@ -293,7 +304,7 @@ def check_new(new: NewProcedure, max_state: int) -> None:
     for text, what in ((new.owner, "owner"), (new.unit, "the undo unit"), (new.codec, "the codec")):
         if text:
             checked_text(text, what, 1024)
-    checked_tags(new.tags)
+    _check_texts(new)
     checked_priority(new.priority)
     checked_limit_keys(new.limit_keys, "limit_keys")
     if not 1 <= new.version < _LARGEST or len(new.digest) > 64:

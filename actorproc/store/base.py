@@ -425,7 +425,8 @@ class RecordStore(Protocol):
         state: ProcedureState | Collection[ProcedureState] | None = None,
         type_name: str | None = None,
         root: str | None = None,
-        tag: str | None = None,
+        tag: str | Collection[str] | None = None,
+        where: Collection[str] = (),
         after: str | None = None,
         reverse: bool = False,
         skip_damaged: bool = False,
@@ -433,14 +434,14 @@ class RecordStore(Protocol):
     ) -> Iterator[ProcedureRecord]:
         """Heads in submit order that match all given filters.
 
-        Read in chunks while the caller iterates, each from one snapshot. So none comes twice, and one that changed
-        meanwhile comes as it is when its chunk is read.
+        Read in chunks, each from one snapshot: none comes twice, and one that changed comes as its chunk has it.
 
         Args:
             state: Only heads in this state, or in one of several. Default: None.
             type_name: Only heads of this type. Default: None.
             root: Only heads of this tree. Default: None.
-            tag: Only heads with this tag. Default: None.
+            tag: Only heads with this tag, or with all of several. Default: None.
+            where: Only heads with all these texts of searchable fields. Default: none.
             after: The id of the last head seen; go on behind it. Default: None.
             reverse: Newest first. Default: False.
             skip_damaged: Leave damaged heads out. Default: False, they are raised.

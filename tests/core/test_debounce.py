@@ -204,7 +204,7 @@ def test_the_later_submit_replaces_state_and_options_and_keeps_the_place() -> No
     submitted(harness, b"3", **options)
     was = [write.was for write in harness.writes if isinstance(write, PutProcedure)][-1]
     assert was is not None
-    assert was.tags is None
+    assert was.tags == options["tags"]
 
 
 def test_the_deadline_of_the_submit_before_says_nothing_any_more() -> None:

@@ -40,11 +40,8 @@ def files(name: str) -> bool:
 
 # What a row that says no, or in part, denies: true once it is there, and then the row is to be written anew.
 DENIED: dict[str, Callable[[], bool]] = {
-    "attributes as key and value that a running procedure changes, and lists by them": lambda: (
-        bool(options(ProcedureManager.list) & {"attributes", "attribute", "values"}) or hasattr(Context, "set_tag")
-    ),
     "lists by fields of the state or the output": lambda: bool(
-        options(ProcedureManager.list) & {"fields", "field", "where", "output"}
+        options(ProcedureManager.list) & {"output", "where_output"}
     ),
     "a request to a running procedure, with its reply": lambda: (
         hasattr(ProcedureHandle, "ask") or hasattr(Context, "reply")

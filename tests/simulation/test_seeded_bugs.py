@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from actorproc.core import recovery
-from actorproc.core.lifecycle import children, finish, removal
+from actorproc.core.lifecycle import children, finish, removal, step_record
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.host_table import HostTable
 from actorproc.core.queues.key_limits import KeyLimits, _Key
 from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import abort, fast_end, on_result, postponed_steps, worker_loss
-from actorproc.core.rollback import failure_scope
+from actorproc.core.rollback import failure_scope, undo_step
 from actorproc.core.rules import HANDLERS
 from actorproc.core.scheduler import cancellation, lone_steps, reload, schedule
 from actorproc.core.state.engine_state import EngineState
@@ -75,6 +78,41 @@ def _stale_answers_are_accepted(patch: pytest.MonkeyPatch) -> None:
         return None if worker is None else worker.queue[token.procedure]
 
     patch.setattr(WorkerTable, "current", current)
+
+
+def _tags_are_lost(*modules: Any) -> SeededBug:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for module in modules:
+            honest = module.grant
+            patch.setattr(
+                module,
+                "grant",
+                lambda state, record, asked, honest=honest: honest(state, record, replace(asked, tags=())),
+            )
+
+    return plant
+
+
+def _fields_are_not_followed(module: Any) -> SeededBug:
+    """The module changes states, and leaves the texts by which lists find them."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        if hasattr(module, "note_searchable"):
+            patch.setattr(module, "note_searchable", lambda *_: None)
+        else:
+            patch.setattr(module, "head", SimpleNamespace(**{**vars(module.head), "note_searchable": lambda *_: None}))
+
+    return plant
+
+
+def _tags_come_with_a_failed_attempt(patch: pytest.MonkeyPatch) -> None:
+    honest = on_result.on_step_error
+
+    def on_step_error(state, record, error, **options):
+        record.tags = ()
+        honest(state, record, error, **options)
+
+    patch.setattr(on_result, "on_step_error", on_step_error)
 
 
 def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
@@ -399,6 +437,11 @@ BUGS: dict[str, SeededBug] = {
     "undo units are not stored": _without(PutUndo),
     "undone units are not removed": _without(DeleteUndo),
     "children are not written with their parent": _children_are_not_written_with_their_parent,
+    "tags of a step are lost": _tags_are_lost(step_record),
+    "tags of an undo are lost": _tags_are_lost(undo_step),
+    "tags change with a failed attempt": _tags_come_with_a_failed_attempt,
+    "a step leaves its fields behind": _fields_are_not_followed(step_record),
+    "an undo leaves its fields behind": _fields_are_not_followed(undo_step),
     "stale answers are accepted": _stale_answers_are_accepted,
     "a parent is woken one child early": _a_parent_is_woken_one_child_early,
     "a child that ended while its parent ran is not seen": _a_child_that_ended_while_its_parent_ran_is_not_seen,

@@ -26,7 +26,7 @@ PAGE = 4096
 def one_step(number):
     """The commit of a lone procedure's next step, in a store with others beside it."""
     record = Writes.head("p-000007", 7)
-    was = Was(record.state, record.due_at, record.finished_at)
+    was = Was.of(record)
     step = StepRecord(procedure=record.id, number=number, kind=StepKind.STEP, at=1.0, state=b"s" * 60)
     return [PutStep(step), PutProcedure(record, was)]
 

@@ -45,7 +45,7 @@ def add_submit(commands: _Commands) -> None:
         metavar="POLICY",
         help="what becomes of it when the id exists: same (default), error, restart-failed, restart",
     )
-    parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="a word, or KEY=VALUE; may be repeated")
     parser.add_argument("--owner", metavar="TEXT", help="whose it is, for list --owner")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
     parser.add_argument("--delay", type=seconds, default=0.0, metavar="TIME", help="before it may start: 30s, 5m")

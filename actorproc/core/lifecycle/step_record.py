@@ -10,7 +10,7 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import update_poisons
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.state.engine_state import EngineState
-from actorproc.core.state.head import begin_step, end_last_step
+from actorproc.core.state.head import begin_step, end_last_step, note_searchable
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade, StepReported
@@ -52,10 +52,18 @@ def commit_step(
     # Not the same number as the step's after a retry: the records of the failed run stay.
     record.records += outcome.steps
     record.state_at = 0
+    requests = outcome.requests
+    if requests is not None or record.past is not None:
+        note_searchable(record, () if requests is None else requests.searchable)
     worker = item.token.worker
     version = outcome.version or state.types.metas[record.type_name].version
-    is_plain = not (record.locks or record.poisons or outcome.poisons or outcome.no_return) and (
-        type(outcome) is not Advanced or not outcome.acquire
+    is_plain = not (
+        record.locks
+        or record.poisons
+        or outcome.poisons
+        or outcome.no_return
+        or (type(outcome) is Advanced and outcome.acquire)
+        or (requests is not None and requests.searchable)
     )
     state.decision.writes.append(
         PutStep(
@@ -104,8 +112,8 @@ def commit_step(
         acquire.end_of_step(state, record)
     _trim(state, record, record.records - outcome.steps)
     state.decision.touch(record)
-    if outcome.requests is not None:
-        grant(state, record, outcome.requests)
+    if requests is not None:
+        grant(state, record, requests)
 
 
 def _terms_after(record: ProcedureRecord, outcome: Outcome) -> StepTerms | None:
@@ -114,7 +122,7 @@ def _terms_after(record: ProcedureRecord, outcome: Outcome) -> StepTerms | None:
     if type(outcome) is Advanced and outcome.acquire:
         locks = tuple(dict.fromkeys((*locks, *outcome.acquire)))
     poisons = record.poisons if outcome.poisons is None else outcome.poisons
-    return StepTerms(locks, poisons, outcome.no_return)
+    return StepTerms(locks, poisons, outcome.no_return, record.searchable)
 
 
 def _trim(state: EngineState, record: ProcedureRecord, below: int) -> None:
@@ -166,6 +174,8 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
     record.state_at = 0
     end_last_step(record)
     record.step_name = None
+    if outcome.requests is not None or record.past is not None:
+        note_searchable(record, () if outcome.requests is None else outcome.requests.searchable)
     worker = item.token.worker
     # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
     state.decision.writes.append(

@@ -180,7 +180,7 @@ def on_delayed(state: EngineState, event: StepDelayed) -> None:
 
 # ---------------------------------------------------------------------- forward
 def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
-    if outcome.requests is not None and (refused := problem_with_requests(state, outcome.requests)) is not None:
+    if outcome.requests is not None and (refused := problem_with_requests(state, record, outcome.requests)) is not None:
         _refuse(state, record, item, outcome, refused)
     elif type(outcome) is Advanced and outcome.placed:
         _place(state, record, item, outcome)

@@ -203,7 +203,8 @@ class EngineState:
                 or was.state is not record.state
                 or was.due_at != record.due_at
                 or was.finished_at != record.finished_at
-                or was.tags is not None
+                or was.tags != record.tags
+                or ((was.searchable or record.past is not None) and was.searchable != record.searchable)
             ):
                 residents.note_stored(record, was)
             residents.trees[record.root].batch = batch

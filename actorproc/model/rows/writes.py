@@ -64,8 +64,13 @@ class Was(msgspec.Struct, frozen=True, gc=False):
     state: ProcedureState
     due_at: float | None
     finished_at: float | None
-    tags: tuple[str, ...] | None = None
-    """The stored tags, where they are others than those of the head; None: they are the same."""
+    tags: tuple[str, ...] = ()
+    searchable: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, record: ProcedureRecord) -> Was:
+        """The indexed fields of a head that the store has as it is."""
+        return cls(record.state, record.due_at, record.finished_at, record.tags, record.searchable)
 
 
 class PutProcedure(msgspec.Struct, frozen=True, gc=False):

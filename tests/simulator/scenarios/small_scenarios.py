@@ -83,6 +83,21 @@ def _rollback_retry() -> Scenario:
     return make_small(make_program("Undone", *operations, locks=(LockKey.write("a"),)))
 
 
+def _tags_and_fields_of_what_is_undone_and_of_what_is_not() -> Scenario:
+    """By the numbers of their operations, `scripts` has all three change their tags and have searchable fields."""
+    child = make_saga("Found", "go", "go", "go", "go", "done")
+    undone = make_program(
+        "Undone",
+        Operation("go", "u0", undo="twice"),
+        Operation("spawn", "u1", children=(child,)),
+        Operation("go", "u2", flaky=1),
+        Operation("go", "u3", undo="flaky"),
+        Operation("fatal", "u4"),
+    )
+    going_on = (Operation("go", persist=False), Operation("go", flaky=1), Operation("sleep", seconds=2.0), _LAST)
+    return make_small(undone, make_program("Goes on", *going_on))
+
+
 # ---------------------------------------------------------------- children
 def _quick_and_slow(**how: Any) -> Scenario:
     slow = make_program("Slow", Operation("sleep", "u0", seconds=50.0), Operation("done", "u1"))
@@ -225,6 +240,7 @@ SMALL_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "sleep and signal": _sleep_and_signal,
     "retry with backoff": _retry_with_backoff,
     "rollback retry": _rollback_retry,
+    "tags and fields": _tags_and_fields_of_what_is_undone_and_of_what_is_not,
     "wait for any child": _wait_for_any_child,
     "wait for each child": _wait_for_each_child,
     "children that outlive their parent": _children_that_outlive_their_parent,
