@@ -41,9 +41,11 @@ __all__ = [
     "check_type",
     "check_wiring",
     "check_workers",
+    "checked_ask_id",
     "checked_by",
     "checked_classes",
     "checked_debounce",
+    "checked_dedup",
     "checked_event",
     "checked_limits",
     "checked_max_workers",
@@ -159,6 +161,24 @@ def checked_receiver(id: Any) -> str:
         return check_id(id)
     except InvalidId as error:
         raise InvalidId(f"{error}; publish() sends an event by name") from None
+
+
+def checked_dedup(dedup: Any) -> str:
+    """The text by which a signal or an event counts once."""
+    text = checked_text(dedup, "dedup")
+    if text.startswith("\0"):
+        msg = f"dedup {text!r:.60} begins with NUL, which stands before the ids of asks; use another text"
+        raise ValueError(msg)
+    return text
+
+
+def checked_ask_id(id: Any) -> str:
+    """The id by which an ask counts once."""
+    text = checked_text(id, "the id of an ask")
+    if "\0" in text:
+        msg = f"the id of an ask {text!r:.60} holds NUL; use another text"
+        raise ValueError(msg)
+    return text
 
 
 def kept_target(id: str | None, event: str | None) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 import pykka
 
 from actorproc.core.locks.request import LockWaiter
-from actorproc.engine.end_waiters import OpenWait, settle_future
+from actorproc.engine.end_waiters import AskListener, AskResult, OpenWait, settle_future
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.messages import (
     AddHost,
@@ -59,6 +59,7 @@ from actorproc.engine.workers.host_reports import host_reports
 from actorproc.errors import ActorprocError, ManagerStopped
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.report.hosts import HostInfo
 from actorproc.workers.base import (
@@ -174,6 +175,17 @@ class Gateway:
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""
         return self._replies.ends.shared(id, patience, lambda: self.watch_anew(id, patience))
+
+    def watch_ask(self, id: str, ask: AskKey, patience: Patience = Patience.CALL) -> Future[AskResult]:
+        """A future of what comes of an ask that was sent, shared as that of `watch`."""
+
+        def begin() -> Future[AskResult]:
+            self._replies.refuse_here()
+            listener = AskListener(ask)
+            self._watch([(id, listener)], patience)
+            return listener.future
+
+        return self._replies.ends.shared_answer(id, ask, patience, begin)
 
     def watch_anew(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """As `watch`, with a future of its own: asked for behind whatever the same thread has said before."""

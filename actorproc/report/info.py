@@ -220,7 +220,9 @@ class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     """Bytes of its payload, as stored."""
     dedup: str | None
-    """The text by which another one is known to be the same."""
+    """The text by which another one is known to be the same; the id of an ask."""
+    ask: str | None = None
+    """The name of an ask, which waits for a reply; None: it is a mere signal, or an event."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""
@@ -405,6 +407,7 @@ def signal_info_of(kept: KeptSignal) -> SignalInfo:
         at=kept.at,
         size=kept.size,
         dedup=kept.dedup,
+        ask=kept.ask,
     )
 
 

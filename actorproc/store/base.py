@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, Looked, StoreSize
+from actorproc.model.rows.asks import ReplyStore
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     AttemptRecord,
@@ -29,7 +30,7 @@ from actorproc.model.states import ProcedureState
 __all__ = ["ProcedureStore", "RecordStore"]
 
 
-class RecordStore(Protocol):
+class RecordStore(ReplyStore, Protocol):
     """The reading half: rows for recovery and queries, from any thread, as of the last commit.
 
     Every method verifies checksums and raises `StoreDamaged` naming the record. Times are epoch seconds.
@@ -253,11 +254,11 @@ class RecordStore(Protocol):
     def enqueued(
         self, *, refused: bool = False, after: bytes | None = None, limit: int | None = None
     ) -> list[EnqueuedRecord]:
-        """Procedures that applications enqueued in transactions of their own, about in that order.
+        """Procedures that applications enqueued in their transactions, about in that order.
 
         Args:
-            refused: Those of which no procedure could be made, in place of those that wait. Default: False.
-            after: The key of the last row seen; go on behind it. Default: None.
+            refused: Those that could not be created, in place of those that wait. Default: False.
+            after: The key of the last row seen. Default: None.
             limit: Greatest number of rows. Default: None, all.
 
         Returns:
@@ -527,9 +528,7 @@ class ProcedureStore(RecordStore, Protocol):
         ...
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        """Copy the last commit into a new directory, which is a store of its own; from any thread.
-
-        Commits and reads go on meanwhile.
+        """Copy the last commit into a new directory, a store of its own; commits and reads go on. From any thread.
 
         Args:
             path: Directory that does not exist yet.

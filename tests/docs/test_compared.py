@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actorproc import Context, Limits, Procedure, ProcedureHandle, ProcedureManager, ProcedureTree, Status, UsageError
+from actorproc import Limits, Procedure, ProcedureHandle, ProcedureManager, ProcedureTree, Status, UsageError
 from actorproc.procedure.runtime.classes import check_class
 from tests.test_documents import broken_links, missing_tests
 
@@ -42,9 +42,6 @@ def files(name: str) -> bool:
 DENIED: dict[str, Callable[[], bool]] = {
     "lists by fields of the state or the output": lambda: bool(
         options(ProcedureManager.list) & {"output", "where_output"}
-    ),
-    "a request to a running procedure, with its reply": lambda: (
-        hasattr(ProcedureHandle, "ask") or hasattr(Context, "reply")
     ),
     "Windows": lambda: any("Windows" in line for line in PROJECT["classifiers"]),
     "named queues, and workers for one of them": lambda: "queue" in options(ProcedureManager.submit),

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from actorproc.core import recovery
-from actorproc.core.lifecycle import children, finish, removal, step_record
+from actorproc.core.lifecycle import children, finish, removal, signals, step_record
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.host_table import HostTable
 from actorproc.core.queues.key_limits import KeyLimits, _Key
@@ -19,20 +19,24 @@ from actorproc.core.results import abort, fast_end, on_result, postponed_steps, 
 from actorproc.core.rollback import failure_scope, undo_step
 from actorproc.core.rules import HANDLERS
 from actorproc.core.scheduler import cancellation, lone_steps, reload, schedule
+from actorproc.core.state import signal_ids
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.core.state.tree import Tree
 from actorproc.errors import ManagerBusy
-from actorproc.model.messages.commands import Decision, Reply, Resolve, RunStep
+from actorproc.model.messages.commands import Decision, Reply, Resolve, ResolveAsk, RunStep
 from actorproc.model.messages.events import ResultsTaken, Submitted, WorkerLost
+from actorproc.model.messages.outcomes import Finished
 from actorproc.model.rows.writes import (
     DeleteLock,
+    DeleteReply,
     DeleteUndo,
     PutAcknowledgement,
     PutEvent,
     PutLock,
     PutPoison,
     PutProcedure,
+    PutReply,
     PutSwitch,
     PutUndo,
     Write,
@@ -42,7 +46,7 @@ from tests.simulator.core_sim import fake_workers
 from tests.simulator.core_sim.fake_shell import FakeShell
 from tests.simulator.core_sim.simulation import simulate
 from tests.simulator.core_sim.world import ending_of
-from tests.simulator.generators import hosts
+from tests.simulator.generators import asks, hosts
 from tests.simulator.generators.editions import FIRST_SEED
 
 BUDGET = 400
@@ -402,6 +406,58 @@ def _other_code_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostTable, "divided", frozenset())
 
 
+def _replies_are_told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    honest = FakeShell._add
+
+    def add(self: FakeShell, decision: Decision) -> None:
+        for command in decision.commands:
+            if isinstance(command, ResolveAsk):
+                self._resolve_ask(command)
+        honest(self, Decision(decision.writes, [c for c in decision.commands if not isinstance(c, ResolveAsk)]))
+
+    patch.setattr(FakeShell, "_add", add)
+
+
+def _any_wait_takes_an_ask(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(signals, "_fits", lambda _row, _event: True)
+
+
+def _an_ask_that_comes_again_counts_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(signals, "is_repeated", lambda *_: False)
+
+
+def _an_attempt_that_fails_replies(patch: pytest.MonkeyPatch) -> None:
+    honest = on_result.on_step_error
+
+    def on_step_error(state, record, error, **options):
+        signal_ids.settle_ask(state, record, Finished())
+        honest(state, record, error, **options)
+
+    patch.setattr(on_result, "on_step_error", on_step_error)
+
+
+def _replies_go_with_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(signal_ids, "_drop", signal_ids._drop_with_reply)
+    honest = signal_ids.forget
+
+    def forget(state, procedure):
+        for mark in state.signals.taken.get(procedure, ()):
+            state.decision.write(DeleteReply(procedure, mark))
+        honest(state, procedure)
+
+    patch.setattr(signal_ids, "forget", forget)
+
+
+ASK_BUGS: dict[str, SeededBug] = {
+    "replies are not stored": _without(PutReply),
+    "replies are told before the commit": _replies_are_told_before_the_commit,
+    "any wait takes an ask": _any_wait_takes_an_ask,
+    "an ask that comes again counts again": _an_ask_that_comes_again_counts_again,
+    "an attempt that fails replies": _an_attempt_that_fails_replies,
+    "replies go with the end": _replies_go_with_the_end,
+}
+"""Found only where procedures are asked: in histories from `asks.FIRST_SEED` on."""
+
 HOST_BUGS: dict[str, SeededBug] = {
     "hosts are not looked at": _hosts_are_not_looked_at,
     "resources are not counted": _resources_are_not_counted,
@@ -476,14 +532,15 @@ _FIRST_SEEDS = (
     (HOST_BUGS, hosts.FIRST_SEED),
     (LONE_BUGS, hosts.FIRST_LONE),
     (NEW_CODE_BUGS, FIRST_SEED),
+    (ASK_BUGS, asks.FIRST_SEED),
 )
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *NEW_CODE_BUGS, *HOST_BUGS, *LONE_BUGS])
+@pytest.mark.parametrize("bug", [*BUGS, *NEW_CODE_BUGS, *HOST_BUGS, *LONE_BUGS, *ASK_BUGS])
 def test_a_planted_bug_is_found(
     bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    (BUGS | NEW_CODE_BUGS | HOST_BUGS | LONE_BUGS)[bug](monkeypatch)
+    (BUGS | NEW_CODE_BUGS | HOST_BUGS | LONE_BUGS | ASK_BUGS)[bug](monkeypatch)
 
     faults, found = 0, None
     first = next(seed for bugs, seed in _FIRST_SEEDS if bug in bugs)

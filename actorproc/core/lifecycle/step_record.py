@@ -12,6 +12,7 @@ from actorproc.core.queues.worker_table import InHand
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.head import begin_step, end_last_step, note_searchable
 from actorproc.core.state.parts.decision import PendingDecision
+from actorproc.core.state.signal_ids import settle_ask
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade, StepReported
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Renewed, Waited
@@ -103,7 +104,10 @@ def commit_step(
     # A step that may follow without a record may have begun in an attempt before this one: it is a repetition.
     begin_step(record, next_attempt or int(attempts > 1 and may_have_gone_on(outcome)))
     record.awaiting = 0
-    record.payload = None
+    if record.payload is not None:
+        if error is None and not (type(outcome) is Advanced and outcome.placed):
+            settle_ask(state, record, outcome)
+        record.payload = None
     if record.event is not None:
         forget_listening(state.signals, record)
     if outcome.poisons is not None and (outcome.poisons or record.poisons):  # the same again: one may have been cleared
@@ -206,6 +210,8 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
             )
         )
     )
+    if record.payload is not None:
+        settle_ask(state, record, outcome)
     if outcome.requests is not None:
         grant(state, record, outcome.requests)
     if outcome.is_spent and record.records == 2 and record.parent is None:

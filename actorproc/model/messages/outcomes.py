@@ -37,11 +37,13 @@ class StepRequests(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Changes of its own tags."""
     searchable: tuple[str, ...] = ()
     """Texts of the searchable fields of the state after the step."""
+    reply: bytes | None = None
+    """Encoded reply to the ask that the step took; None: it gave none."""
 
     @property
     def are_of_state(self) -> bool:
         """True if they say of the state alone, so that of steps that share a record the last ones count."""
-        return not self.roots and not self.tags
+        return not self.roots and not self.tags and self.reply is None
 
 
 class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from actorproc.model.rows.asks import ReplyRecord
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
@@ -33,6 +34,7 @@ __all__ = [
     "DeletePoison",
     "DeleteProcedure",
     "DeleteRemoval",
+    "DeleteReply",
     "DeleteSchedule",
     "DeleteUndo",
     "PutAcknowledgement",
@@ -47,6 +49,7 @@ __all__ = [
     "PutPoison",
     "PutProcedure",
     "PutRemoval",
+    "PutReply",
     "PutSchedule",
     "PutStart",
     "PutStep",
@@ -127,6 +130,15 @@ class PutEvent(msgspec.Struct, frozen=True, gc=False):
 class DeleteEvent(msgspec.Struct, frozen=True, gc=False):
     target: str
     seq: int
+
+
+class PutReply(msgspec.Struct, frozen=True, gc=False):
+    record: ReplyRecord
+
+
+class DeleteReply(msgspec.Struct, frozen=True, gc=False):
+    procedure: str
+    mark: str
 
 
 class PutExposed(msgspec.Struct, frozen=True, gc=False):
@@ -234,6 +246,8 @@ Write = (
     | DeleteEvent
     | PutNote
     | PutExposed
+    | PutReply
+    | DeleteReply
     | PutStart
     | PutAudit
     | PutSwitch

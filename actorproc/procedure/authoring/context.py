@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -16,14 +16,14 @@ from actorproc.model.exact import exact_text
 from actorproc.model.ids import Mode, check_id, root_id
 from actorproc.model.messages.definitions import OutcomeRow
 from actorproc.model.names import LAST_HEARTBEAT, note_key
+from actorproc.model.rows.asks import AskKey, opened
 from actorproc.procedure.authoring.reporting import Reporting, as_fraction
-from actorproc.procedure.authoring.step_requests import Describer, RequestList
+from actorproc.procedure.authoring.step_requests import Describer, RequestList, StepChannel
 from actorproc.procedure.authoring.submittable import Submittable
 from actorproc.procedure.declaring.submit_options import Tags
 from actorproc.procedure.encoding.child_outcomes import ChildOutcome, ChildOutcomes
-from actorproc.procedure.encoding.log_records import LogParts
 from actorproc.procedure.encoding.step_logger import StepLogger
-from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
+from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PAYLOAD, PLAIN_VALUES, REPLY, ValueCodec
 from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.kinds.base import is_text
 from actorproc.support.instants import instant_of
@@ -53,36 +53,6 @@ class UnreadableValue(BaseException):
     """
 
 
-class StepChannel(Protocol):
-    """Way of a context to the engine while its step runs."""
-
-    def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
-        """Ask ("remember", "recall", "query" …), wait for the answer; raises when refused."""
-        ...
-
-    def heartbeat(
-        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
-    ) -> None:
-        """Send a sign of life, with a note for the next attempt of a step; does not wait."""
-        ...
-
-    def expose(self, key: str, value: bytes) -> None:
-        """Send a value to be shown; does not wait."""
-        ...
-
-    def log(self, parts: LogParts) -> None:
-        """Send a record to the host's log; does not wait."""
-        ...
-
-    def aborting(self) -> bool:
-        """An abort was asked."""
-        ...
-
-    def keep_changes(self) -> AbstractContextManager[None]:
-        """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
-        ...
-
-
 class Context(msgspec.Struct, eq=False):
     """Facts and requests of a step. Made anew for each attempt; not usable after the step.
 
@@ -92,7 +62,7 @@ class Context(msgspec.Struct, eq=False):
     - ``replaying``: this is no attempt but a replay (``actorproc replay``). Nothing of it is stored.
     - ``recovered``: the manager was started again since the procedure's last step, and this is its first one now.
     - ``deadline`` is epoch seconds.
-    - ``event`` is the payload after a ``Status.wait``.
+    - ``event`` is the payload after a ``Status.wait``, and ``ask_id`` the id of an ask: it waits for a `reply`.
     - ``env`` is the object that the manager's ``environment`` factory made in this worker, as an `Environment`:
       ``ctx.env[DB]`` is a ``DB``.
     """
@@ -145,6 +115,8 @@ class Context(msgspec.Struct, eq=False):
     _runtime: Describer | None = None
     """None before and after the step."""
     _requests: RequestList | None = None
+    _ask: AskKey | None = None
+    """The ask that woke the step."""
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
@@ -390,6 +362,30 @@ class Context(msgspec.Struct, eq=False):
             tags=tags,
         )
 
+    @property
+    def ask_id(self) -> str | None:
+        """Id of the ask (`ProcedureHandle.ask`) that woke this step; None: none did."""
+        return None if self._ask is None else self._ask.id
+
+    def reply(self, value: Any = None) -> None:
+        """Answer the ask that woke this step, in the commit of the step's success: never before, and not if it fails.
+
+        A step that ends well without a reply leaves the one who asked with `NoReply`. An undo takes no ask.
+
+        Args:
+            value: A value that a state could hold. Default: None.
+
+        Raises:
+            NotAllowed: No ask woke this step, it has replied already, or it is over.
+            StateNotEncodable: The value cannot be kept.
+        """
+        if self._runtime is None or self._ask is None:
+            why = "was woken by no ask" if self._runtime is not None else "is over"
+            msg = f"reply is for a step that takes an ask, and step {self.step} of {self.id} {why}; see ctx.ask_id"
+            raise NotAllowed(msg)
+        encoded = self._codec.encode(value, f"the reply to {self._ask.name!r}", REPLY + self.id)
+        self._granted_with_success("reply")[1].add_reply(encoded, self._ask)
+
     def set_tag(self, key: str, value: str) -> None:
         """Give a tag of this procedure a value, in the commit of this step's success, and not at all if it fails.
 
@@ -420,6 +416,13 @@ class Context(msgspec.Struct, eq=False):
             NotAllowed: The step is over, or this is `Procedure.abort`.
         """
         self._granted_with_success("remove_tag")[1].remove_tag(key)
+
+    def _take_event(self, stored: bytes, codec: ValueCodec) -> None:
+        """Have the payload of the signal or event that woke the step; "": it has none."""
+        ask, payload = opened(stored)
+        if self.mode is Mode.EXECUTE:
+            self._ask = ask
+        self.event = self._read(codec, payload, PAYLOAD, self.id, "the payload of the event") if payload else None
 
     def _granted_with_success(self, what: str) -> tuple[Describer, RequestList]:
         """The requests of the step that are granted with its success. Raises `NotAllowed` where there are none."""

@@ -17,7 +17,7 @@ from actorproc.procedure.authoring.context import Context, StopStep
 from actorproc.procedure.authoring.procedure import Procedure, refuse_unrun
 from actorproc.procedure.authoring.step_requests import Describer
 from actorproc.procedure.encoding.state import StateRefused
-from actorproc.procedure.encoding.value_codec import PAYLOAD, ValueCodec
+from actorproc.procedure.encoding.value_codec import ValueCodec
 from actorproc.procedure.values.error_text import OF_USERS
 from actorproc.procedure.values.members import hook
 
@@ -73,7 +73,7 @@ async def _ran(
     runtime: AsyncRuntime, live: Procedure, ctx: AsyncContext, mode: Mode, unit: str | None, event: bytes | None
 ) -> Ended:
     if event is not None:
-        ctx.event = ctx._read(runtime.values, event, PAYLOAD, ctx.id, "the payload of the event") if event else None
+        ctx._take_event(event, runtime.values)
     if runtime._has_position and mode in (Mode.EXECUTE, Mode.ON_TIMEOUT) and live._engine_is_moved():
         early = runtime._settled(live, ctx, mode)
         if early is not None:

@@ -39,7 +39,7 @@ from actorproc.procedure.encoding.digest import digest_of
 from actorproc.procedure.encoding.original_errors import dump_exception, exceptions_among, load_exception
 from actorproc.procedure.encoding.signing import SigningKey, signed_state, verified
 from actorproc.procedure.encoding.state import StateRefused, format_of, of_another_kind
-from actorproc.procedure.encoding.value_codec import OUTPUT, PAYLOAD, ValueCodec
+from actorproc.procedure.encoding.value_codec import OUTPUT, PAYLOAD, REPLY, ValueCodec
 from actorproc.procedure.runtime.async_steps import run_to_end, tell_failed_abort, tell_failed_clean_up
 from actorproc.procedure.runtime.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.values.codec import DataCodec
@@ -63,7 +63,7 @@ _PAIR = b"\x92"
 _MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
 
 
-_EVENT, _MISSED = "the payload of the event", "the event it waited for did not come in time"
+_MISSED = "the event it waited for did not come in time"
 _NO_CHILDREN_TWICE = (
     "Status.suspended was given no children twice in a row, with an equal state, so this step would be repeated for "
     "ever; to tell the step that starts children from those behind it, test ctx.step or a field in place of "
@@ -234,6 +234,10 @@ class TypeRuntime:
         """The output of the procedure of this id. Raises `ValueNotDecodable`."""
         return self.values.decode(data, OUTPUT + id) if data else None
 
+    def decode_reply(self, data: bytes, id: str) -> Any:
+        """The reply of the procedure of this id to an ask. Raises `ValueNotDecodable`."""
+        return self.values.decode(data, REPLY + id)
+
     def original(self, data: bytes) -> BaseException | None:
         """The exception of a step that was kept as data; None when it is of no class that this class `uses`."""
         return load_exception(data, self._exceptions, self.codec) if self._exceptions else None
@@ -269,7 +273,7 @@ class TypeRuntime:
 
     def _ran(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
         if event is not None:
-            ctx.event = ctx._read(self.values, event, PAYLOAD, ctx.id, _EVENT) if event else None
+            ctx._take_event(event, self.values)
         is_forward = mode is _EXECUTE or mode is Mode.ON_TIMEOUT
         if self._has_position and is_forward and live._engine_is_moved() and (early := self._settled(live, ctx, mode)):
             return early

@@ -17,6 +17,7 @@ All stores share this page, so a store is only something that keeps sorted rows 
     notes        id NUL step NUL key                  NoteRecord
     attempts     id NUL step place                    AttemptRecord
     exposed      id NUL key                           ExposedRecord
+    replies      id NUL mark                          ReplyRecord
     starts       limit key NUL place                  StartRecord
     audit        id NUL number                        AuditRecord; the id is empty for the manager's own
     order        seq                                  id
@@ -64,6 +65,7 @@ from actorproc.model.rows.writes import (
     DeletePoison,
     DeleteProcedure,
     DeleteRemoval,
+    DeleteReply,
     DeleteSchedule,
     DeleteUndo,
     PutAcknowledgement,
@@ -78,6 +80,7 @@ from actorproc.model.rows.writes import (
     PutPoison,
     PutProcedure,
     PutRemoval,
+    PutReply,
     PutSchedule,
     PutStart,
     PutStep,
@@ -302,6 +305,7 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
     rows.append((Table.NOTES, own, SWEEP))
     rows.append((Table.ATTEMPTS, own, SWEEP))
     rows.append((Table.EXPOSED, own, SWEEP))
+    rows.append((Table.REPLIES, own, SWEEP))
     rows.append((Table.AUDIT, own, SWEEP))
     rows.append((Table.CHILDREN, own, SWEEP))
     rows.append((Table.EVENTS, text_key(record.id) + b"\0", SWEEP))
@@ -403,6 +407,16 @@ def _put_exposed(write: PutExposed, rows: list[Row]) -> None:
     rows.append((Table.EXPOSED, key, codec.encode(Table.EXPOSED, key, record)))
 
 
+def _put_reply(write: PutReply, rows: list[Row]) -> None:
+    record = write.record
+    key = prefix(record.procedure) + text_key(record.mark)
+    rows.append((Table.REPLIES, key, codec.encode(Table.REPLIES, key, record)))
+
+
+def _delete_reply(write: DeleteReply, rows: list[Row]) -> None:
+    rows.append((Table.REPLIES, prefix(write.procedure) + text_key(write.mark), None))
+
+
 def _put_start(write: PutStart, rows: list[Row]) -> None:
     record = write.record
     key = text_key(record.key) + b"\0" + _pack(record.place)
@@ -477,6 +491,8 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     PutNote: _put_note,
     PutAttempt: _put_attempt,
     PutExposed: _put_exposed,
+    PutReply: _put_reply,
+    DeleteReply: _delete_reply,
     PutStart: _put_start,
     PutAudit: _put_audit,
     PutSwitch: _put_switch,
@@ -502,6 +518,7 @@ _PUTS: dict[Table, type[Any]] = {
     Table.NOTES: PutNote,
     Table.ATTEMPTS: PutAttempt,
     Table.EXPOSED: PutExposed,
+    Table.REPLIES: PutReply,
     Table.STARTS: PutStart,
     Table.AUDIT: PutAudit,
     Table.ACKNOWLEDGED: PutAcknowledgement,

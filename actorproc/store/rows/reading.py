@@ -40,6 +40,7 @@ from actorproc.store.rows.keys import field_key, head_key, number_key, prefix, t
 from actorproc.store.rows.layout import COPIED_FROM, EPOCH, MOVED_TO, PAUSED, STATE_INDEX, STORE_ID, meta_of
 from actorproc.store.rows.loading import read_number, read_snapshot
 from actorproc.store.rows.reading_order import COUNTED, Index, merged, narrowest_indexes
+from actorproc.store.rows.replies import ReplyReader
 from actorproc.store.rows.schedules import ScheduleReader
 from actorproc.store.rows.step_log import in_pages, read_log, step_key
 from actorproc.store.rows.tables import Rows, Table
@@ -53,7 +54,7 @@ _SEQ = 8
 """Bytes of a place in submit order, at the end of a key of an index."""
 
 
-class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
+class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader, ReplyReader):
     """The reading half of `ProcedureStore`; callable from any thread."""
 
     def _trees(self, roots: Sequence[str], limit: int | None) -> AbstractContextManager[Rows]:
@@ -248,9 +249,7 @@ class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
             found: Iterable[EventRecord] = (
                 codec.decode(Table.EVENTS, key, value) for key, value in rows.scan(Table.EVENTS, start)
             )
-            return [
-                KeptSignal(row.target, row.seq, row.at, len(row.payload), row.dedup) for row in found if not row.taken
-            ]
+            return [KeptSignal.of(row) for row in found if not row.taken]
 
     def finished(
         self,

@@ -67,6 +67,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     wait: Wait = "all"
     roots: bool = False
     """go, done: the children are roots of their own, submitted with the success of the step."""
+    replies: bool = False
+    """go: the step replies to the ask that woke it, if one did."""
     leave: bool = False
     """spawn: outstanding children outlive their parent."""
     max_parallel: int | None = None
@@ -113,7 +115,7 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     option), repeat (the newest of these submits arrives once more), debounce (of a root, with key, wait and longest wait),
     debounce-again (one of these arrives once more), nap (time passes to whatever is due next), sweep
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
-    abort, force (an abort that kills), signal, publish, withdraw, clear (of a poison key), retry, bypass, rollback,
+    abort, force (an abort that kills), signal, ask, publish, withdraw, clear (of a poison key), retry, bypass, rollback,
     pause, resume, schedule, delete, acknowledge, taken (the result of a call), reload (of all workers), resize (of the pool of
     workers). The first of `targets` is whom it is about, or
     how many workers; the rest are options of that call. With "anew" a class is registered again, as
@@ -211,10 +213,11 @@ def _tagged(program: Program, id: str, outcome: Outcome) -> Outcome:
         return msgspec.structs.replace(outcome, requests=_of_state(program, id, outcome.state))
     number = crc32(outcome.state)
     changes = ("at", None if number % 5 == 0 else str(number % 7)), ("odd", "yes" if number % 2 else None)
-    roots = () if outcome.requests is None else outcome.requests.roots
+    texts = _searchable(program, id, outcome.fresh) if isinstance(outcome, Renewed) else searchable
+    asked = outcome.requests or StepRequests()
+    requests = msgspec.structs.replace(asked, tags=changes, searchable=texts)
     if not isinstance(outcome, Renewed):
-        return msgspec.structs.replace(outcome, requests=StepRequests(roots, changes, searchable))
-    requests = StepRequests(roots, changes, _searchable(program, id, outcome.fresh))
+        return msgspec.structs.replace(outcome, requests=requests)
     return msgspec.structs.replace(outcome, requests=requests, searchable=searchable)
 
 
@@ -300,7 +303,11 @@ def _forward(
     steps: int,
 ) -> Outcome:
     kind = operation.kind
-    requests = StepRequests(_children(id, operation, position, counter)) if operation.roots else None
+    requests = None
+    if operation.roots or operation.replies:
+        roots = _children(id, operation, position, counter) if operation.roots else ()
+        reply = b"%s at %d" % (id.encode(), counter) if operation.replies else None
+        requests = StepRequests(roots, reply=reply)
     if kind == "done":
         output = b"%s=%d" % (id.encode(), counter)
         return Finished(state=_state(position, counter + 1), steps=steps, output=output, requests=requests)

@@ -49,6 +49,7 @@ from actorproc.model.rows.writes import (
     DeleteLock,
     DeletePoison,
     DeleteProcedure,
+    DeleteReply,
     DeleteSchedule,
     DeleteUndo,
     PutAcknowledgement,
@@ -62,6 +63,7 @@ from actorproc.model.rows.writes import (
     PutPoison,
     PutProcedure,
     PutRemoval,
+    PutReply,
     PutSchedule,
     PutStart,
     PutStep,
@@ -72,6 +74,7 @@ from actorproc.model.rows.writes import (
 )
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulator.rules.adoption_rules import AdoptionRules, LossRules
+from tests.simulator.rules.ask_rules import AskRules
 from tests.simulator.rules.caller_rules import CallerRules
 from tests.simulator.rules.cancel_rules import CancelRules
 from tests.simulator.rules.debounce_rules import DebounceRules
@@ -143,6 +146,7 @@ class _Pass:
             PlacementRules(facts, found),
             AdoptionRules(facts, found),
             LossRules(facts, found),
+            AskRules(facts, found),
         ]
         self._listeners: dict[str, list[Callable[..., None]]] = {}
         self._readers: dict[type[Write], Callable[[Any], None]] = {
@@ -163,6 +167,8 @@ class _Pass:
             PutStart: lambda write: self._show("start", write.record),
             PutAttempt: lambda write: self._show("attempt", write.record),
             PutExposed: lambda write: self._show("exposed", write.record),
+            PutReply: lambda write: self._show("reply_stored", write.record),
+            DeleteReply: lambda write: self._show("reply_gone", write.procedure, write.mark),
             PutNote: lambda write: self._show("note", write.record),
             PutSchedule: lambda write: self._show("schedule", write.record),
             DeleteSchedule: lambda write: self._show("schedule_gone", write.id),
