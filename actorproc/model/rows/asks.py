@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-__all__ = ["AskKey", "ReplyRecord", "ReplyStore", "ask_of", "enclosed", "opened", "rewritten", "settled"]
+__all__ = ["AskKey", "ReplyRecord", "ReplyStore", "ask_of", "enclosed", "is_sound", "opened", "rewritten", "settled"]
 
 _START = b"\xc1"
 """A byte that begins no msgpack, and so no payload."""
@@ -84,6 +84,18 @@ def opened(payload: bytes) -> tuple[AskKey | None, bytes]:
     start = _HEADER.size
     middle, end = start + name, start + name + id_
     return AskKey(payload[start:middle].decode(), payload[middle:end].decode()), payload[end:]
+
+
+def is_sound(payload: bytes) -> bool:
+    """True if a payload from elsewhere can be opened: one of ours always can."""
+    try:
+        ask, value = opened(payload)
+    except (struct.error, UnicodeDecodeError):
+        return False
+    if ask is None:
+        return True
+    is_whole = enclosed(ask, value) == payload[:1] + bytes((_OPEN,)) + payload[2:]
+    return is_whole and bool(ask.name and ask.id) and "\0" not in ask.id
 
 
 def ask_of(payload: bytes | None) -> AskKey | None:
