@@ -246,13 +246,16 @@ def test_a_coroutine_asks_beside_others(manager):
 
 def test_a_coroutine_that_asks_leaves_its_loop_to_others_while_the_store_is_read(manager, monkeypatch):
     here, threads = threading.get_ident(), {}
-    for name in ("_send_ask", "_answer_to", "_reply_in", "_glance"):
 
-        def noted(*args, honest=getattr(manager, name), name=name):
+    def noted(name, honest):
+        def call(*args):
             threads[name] = threading.get_ident()
             return honest(*args)
 
-        monkeypatch.setattr(manager, name, noted)
+        return call
+
+    for name in ("_send_ask", "_answer_to", "_reply_in", "_glance"):
+        monkeypatch.setattr(manager, name, noted(name, getattr(manager, name)))
 
     async def ask():
         handle = await manager.submit_async(Shop(), id="shop")

@@ -244,7 +244,7 @@ def _check_sound(rows: dict[str, list[Any]]) -> None:
         raise UsageError(f"this is no export of actorproc: {error}") from None
     payloads = [head.payload for head in rows["procedures"]] + [event.payload for event in rows["events"]]
     if not all(is_sound(payload) for payload in (*payloads, *(step.event for step in rows["steps"])) if payload):
-        raise UsageError("this is no export of actorproc: the name and the id before the payload of an ask are cut short")
+        raise UsageError("this is no export of actorproc: the name and the id of an ask are cut short")
     found = cross_check(alone._view())
     flaws: list[Damage | StoreDamaged] = [*found.damage.values(), *found.gaps]
     for flaw in flaws:
