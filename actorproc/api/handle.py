@@ -268,12 +268,10 @@ class ProcedureHandle(Generic[R_co]):
             sent = await asyncio.to_thread(source._send_ask, self._id, ask, payload)
             await _until_done(sent, clock.left())
             sent.result()
-            patience = _PARKED if wait_parked else _CALL
-            found = await asyncio.to_thread(source._answer_to, self._id, ask, patience)
+            found = await asyncio.to_thread(source._answer_to, self._id, ask, _PARKED if wait_parked else _CALL)
             await _until_done(found, clock.left())
         except TimeoutError:
-            seen = await asyncio.to_thread(source._glance, self._id)
-            raise late(self._id, timeout, seen, ask) from None
+            raise late(self._id, timeout, await asyncio.to_thread(source._glance, self._id), ask) from None
         return await asyncio.to_thread(self._reply_of, ask, _result_of(found, None))
 
     def _reply_of(self, ask: AskKey, answer: AskResult) -> Any:
