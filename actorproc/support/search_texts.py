@@ -5,7 +5,6 @@ Two values have the same text when they are equal as texts: 42 and "42" have, wh
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from enum import Enum
@@ -30,6 +29,8 @@ def search_text(name: str, value: object) -> str:
     raw = found.encode("utf-8", "surrogatepass")
     if len(raw) <= _LONGEST and raw == found.encode("utf-8", "replace"):
         return found
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which a worker without long texts does without
+
     return f"{name}#{hashlib.blake2b(raw, digest_size=16).hexdigest()}"
 
 
