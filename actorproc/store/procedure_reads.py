@@ -21,7 +21,7 @@ __all__ = ["ProcedureReads"]
 
 
 class ProcedureReads(Protocol):
-    """What a store knows of single procedures and of whole trees. `RecordStore` says what holds for each method."""
+    """Methods that read single procedures and whole trees. `RecordStore` says what holds for each of them."""
 
     def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:
         """The head of a procedure.

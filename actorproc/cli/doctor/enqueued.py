@@ -8,7 +8,7 @@ __all__ = ["enqueued_findings"]
 
 
 def enqueued_findings(report: dict[str, Any], typed: str) -> list[dict[str, Any]]:
-    """What waits, and what was refused.
+    """Findings about rows that wait, and rows that were refused.
 
     Args:
         report: The report, with the facts and the owner.
