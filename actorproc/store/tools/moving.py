@@ -1,8 +1,8 @@
 """Move of a store between a directory and a database: its rows, byte for byte, and the keys.
 
 Both ends are owned meanwhile. Name (`store_id`) and epoch stay, so procedures go on as after a restart. The source is
-marked at the end, and no manager starts on it until the mark is taken off. Rows that applications enqueued are moved too;
-`enqueue` is refused from the copy on.
+marked at the end, and no manager starts on it until the mark is taken off. Rows that applications enqueued are moved
+too; `enqueue` is refused from the copy on.
 """
 
 from __future__ import annotations
