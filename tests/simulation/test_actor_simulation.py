@@ -101,6 +101,8 @@ def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: i
         60010012,
         110000020,
         110000062,
+        130000472,
+        130000582,
         130001068,
         130001120,
         130009256,
