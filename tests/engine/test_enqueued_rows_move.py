@@ -73,8 +73,8 @@ def test_what_waits_goes_along_with_a_copy_and_is_taken_there(how, url, tmp_path
     assert states(place) == BOTH
     assert main(["doctor", "--path", place]) == 0
     shown = capsys.readouterr().out
-    assert "1 enqueued procedure wait" in shown
-    assert "1 enqueued procedure were refused" in shown
+    assert "enqueued procedures that wait for a manager: 1," in shown
+    assert "enqueued procedures that were refused: 1;" in shown
     with StoreReader(place) as reader:
         assert "waits for" in reader.why("waits").says
     if how != "a move":

@@ -17,16 +17,16 @@ def enqueued_findings(report: dict[str, Any], typed: str) -> list[dict[str, Any]
     Returns:
         The findings.
     """
-    from actorproc.ui.text import counted, duration
+    from actorproc.ui.text import duration
 
     facts, found = report["facts"], []
     command = f"actorproc --path {typed} enqueued"
     if facts.get("enqueued"):
         age = duration(max(0.0, report["checked_at"] - facts["enqueued_since"]))
-        says = f"{counted(facts['enqueued'], 'enqueued procedure')} wait for a manager, the oldest for {age}"
+        says = f"enqueued procedures that wait for a manager: {facts['enqueued']}, the oldest for {age}"
         severity = "note" if report["owner"] is None else "warning"
         found.append({"severity": severity, "says": says, "command": command})
     if facts.get("enqueued_refused"):
-        says = f"{counted(facts['enqueued_refused'], 'enqueued procedure')} were refused; no procedure is made of them"
+        says = f"enqueued procedures that were refused: {facts['enqueued_refused']}; none is made of them"
         found.append({"severity": "warning", "says": says, "command": command})
     return found
