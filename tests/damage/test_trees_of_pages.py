@@ -9,7 +9,7 @@ import pytest
 from actorproc.errors import StoreDamaged
 from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.rows.writes import PutProcedure, PutStep
-from actorproc.store.lmdb.commit.meta_pages import check_data_file
+from actorproc.store.lmdb.files.meta_pages import check_data_file
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 
 PAGE, HEADER = 4096, struct.Struct("=Q2xHHH")

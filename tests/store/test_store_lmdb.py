@@ -24,7 +24,7 @@ import actorproc.store.lmdb.store as store_lmdb
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.store import directory
 from actorproc.store.lmdb import open_store
-from actorproc.store.lmdb.commit import meta_pages
+from actorproc.store.lmdb.files import meta_pages
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import FORMAT, FORMAT_KEY

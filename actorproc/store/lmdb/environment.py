@@ -37,6 +37,8 @@ from actorproc.store.lmdb.files.standard_files import occupy_standard_files
 from actorproc.store.rows.tables import Table, looked_up_heads
 
 __all__ = [
+    "LOG_DATABASE",
+    "LONGEST_KEY",
     "Databases",
     "ReadSnapshot",
     "check_names",
@@ -54,7 +56,9 @@ _MAX_DBS = 32
 _LATER = frozenset(table for table in Table if table > Table.BY_TAG)
 """Databases that the first version of the format did not have."""
 _SMALLEST_MAP = 64 << 20
-_LONGEST_KEY = 511
+LONGEST_KEY = 511
+LOG_DATABASE = b"log"
+"""Database that says which log a store has. A store that never had one lacks it."""
 """Bytes of a key, at most."""
 
 
@@ -65,13 +69,11 @@ def open_environment(
     readonly: bool = False,
     create: bool = False,
     sync: bool = True,
-    metasync: bool = True,
     lock: bool = True,
 ) -> lmdb.Environment:
     """Open a checked directory. `map_size` is halved down to 64 MiB while the address space is too small for it.
 
-    0 takes the size the file names. `sync`: a commit waits for the disk to have its pages, with `metasync` also for the
-    meta page that points to them. `lock`: take part in the table of readers, which is made if it is missing. Raises
+    0 takes the size the file names. `sync`: a commit waits for the disk. `lock`: take part in the table of readers, which is made if it is missing. Raises
     `EngineError`s.
     """
     occupy_standard_files()
@@ -87,7 +89,7 @@ def open_environment(
                 readonly=readonly,
                 create=create,
                 lock=lock,
-                metasync=metasync and sync,
+                metasync=sync,
                 sync=sync,
                 mode=0o700,  # of the directory; the files get 0600
                 readahead=False,
@@ -140,14 +142,15 @@ def check_names(txn: lmdb.Transaction[bytes], path: Path) -> None:
 
     A store of an older version lacks databases, one of a newer version has more; none does both.
     """
-    known = {table.label.encode() for table in Table}
+    known = {table.label.encode() for table in Table} | {LOG_DATABASE}
+    needed = known - {LOG_DATABASE}
     with txn.cursor() as cursor:
         found = set(cursor.iternext(keys=True, values=False))
-    if found - known and known - found:
+    if found - known and needed - found:
         strange = ", ".join(ascii(name) for name in sorted(found - known))
         raise StoreDamaged(
             f"the store {path} is damaged: it holds databases of unknown names ({strange}) and lacks "
-            f"{', '.join(sorted(name.decode() for name in known - found))}; restore a backup",
+            f"{', '.join(sorted(name.decode() for name in needed - found))}; restore a backup",
             reason="a database has lost its name",
         )
 
@@ -195,7 +198,7 @@ class ReadSnapshot:
         if db is None:
             return {}
         with self._txn.cursor(db) as cursor:
-            found = dict(cursor.getmulti([key for key in keys if 0 < len(key) <= _LONGEST_KEY]))
+            found = dict(cursor.getmulti([key for key in keys if 0 < len(key) <= LONGEST_KEY]))
         return {key: with_blob(self._path, value) or b"" for key, value in found.items()} if table is _STEPS else found
 
     def count(self, table: Table) -> int:
@@ -216,7 +219,7 @@ class ReadSnapshot:
         self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         db = self._databases.get(table)
-        if db is None or len(prefix) > _LONGEST_KEY:
+        if db is None or len(prefix) > LONGEST_KEY:
             return
         with self._txn.cursor(db) as cursor:
             if not (_place_before(cursor, prefix, after) if reverse else _place_after(cursor, prefix, after)):

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from actorproc.store.directory import DATA_FILE, LOCK_FILE, refuse_url
 from actorproc.store.lmdb.environment import Databases, ReadSnapshot, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import names_in, size_of_blobs
 from actorproc.store.lmdb.files.reader_table import part_from_table_of_readers
+from actorproc.store.lmdb.log.place import LogPlace
+from actorproc.store.lmdb.log.record import LogRow
+from actorproc.store.lmdb.log.segment import size_of_logs
 from actorproc.store.lmdb.map_gate import MapGate
 from actorproc.store.lmdb.transaction import Txn, read_meta
 from actorproc.store.lmdb.upkeep.backup import back_up
@@ -58,7 +62,7 @@ class OpenStore(RecordReader):
             inside = self._gate.enter()
             try:
                 env = self._opened()
-                return ReadSnapshot(env.begin(), self._databases, inside.leave, self.path)
+                return self._folded(env, inside.leave)
             except lmdb.MapResizedError:
                 inside.leave()
                 with self._gate.alone():
@@ -76,6 +80,10 @@ class OpenStore(RecordReader):
                 inside.leave()
                 raise
 
+    def _folded(self, env: lmdb.Environment, leave: Callable[[], None]) -> ReadSnapshot:
+        """A snapshot of the data file, with what is in the log alone."""
+        raise NotImplementedError
+
     def size(self) -> StoreSize:
         """Size of the files, and of their used part."""
         with self._view() as rows:
@@ -88,7 +96,7 @@ class OpenStore(RecordReader):
             )
         try:
             blobs = size_of_blobs(self.path)
-            file = (self.path / DATA_FILE).stat().st_size + blobs
+            file = (self.path / DATA_FILE).stat().st_size + blobs + size_of_logs(self.path)
             return replace(counted, file=file, used=counted.used + blobs)
         except OSError as error:
             raise StorageUnavailable(f"cannot look at {self.path / DATA_FILE}: {error.strerror}") from error
@@ -120,18 +128,27 @@ class OpenStore(RecordReader):
         """
         refuse_url(path, "a backup is a directory of this machine")
         refuse_fork(self.path, self._pid)
+        return self._backed_up(Path(path).absolute())
+
+    def _backed_up(self, path: Path) -> BackupReport:
         with self._copying:
             inside = self._gate.enter()
             try:
                 return back_up(
                     self._opened(),
                     self.path,
-                    Path(path).absolute(),
+                    path,
                     source_id=self._source_id,
+                    records_behind=self._records_behind,
                     still_named=self._named_blobs,
                 )
             finally:
                 inside.leave()
+
+    def _records_behind(self, place: LogPlace) -> list[list[LogRow]]:
+        """The rows of the commits that a copy of the data file lacks, which is at this place."""
+        del place
+        return []
 
     def _named_blobs(self) -> set[str]:
         with self._view() as rows:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from actorproc.errors import EngineError, StoreDamaged
 from actorproc.store.directory import DATA_FILE, OWNER_FILE, damaged_pages
-from actorproc.store.lmdb.commit.meta_pages import read_meta_pages
+from actorproc.store.lmdb.files.meta_pages import read_meta_pages
 from actorproc.store.rows.tables import INDEXES
 
 __all__ = [

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import lmdb
 
-from actorproc.errors import EngineError, NotAllowed
+from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged
 from actorproc.model.reports import BackupReport
 from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE, check_directory
-from actorproc.store.lmdb.commit.meta_pages import check_data_file
-from actorproc.store.lmdb.commit.redo_record import is_one_behind
+from actorproc.store.lmdb.files.meta_pages import check_data_file
 from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
 from actorproc.store.lmdb.files.open_here import OpenHere
+from actorproc.store.lmdb.log.folded import FoldedSnapshot
+from actorproc.store.lmdb.log.follower import Follower
+from actorproc.store.lmdb.log.place import LogPlace, open_place, place_in
+from actorproc.store.lmdb.log.record import LogRow
+from actorproc.store.lmdb.log.tail import read_tail
 from actorproc.store.lmdb.open_store import OpenStore
 from actorproc.store.lmdb.owner_lock import Owner, examine_for_reader, owner_of
-from actorproc.store.lmdb.transaction import check_format, check_made
+from actorproc.store.lmdb.transaction import LOGGED, Txn, check_format, check_made, read_meta
 from actorproc.store.lmdb.upkeep.compaction import files_of, wait_for_a_swap
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import EPOCH, FORMAT_KEY
+from actorproc.store.rows.tables import Table
 from actorproc.store.verify.cross_check import cross_check
 
 __all__ = ["LmdbReader", "here"]
 
+_TRIES = 100
+"""Times that a view is opened again because a checkpoint was written meanwhile."""
 _PROC = Path("/proc/self")
 
 
@@ -43,6 +53,8 @@ class LmdbReader(OpenStore):
         self._files: tuple[int, ...] = ()
         self._closed = False
         self._first: LmdbReader | None = None
+        self._follower = Follower(self.path)
+        self._log_database: lmdb._Database | None = None
         check_directory(self.path, allow_any_filesystem=allow_any_filesystem)
         if not (self.path / DATA_FILE).exists():
             raise EngineError(f"there is no store at {self.path}: no {DATA_FILE} in it")
@@ -67,17 +79,41 @@ class LmdbReader(OpenStore):
         other = self._other()
         if other is not None:
             return other.backup(path)
-        self.check_is_up_to_date("a backup")
         return super().backup(path)
 
-    def check_is_up_to_date(self, what: str) -> None:
-        """Raise `NotAllowed` if the store has no owner and lacks a commit that the next owner will make again."""
-        if owner_of(self.path / OWNER_FILE) is None and is_one_behind(self.path):
-            raise NotAllowed(
-                f"{what} of {self.path} would lack its last commit, which the next owner makes again after the power "
-                f"cut, or the kill, that it came from: run actorproc --path {self.path} compact, or start its manager, "
-                "and try again then"
-            )
+    def _backed_up(self, path: Path) -> BackupReport:
+        with self._view():  # reads the log up to now: what the copy of the data file lacks is in memory then
+            pass
+        return super()._backed_up(path)
+
+    def _records_behind(self, place: LogPlace) -> list[list[LogRow]]:
+        return self._follower.records(place.place) if place.number == self._follower.number() else []
+
+    def _folded(self, env: lmdb.Environment, leave: Callable[[], None]) -> ReadSnapshot:
+        for _ in range(_TRIES):
+            txn = env.begin()
+            try:
+                place = place_in(txn, self._log_database) if self._has_log(txn) else None
+                if place is None:
+                    return ReadSnapshot(txn, self._databases, leave, self.path)
+                try:
+                    layers = self._follower.layers(place)
+                except StoreDamaged:
+                    if env.info()["last_txnid"] == txn.id():
+                        raise
+                else:
+                    # Else a checkpoint was written meanwhile, and records may be gone that were behind this snapshot.
+                    if env.info()["last_txnid"] == txn.id():
+                        return FoldedSnapshot(txn, self._databases, leave, self.path, layers)
+            except BaseException:
+                txn.abort()
+                raise
+            txn.abort()
+        raise StorageUnavailable(f"the owner of {self.path} writes too fast to be followed; try again")
+
+    def _has_log(self, txn: Txn) -> bool:
+        value = txn.get(FORMAT_KEY, db=self._databases[Table.META])
+        return value is not None and bool(codec.decode(Table.META, FORMAT_KEY, value) == LOGGED)
 
     def _other(self) -> OpenStore | None:
         """Through whom this one reads: the owner in this process, or a reader that was here first."""
@@ -91,6 +127,7 @@ class LmdbReader(OpenStore):
         if here.owner_of(self.path) is owner:
             with self._copying:
                 self._close_environment()
+                self._follower.close()
                 self._files = ()
 
     def _open_again(self) -> None:
@@ -120,10 +157,13 @@ class LmdbReader(OpenStore):
         try:
             with env.begin() as txn:
                 check_made(txn, self.path)
-                check_format(env, txn, self.path)
+                has_log = check_format(env, txn, self.path)
             self._databases = open_databases(env, None, create=False)
+            self._log_database = open_place(env, None, create=False)
+            if has_log and owner_of(self.path / OWNER_FILE) is None:
+                self._check_log(env)
             if all_looked_at and not self._even_damaged:
-                with ReadSnapshot(env.begin(), self._databases, lambda: None, self.path) as rows:
+                with self._folded(env, lambda: None) as rows:
                     cross_check(rows).raise_unseen(self.path)
         except lmdb.Error as error:
             env.close()
@@ -133,6 +173,17 @@ class LmdbReader(OpenStore):
             raise
         self._env = env
         self._files = files_of(self.path)
+
+    def _check_log(self, env: lmdb.Environment) -> None:
+        """Look at the whole log of an owner that was killed, also behind its end. Raises `StoreDamaged`."""
+        with env.begin() as txn:
+            place = place_in(txn, self._log_database)
+            epoch = int(read_meta(txn, self._databases, EPOCH))
+        try:
+            read_tail(self.path, place.number, epoch, place.place)
+        except StoreDamaged:
+            if owner_of(self.path / OWNER_FILE) is None:
+                raise
 
     def rows(self) -> ReadSnapshot:
         """All rows as of the last commit, undecoded; a context manager, to be left soon."""
@@ -179,6 +230,7 @@ class LmdbReader(OpenStore):
         self._closed = True
         if os.getpid() == self._pid:
             self._close_environment()
+            self._follower.close()
 
 
 here: OpenHere[OpenStore, LmdbReader] = OpenHere()

@@ -1,4 +1,6 @@
-"""The store on disk: one LMDB environment, one transaction per commit, one wait for the disk if it is small.
+"""The store on disk: commits are appended to a log, and written to one LMDB environment by checkpoints.
+
+A large commit goes into the environment at once, together with all that is in the log alone.
 
 `LmdbStore` is the owner's: it writes. `LmdbReader` (`reader`) looks at a store that another process may be writing
 to.
@@ -24,26 +26,30 @@ from actorproc.errors import (
     StoreInUse,
 )
 from actorproc.model.ids import new_id
-from actorproc.model.reports import CompactionReport
+from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import Write
 from actorproc.store.directory import (
     DATA_FILE,
     OWNER_FILE,
     make_directory,
+    refuse_url,
     sync_names,
 )
-from actorproc.store.lmdb.commit.data_file import DataFile
-from actorproc.store.lmdb.commit.meta_pages import check_data_file
-from actorproc.store.lmdb.commit.page_clustering import PageClustering
-from actorproc.store.lmdb.commit.redo_record import RedoRecord
 from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import BlobFiles
+from actorproc.store.lmdb.files.data_file import DataFile
+from actorproc.store.lmdb.files.meta_pages import check_data_file
+from actorproc.store.lmdb.log.commit_log import remove_logs
+from actorproc.store.lmdb.log.folded import FoldedSnapshot
+from actorproc.store.lmdb.log.owned_log import OwnedLog
+from actorproc.store.lmdb.log.record import LogRow
+from actorproc.store.lmdb.log.resolved import resolved
 from actorproc.store.lmdb.open_store import OpenStore
 from actorproc.store.lmdb.owner_lock import OwnerLock
-from actorproc.store.lmdb.page_check import examined, seal_of
+from actorproc.store.lmdb.page_check import boot_id, examined, seal_of
 from actorproc.store.lmdb.reader import LmdbReader, here
-from actorproc.store.lmdb.transaction import Txn, apply_rows, check_format, read_meta
+from actorproc.store.lmdb.transaction import LOGGED, Txn, apply_rows, check_format, read_meta
 from actorproc.store.lmdb.upkeep.compaction import (
     WORTH_WHILE,
     Stopwatch,
@@ -54,7 +60,7 @@ from actorproc.store.lmdb.upkeep.compaction import (
 )
 from actorproc.store.reading import Durability, OwnerRole
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, MOVED_TO, STORE_ID, rows_of
+from actorproc.store.rows.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, MOVED_TO, STORE_ID, PutOutside, Row, rows_of
 from actorproc.store.rows.reading import refuse_moved
 from actorproc.store.rows.tables import Table
 from actorproc.store.verify.cross_check import Findings, cross_check
@@ -64,8 +70,6 @@ __all__ = ["LmdbReader", "LmdbStore"]
 _LOOK_EVERY = 10.0
 """Seconds from one search for dead readers to the next; it costs a system call for each process that reads."""
 
-_FEW = 16
-"""Writes whose rows may have room in a redo record."""
 _PART = 256
 """Writes whose rows are made at once. With more, Python's own stock of free tuples runs out, and each new tuple brings
 its next search for cycles nearer."""
@@ -103,7 +107,7 @@ class LmdbStore(OpenStore):
         self._role = role
         self._file = DataFile(self.path)
         self._blobs = BlobFiles(self.path, sync=self._sync, check=self._file.check_in_place)
-        self._clustering = PageClustering(self._file.has_room)
+        self._log = OwnedLog(self.path, self._transact, sync=self._sync)
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
@@ -137,6 +141,7 @@ class LmdbStore(OpenStore):
             self._env = self._open_environment(create=True)
             self._file.follow(self._env.stat()["psize"])
             self._epoch, self._id = self._transact(self._claim, waits=True)
+            self._log.begun()
             self._drop_blobs()
             sync_names(self.path)
             self._env.reader_check()
@@ -161,36 +166,45 @@ class LmdbStore(OpenStore):
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""
-        databases = self._databases
-        expected = codec.encode(Table.META, EPOCH, epoch)
+        self._opened()
+        refuse_fork(self.path, self._pid)
+        if epoch != self._epoch:
+            raise self._fenced(epoch)
         changes = self._blobs.before(writes)
-        redo = self._file.redo if self._sync and batch and len(writes) <= _FEW else None
-        rows = rows_of(changes, batch) if redo is not None else []
-        body = redo.body_of(rows) if redo is not None else None
-
-        def work(txn: Txn) -> None:
-            if txn.get(EPOCH, db=databases[Table.META]) != expected:
-                self._sound = False  # nothing is vouched for that another one has written
-                raise Deposed(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
-            if self._sync:
-                self._clustering.before(len(writes), self._opened(), txn, databases)
-            apply_rows(txn, databases, rows)
-            if redo is None:
-                # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
-                for start in range(0, len(writes), _PART):
-                    apply_rows(txn, databases, rows_of(changes[start : start + _PART]))
-                apply_rows(txn, databases, rows_of((), batch))
-            elif body is not None:
-                redo.write(txn.id(), body)
-
-        self._transact(work, redo if body is not None else None)
+        if not self._log.takes(len(writes)) or not self._append(rows_of(changes), batch):
+            self._log.write_through(lambda txn: self._write_large(txn, changes, batch))
         self._refuse_removed()
         self._drop_blobs()
+
+    def _append(self, rows: Sequence[Row], batch: int) -> bool:
+        """Put a commit into the log; False when it is too long for that."""
+        self._forget_the_dead(self._opened())
+        plain = resolved(rows, self._view)
+        number: list[LogRow] = [(Table.META, BATCH, codec.encode(Table.META, BATCH, batch))] if batch else []
+        try:
+            return self._log.append(plain, plain + number, batch)
+        except BaseException:
+            self._sound = False
+            raise
+
+    def _write_large(self, txn: Txn, changes: Sequence[Write | PutOutside], batch: int) -> None:
+        databases = self._databases
+        if txn.get(EPOCH, db=databases[Table.META]) != codec.encode(Table.META, EPOCH, self._epoch):
+            raise self._fenced(self._epoch)
+        # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
+        for start in range(0, len(changes), _PART):
+            apply_rows(txn, databases, rows_of(changes[start : start + _PART]))
+        apply_rows(txn, databases, rows_of((), batch))
+
+    def _fenced(self, epoch: int) -> Deposed:
+        self._sound = False  # nothing is vouched for that another one has written
+        return Deposed(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
 
     def mark_moved(self, target: str | None) -> None:
         """Note where the store was moved to, so that no manager starts on it any more; None takes the note off."""
         value = None if target is None else codec.encode(Table.META, MOVED_TO, target)
-        self._transact(lambda txn: apply_rows(txn, self._databases, [(Table.META, MOVED_TO, value)]), waits=True)
+        self._log.write_through(lambda txn: apply_rows(txn, self._databases, [(Table.META, MOVED_TO, value)]))
+        self._wait_for_the_disk()
 
     def place_of(self, id: str, number: int) -> str | None:
         """The file that holds the long field of a record of the step log. See `RecordStore.place_of`."""
@@ -199,6 +213,16 @@ class LmdbStore(OpenStore):
     def _leave_inherited(self) -> None:
         super()._leave_inherited()
         self._file.close()
+
+    def _folded(self, env: lmdb.Environment, leave: Callable[[], None]) -> ReadSnapshot:
+        layers, number = self._log.layers()  # before the snapshot: a checkpoint may be written meanwhile
+        txn = env.begin()
+        try:
+            self._log.over(txn, layers, number)
+        except BaseException:
+            txn.abort()
+            raise
+        return FoldedSnapshot(txn, self._databases, leave, self.path, layers)
 
     def _drop_blobs(self) -> None:
         """Remove files that no row names, after a durable commit, unless a backup may still copy them."""
@@ -226,6 +250,7 @@ class LmdbStore(OpenStore):
         if self._lock is None:
             raise self._not_open()
         try:
+            self._log.stop()
             is_gone = not (self.path / DATA_FILE).exists()
             if is_gone and self._file.is_open():
                 self._refuse_removed()
@@ -242,6 +267,7 @@ class LmdbStore(OpenStore):
         try:
             self._file.follow(env.stat()["psize"])
             self._transact(self._reclaim, waits=True)
+            self._log.begun()
             self._drop_blobs()
             self._sound = True
         except lmdb.Error as error:
@@ -260,11 +286,14 @@ class LmdbStore(OpenStore):
         Reading goes on while the copy is written, and waits for milliseconds while it takes its place.
         """
         refuse_fork(self.path, self._pid)
-        env = self._opened()
+        self._opened()
         if not self._copying.acquire(blocking=False):
             raise NotAllowed(f"a backup of {self.path} is being made; compact it afterwards")
+        self._log.writing.acquire()
         try:
             watch = Stopwatch()
+            self._log.checkpoint()
+            env = self._opened()
             self._file.check_in_place()
             before = (self.path / DATA_FILE).stat().st_size
             fresh = copy_compact(env, self._databases, self.path)
@@ -274,7 +303,15 @@ class LmdbStore(OpenStore):
             self._swap(env)
             return CompactionReport(before, (self.path / DATA_FILE).stat().st_size, watch.seconds)
         finally:
+            self._log.writing.release()
             self._copying.release()
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy the last commit into a new directory, a store of its own. See `ProcedureStore.backup`."""
+        refuse_url(path, "a backup is a directory of this machine")
+        refuse_fork(self.path, self._pid)
+        self._log.checkpoint()
+        return super().backup(path)
 
     def _swap(self, env: lmdb.Environment) -> None:
         """Go over to the compact copy. Should that fail half-way, the store is opened again as it is.
@@ -291,6 +328,7 @@ class LmdbStore(OpenStore):
                 self._env = fresh
             self._file.follow(fresh.stat()["psize"])
             self._transact(self._reclaim)
+            self._log.begun()
             unmark(self.path)
             if self._lock is not None:
                 self._lock.vouch()  # for this file; until now it was for the one before
@@ -328,15 +366,21 @@ class LmdbStore(OpenStore):
             lock.release(seal_of(self.path, lock.vouch, durable=self._sync) if sound else "")
 
     def _settle(self) -> None:
-        """The disk has the last commit in its own place, and needs no redo record for it."""
-        if self._env is not None and self._sync and self._sound:
+        """All is in the data file, and there is no log any more."""
+        if self._env is not None and self._sound:
             try:
-                self._env.sync(True)
-            except lmdb.Error:
-                self._sound = False
+                self._file.check_in_place()
+                self._log.end(lambda txn: self._put_format(txn, FORMAT))
+                remove_logs(self.path)
+            except (ActorprocError, OSError):
+                self._sound = False  # the next owner finds it in the log
+        self._log.close()
+
+    def _put_format(self, txn: Txn, format: int) -> None:
+        txn.put(FORMAT_KEY, codec.encode(Table.META, FORMAT_KEY, format), db=self._databases[Table.META])
 
     def _open_environment(self, *, create: bool = False) -> lmdb.Environment:
-        return open_environment(self.path, map_size=self._map_size, create=create, sync=self._sync, metasync=False)
+        return open_environment(self.path, map_size=self._map_size, create=create, sync=self._sync)
 
     def _not_open(self) -> EngineError:
         if self._lock is None:
@@ -347,11 +391,15 @@ class LmdbStore(OpenStore):
         """Check that this is our store and of our format, or make it; return the new epoch and the store's id."""
         env = self._opened()
         names = txn.stat()["entries"]
-        if names:
-            check_format(env, txn, self.path)
+        has_log = names > 0 and check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
-        self._file.redo_last(txn, databases)
+        self._file.check_newest(txn)
+        if names and not has_log:
+            self._refuse_redo()
+        epoch = (int(read_meta(txn, databases, EPOCH)) if names else 0) + 1
+        self._log.begin(env, txn, databases, epoch, epoch - 1 if has_log else 0)
+        self._put_format(txn, LOGGED)
         self._adopt_blobs(txn, is_start=True)
         if names and self._examined:
             self._findings = cross_check(ReadSnapshot(txn, databases, lambda: None, self.path))
@@ -362,9 +410,7 @@ class LmdbStore(OpenStore):
                 for key in sorted(entries):
                     txn.put(key, entries[key], db=databases[table])
         if not names:
-            for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id()), (EPOCH, 0)):
-                txn.put(key, codec.encode(Table.META, key, value), db=meta)
-        epoch = int(read_meta(txn, databases, EPOCH)) + 1
+            txn.put(STORE_ID, codec.encode(Table.META, STORE_ID, new_id()), db=meta)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=meta)
         last = int(read_meta(txn, databases, BATCH)) if names else 0
         txn.put(LAST_BATCH, codec.encode(Table.META, LAST_BATCH, last), db=meta)
@@ -383,42 +429,57 @@ class LmdbStore(OpenStore):
         if epoch != self._epoch:
             self._sound = False
             raise Deposed(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
-        self._file.redo_last(txn, databases)
+        self._file.check_newest(txn)
+        self._log.begin(env, txn, databases, epoch, epoch)
         self._adopt_blobs(txn, is_start=False)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
 
-    def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None, *, waits: bool = False) -> _T:
+    def _transact(self, work: Callable[[Txn], _T], *, waits: bool = False) -> _T:
         """Run `work` in one write transaction; the whole of it again in a map twice as large when the map is full.
 
-        It is durable then, with durability "process" only if it `waits`; of one that leaves a redo record the disk
-        need not have the meta page for that.
+        It is durable then, with durability "process" only if it `waits`.
         """
         refuse_fork(self.path, self._pid)
-        while True:
-            env = self._opened()
-            self._forget_the_dead(env)
-            try:
-                with self._writing:
-                    txn = env.begin(write=True)
-                    number = txn.id()
-                    try:
-                        result = work(txn)
-                        txn.commit()
-                    except BaseException:
-                        if redo is not None:
-                            redo.forget(number)
-                        # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
-                        with self._gate.alone():
-                            txn.abort()
-                        raise
-                if (self._sync or waits) and redo is None:
-                    env.sync(True)
-                return result
-            except lmdb.MapFullError:
-                self._grow(env)
-            except lmdb.Error as error:
-                self._sound = False
-                raise translated(error, f"writing the store {self.path}") from error
+        with self._log.writing:
+            while True:
+                env = self._opened()
+                try:
+                    with self._writing:
+                        txn = env.begin(write=True)
+                        try:
+                            result = work(txn)
+                            txn.commit()
+                        except BaseException:
+                            # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
+                            with self._gate.alone():
+                                txn.abort()
+                            raise
+                    if waits:
+                        self._wait_for_the_disk()
+                    return result
+                except lmdb.MapFullError:
+                    self._grow(env)
+                except lmdb.Error as error:
+                    self._sound = False
+                    raise translated(error, f"writing the store {self.path}") from error
+                except OSError as error:
+                    self._sound = False
+                    raise StorageUnavailable(f"writing the store {self.path}: {error.strerror}; check the disk") from error
+
+    def _wait_for_the_disk(self) -> None:
+        """A commit has waited for the disk, except with durability "process"."""
+        if not self._sync:
+            self._opened().sync(True)
+
+    def _refuse_redo(self) -> None:
+        """Refuse a store of an earlier version whose power was cut: its last commit may be where none looks now."""
+        last = self._lock.last if self._lock is not None else {}
+        if "boot" in last and last["boot"] != boot_id():
+            raise StoreFormat(
+                f"the store {self.path} was left by an earlier actorproc when the power failed, and its last commit may "
+                "be in a place that is not known here; it was not changed. Open it once with the actorproc that wrote "
+                "it, or export it with that one and import it into a new store"
+            )
 
     def _forget_the_dead(self, env: lmdb.Environment) -> None:
         """A process that was killed while it read would keep what it saw from being overwritten, and its place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +18,10 @@ from actorproc.store.rows.layout import FORMAT, FORMAT_KEY, Row, Until, WholeLog
 from actorproc.store.rows.step_log import keys_of_log
 from actorproc.store.rows.tables import Table
 
-__all__ = ["Txn", "apply_rows", "check_format", "check_made", "read_meta"]
+LOGGED = FORMAT + 1
+"""Format of a store while it has a log. One that was closed in good order has none, and is of format `FORMAT`."""
+
+__all__ = ["LOGGED", "Txn", "apply_rows", "check_format", "check_made", "put_rows", "read_meta"]
 
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 
@@ -32,8 +35,8 @@ def check_made(txn: Txn, path: Path) -> None:
         raise EngineError(f"there is no store at {path} yet: its first owner has not made it")
 
 
-def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> None:
-    """Raise `StoreFormat` unless this environment is a store of the format known here, or `StoreDamaged`."""
+def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> bool:
+    """Whether the store has a log. Raises `StoreFormat` for one of a format not known here, or `StoreDamaged`."""
     try:
         meta = env.open_db(Table.META.label.encode(), txn=txn, create=False)
         value = txn.get(FORMAT_KEY, db=meta)
@@ -44,13 +47,14 @@ def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> None:
             f"{path / DATA_FILE} is an LMDB file, but no actorproc store; it was not changed. Give another directory"
         )
     found = codec.decode(Table.META, FORMAT_KEY, value)
-    if found != FORMAT:
+    if found not in (FORMAT, LOGGED):
         raise StoreFormat(
-            f"the store {path} has format {found} and this actorproc knows format {FORMAT}; it was not changed. "
+            f"the store {path} has format {found} and this actorproc knows format {LOGGED}; it was not changed. "
             "Open it with the actorproc that wrote it"
-            + (", or a later one" if found > FORMAT else "; it can export it")
+            + (", or a later one" if found > LOGGED else "; it can export it")
         )
     check_names(txn, path)
+    return bool(found == LOGGED)
 
 
 def read_meta(txn: Txn, databases: Databases, key: bytes) -> int | str:
@@ -88,6 +92,18 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
             _sweep(cursors[table], key, value.key if isinstance(value, Until) else None)
     for cursor in cursors.values():
         cursor.close()
+
+
+def put_rows(txn: Txn, database: lmdb._Database, rows: Mapping[bytes, bytes | None]) -> None:
+    """Put the rows of a table in order of their keys, and delete those that have no value."""
+    keys = sorted(rows)
+    for start in range(0, len(keys), _MANY):
+        some = [(key, rows[key]) for key in keys[start : start + _MANY]]
+        with txn.cursor(database) as cursor:
+            cursor.putmulti([(key, value) for key, value in some if value is not None])
+        for key, value in some:
+            if value is None:
+                txn.delete(key, db=database)
 
 
 def _only_put(rows: Sequence[Row]) -> dict[Table, list[tuple[bytes, bytes]]] | None:

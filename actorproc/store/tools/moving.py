@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from actorproc.errors import NotAllowed, StoreDamaged, UsageError
 from actorproc.store.home import Home
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import EPOCH
+from actorproc.store.rows.layout import EPOCH, FORMAT, FORMAT_KEY
 from actorproc.store.rows.tables import Rows, Table
 from actorproc.store.verify.cross_check import cross_check
 
@@ -105,6 +105,9 @@ class _Copy:
         """The rows of a table, in key order."""
         for key, value in self._rows.scan(table):
             self.count += 1
+            if (table, key) == (Table.META, FORMAT_KEY):
+                yield key, codec.encode(table, key, FORMAT)  # a copy has no log
+                continue
             # A long value stands in a file beside the store; elsewhere it stands in its row.
             yield key, _whole(table, key, value) if isinstance(value, codec.Outside) else value
 

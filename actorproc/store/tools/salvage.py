@@ -2,8 +2,7 @@
 
 A page that is not what it should be costs the keys it held, and between which keys these lay is known from the page
 above. So a question that touches lost keys is answered with `StoreDamaged`, and every other one as by a sound store.
-Index rows are made anew from the heads. A last commit that is there as its redo record only, or whose meta page cannot
-be read, counts if it was small enough for a record. All rows are held in memory: this is for saving what is good, once.
+Index rows are made anew from the heads. Commits in the log count up to the first one that is damaged. All rows are held in memory: this is for saving what is good, once.
 
 The layout is that of LMDB 0.9 (data version 1) on this machine: ``MDB_page``, ``MDB_node`` and ``MDB_db`` in its mdb.c.
 """
@@ -17,12 +16,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self
 
-from actorproc.errors import EngineError, StoreDamaged, StoreFormat
+from actorproc.errors import EngineError, StoreDamaged
 from actorproc.store.directory import DATA_FILE, check_directory
-from actorproc.store.lmdb.commit.redo_record import RedoRecord
+from actorproc.store.lmdb.environment import LOG_DATABASE
 from actorproc.store.lmdb.files.blobs import with_blob
+from actorproc.store.lmdb.log.place import place_of
+from actorproc.store.lmdb.log.record import LogRow
+from actorproc.store.lmdb.log.tail import whole_records
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import Row, index_rows
+from actorproc.store.rows.layout import EPOCH, FORMAT, FORMAT_KEY, index_rows, meta_of
 from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.tables import INDEXES, Rows, Table, looked_up_heads
 from actorproc.support.engine_log import engine_logger
@@ -53,7 +55,7 @@ class SalvageReader(RecordReader):
         try:
             with (self.path / DATA_FILE).open("rb") as file:
                 pages = _Pages(file.read())
-                last = _last_commit(file.fileno(), pages)
+                last = _behind(self.path, pages)
         except OSError as error:
             raise EngineError(f"cannot read {self.path / DATA_FILE}: {error.strerror}") from error
         self._rows = _Saved(pages, last, self.path)
@@ -80,20 +82,28 @@ class SalvageReader(RecordReader):
         return nullcontext(self._rows)
 
 
-def _last_commit(fd: int, pages: _Pages) -> list[Row]:
-    """The rows of the commit after that of the pages, if it has a redo record; a larger one has none."""
+def _behind(path: Path, pages: _Pages) -> list[LogRow]:
+    """The rows of the commits in the log that the pages lack, up to the first one that is damaged."""
+    rows: list[LogRow] = []
     try:
-        return RedoRecord(fd, pages.size).read(pages.transaction + 1) or []
-    except StoreFormat as error:  # what is good is saved all the same
-        logger.warning("the last commit is left out: %s", error)
-        return []
+        place = place_of(pages.table(LOG_DATABASE)[0][b"place"])
+        meta, _ = pages.table(Table.META.label.encode())
+        if codec.decode(Table.META, FORMAT_KEY, meta[FORMAT_KEY]) == FORMAT:
+            return []
+        for record in whole_records(path, place.number, int(meta_of(EPOCH, meta[EPOCH])), place.place):
+            rows += record.rows()
+    except KeyError:
+        pass  # it never had a log, or that is not known
+    except EngineError as error:  # what is good is saved all the same
+        logger.warning("commits in the log are left out: %s", error)
+    return rows
 
 
 class _Saved:
     """`Rows` that know which keys were lost."""
 
-    def __init__(self, pages: _Pages, last: Sequence[Row], path: Path) -> None:
-        """``last`` are the rows of a commit after that of the pages, ``path`` is where files of long values are."""
+    def __init__(self, pages: _Pages, last: Sequence[LogRow], path: Path) -> None:
+        """``last`` are rows of commits after that of the pages, ``path`` is where files of long values are."""
         self._lost: dict[Table, list[tuple[bytes, bytes]]] = {}
         self._tables: dict[Table, dict[bytes, bytes]] = {table: {} for table in Table}
         for table in Table:

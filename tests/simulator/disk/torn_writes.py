@@ -34,7 +34,7 @@ from actorproc.model.rows.records import LockRecord, ProcedureRecord, StepKind, 
 from actorproc.model.rows.writes import DeleteLock, PutLock, PutProcedure, PutStep, Was, Write
 from actorproc.model.states import ProcedureState
 from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE
-from actorproc.store.lmdb.commit.meta_pages import read_meta_pages
+from actorproc.store.lmdb.files.meta_pages import read_meta_pages
 from actorproc.store.lmdb.page_check import seal_of
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from actorproc.store.rows.layout import BATCH, EPOCH, LAST_BATCH

@@ -21,10 +21,13 @@ from actorproc.model.reports import BackupReport
 from actorproc.store.directory import BLOBS, DATA_FILE, KEY_FILE, LOCK_FILE, new_private, read_private, sync_names
 from actorproc.store.lmdb.environment import Databases, open_databases, open_environment, translated
 from actorproc.store.lmdb.files.blobs import blobs_in, names_in, open_blob, size_of_blobs
+from actorproc.store.lmdb.log.place import LogPlace, open_place, place_in
+from actorproc.store.lmdb.log.record import LogRow
+from actorproc.store.lmdb.transaction import apply_rows
 from actorproc.store.lmdb.upkeep.compaction import Stopwatch, copy_to
 from actorproc.store.lmdb.upkeep.staging_dir import aside_of
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import COPIED_FROM, STORE_ID
+from actorproc.store.rows.layout import COPIED_FROM, FORMAT, FORMAT_KEY, STORE_ID
 from actorproc.store.rows.tables import Table
 
 __all__ = ["back_up"]
@@ -39,11 +42,12 @@ def back_up(
     destination: Path,
     *,
     source_id: Callable[[Databases, lmdb.Transaction[bytes]], str],
+    records_behind: Callable[[LogPlace], list[list[LogRow]]],
     still_named: Callable[[], set[str]],
 ) -> BackupReport:
     """Copy what is committed into `destination`, which must not exist; raises `NotAllowed` and `EngineError`s.
 
-    `still_named` gives the names of the files of long values that the source has rows for now.
+    `records_behind` gives the rows of the commits in the log that a copy of the data file lacks. `still_named` gives the names of the files of long values that the source has rows for now.
     """
     watch = Stopwatch()
     if os.path.lexists(destination):
@@ -54,7 +58,7 @@ def back_up(
         with aside_of(destination) as aside:
             _pin_blobs(source, aside)
             copy_to(env, aside / DATA_FILE, doing=doing)
-            copied_from, store_id, blobs = _name_anew(aside, source_id)
+            copied_from, store_id, blobs = _name_anew(aside, source_id, records_behind)
             missing = _copy_blobs(source, aside, blobs)
             if missing and not missing <= still_named():
                 raise NotAllowed(f"{doing}: long values were removed meanwhile; try again, nothing was kept of it")
@@ -134,7 +138,9 @@ def _copy_file(file: Path, fresh: Path) -> None:
 
 
 def _name_anew(
-    aside: Path, source_id: Callable[[Databases, lmdb.Transaction[bytes]], str]
+    aside: Path,
+    source_id: Callable[[Databases, lmdb.Transaction[bytes]], str],
+    records_behind: Callable[[LogPlace], list[list[LogRow]]],
 ) -> tuple[str, str, set[str]]:
     """Give the copy its own name; return the name of its source, its own, and the names of its long values."""
     store_id = new_id()
@@ -143,7 +149,10 @@ def _name_anew(
         with env.begin(write=True) as txn:
             databases = open_databases(env, txn, create=True)
             meta = databases[Table.META]
+            for rows in records_behind(place_in(txn, open_place(env, txn, create=True))):
+                apply_rows(txn, databases, rows)
             copied_from = source_id(databases, txn)
+            txn.put(FORMAT_KEY, codec.encode(Table.META, FORMAT_KEY, FORMAT), db=meta)  # a copy has no log
             for key, value in ((COPIED_FROM, copied_from), (STORE_ID, store_id)):
                 txn.put(key, codec.encode(Table.META, key, value), db=meta)
             blobs = names_in(txn.cursor(databases[Table.STEPS]))

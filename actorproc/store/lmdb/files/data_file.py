@@ -12,9 +12,7 @@ from pathlib import Path
 
 from actorproc.errors import StorageUnavailable
 from actorproc.store.directory import DATA_FILE, LOCK_FILE
-from actorproc.store.lmdb.commit.meta_pages import last_transaction
-from actorproc.store.lmdb.commit.redo_record import RedoRecord
-from actorproc.store.lmdb.environment import Databases
+from actorproc.store.lmdb.files.meta_pages import last_transaction
 from actorproc.store.lmdb.transaction import Txn
 
 __all__ = ["DataFile"]
@@ -26,34 +24,28 @@ class DataFile:
     def __init__(self, directory: Path) -> None:
         self._path = directory / DATA_FILE
         self._fd = -1
-        self.redo: RedoRecord | None = None
-        """In the file that is open."""
+        self._page_size = 4096
 
     def follow(self, page_size: int) -> None:
         """The file that has the name now was just opened. Raises `OSError`, and nothing has changed then."""
         fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         self.close()
         self._fd = fd
-        self.redo = RedoRecord(fd, page_size)
+        self._page_size = page_size
 
-    def redo_last(self, txn: Txn, databases: Databases) -> None:
-        """In the first transaction after `follow`: make the last commit again if only its redo record is left.
+    def check_newest(self, txn: Txn) -> None:
+        """In the first transaction after `follow`: raise `StorageUnavailable` if the file has an older state.
 
         LMDB takes the number of the last transaction from the table of readers while another process has the store
         open. The file may have an older number, when the system dropped pages that it could not write. Then that
-        table is of no use, and this raises `StorageUnavailable`: the next to open the store makes a new one. Also
-        raises `OSError`, and `StoreFormat` for a record of a later version.
+        table is of no use, and the next to open the store makes a new one. Also raises `OSError`.
         """
-        redo = self.redo
-        assert redo is not None, "the file is followed"
-        if last_transaction(self._fd, redo.page_size) != txn.id() - 1:
+        if last_transaction(self._fd, self._page_size) != txn.id() - 1:
             (self._path.parent / LOCK_FILE).unlink(missing_ok=True)
             raise StorageUnavailable(f"{self._path} is behind what other processes saw of it; try again")
-        redo.redo(txn, databases, self._path.parent)
 
     def close(self) -> None:
         """It is open no more. Idempotent."""
-        self.redo = None
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -61,21 +53,6 @@ class DataFile:
     def is_open(self) -> bool:
         """`follow` was called, and `close` was not."""
         return self._fd >= 0
-
-    def has_room(self, pages: int) -> bool:
-        """Check that the file has this number of `pages`; missing ones are added and filled with zeros.
-
-        False where it cannot grow: the disk is full, a quota or a limit of file sizes is reached. Pages behind the
-        last one in use are free. A commit that writes there later need not wait until the file system has a place.
-        """
-        redo = self.redo
-        assert redo is not None, "the file is followed"
-        try:
-            size = os.fstat(self._fd).st_size
-            missing = pages * redo.page_size - size
-            return missing <= 0 or os.pwrite(self._fd, bytes(missing), size) == missing
-        except OSError:
-            return False
 
     def check_not_removed(self) -> None:
         """Raise `StorageUnavailable` when the open file has no name any more."""

@@ -1,1 +1,0 @@
-"""The fast commit: the redo record, the meta pages, and the placing of pages."""

@@ -1,0 +1,111 @@
+"""The log of an owner: two files, written by turns, and one sync for each commit.
+
+A file has the records since a checkpoint began. Then the other one is written. Once the checkpoint is done, the first
+is free again. A file is not written again after a sync of it has failed: the kernel tells of lost pages only once. Then
+`LmdbStore.reopen` reads what there is, and goes on with another log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from actorproc.errors import Deposed, StorageUnavailable
+from actorproc.store.directory import sync_names
+from actorproc.store.lmdb.log.record import encoded
+from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, names_of, numbers_in
+from actorproc.store.rows.tables import Table
+
+__all__ = ["LARGEST", "CommitLog", "remove_logs"]
+
+LARGEST = 16 << 20
+"""Bytes of records in a file, after which a checkpoint begins at once."""
+
+_LogRows = Sequence[tuple[Table, bytes, bytes | bytearray | None]]
+
+
+class CommitLog:
+    """The log that an owner writes. Used by the thread that commits, but for `number` and `place`."""
+
+    def __init__(self, directory: Path, number: int, epoch: int, place: int, *, sync: bool) -> None:
+        """Make both files. `place` is that of the last record before. Raises `OSError`."""
+        self.number = number
+        self.place = place
+        """That of the last record which is on the disk."""
+        self._epoch = epoch
+        self._sync = sync
+        self._segments: list[Segment] = []
+        self._which = 0
+        self._at = RECORDS_AT
+        self._error: Exception | None = None
+        try:
+            for name in names_of(number):
+                (directory / name).unlink(missing_ok=True)  # of a start that was interrupted
+                self._segments.append(Segment.make(directory / name, number, epoch, sync=sync))
+            if sync:
+                sync_names(directory)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file that is written."""
+        return self._at
+
+    def encode(self, rows: _LogRows, batch: int) -> bytes:
+        """The next record."""
+        return encoded(rows, self.place + 1, self._epoch, batch, self._segments[self._which].salt)
+
+    def append(self, record: bytes) -> None:
+        """Put it on the disk.
+
+        Raises:
+            StorageUnavailable: Whether it is there is not known; the log takes no more.
+            Deposed: Another owner has closed the log.
+        """
+        if self._error is not None:
+            raise StorageUnavailable(f"writing the log: {self._error}; it is opened again") from self._error
+        segment = self._segments[self._which]
+        try:
+            segment.write(record, self._at)
+            if self._sync:
+                os.fdatasync(segment.fd)
+            if segment.is_forbidden():
+                raise Deposed(f"a newer owner has taken the store {segment.path.parent} over; epoch {self._epoch} is fenced off")
+            if segment.is_removed():
+                raise OSError(2, "it was removed while it was open")
+        except OSError as error:
+            self._error = error
+            raise StorageUnavailable(
+                f"writing {segment.path}: {error.strerror}; free some space or check the disk, nothing acknowledged is "
+                "lost"
+            ) from error
+        except BaseException as error:
+            self._error = error if isinstance(error, Exception) else OSError(4, "interrupted")
+            raise
+        self._at += len(record)
+        self.place += 1
+
+    def turn(self) -> None:
+        """Write to the other file from now on; all that is in it has to be in the data file."""
+        self._which = 1 - self._which
+        self._at = RECORDS_AT
+
+    def opened(self) -> list[Segment]:
+        """Both files; they can be read also when they have lost their names."""
+        return self._segments
+
+    def close(self) -> None:
+        """Close both files. Idempotent."""
+        for segment in self._segments:
+            segment.close()
+
+
+def remove_logs(directory: Path, *, but: int | None = None) -> None:
+    """Remove the files of all logs but one. Raises `OSError`."""
+    for number, names in numbers_in(directory).items():
+        if number != but:
+            for name in names:
+                (directory / name).unlink(missing_ok=True)
