@@ -200,6 +200,7 @@ def test_the_file_of_a_damaged_row_stays(owned, make):
     with owned._view() as rows:
         value = bytearray(rows.get(Table.STEPS, key))
     value[6] ^= 1  # in the name of the file
+    owned._log.checkpoint()
     owned._transact(lambda txn: txn.put(key, bytes(value), db=owned._databases[Table.STEPS]))
     owned.close()
     owned.own()
@@ -430,7 +431,7 @@ def test_files_and_their_names_are_on_the_disk_before_the_commit(owned, make, mo
 
     noting(blobs, "_write_all", lambda _fd, content: f"write {len(content)}")
     noting(os, "fsync", lambda fd: "sync names" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync")
-    noting(owned, "_transact", lambda *_: "commit")
+    noting(owned._log, "append", lambda *_: "commit")
     noting(Path, "unlink", lambda *_: "remove")
     owned.commit([PutStep(record("a", state=b"n" * LONG))], 1)
 
@@ -444,7 +445,7 @@ def test_a_failed_commit_removes_nothing_whatever_comes_next(owned, make, monkey
         def refuse(*_, **__):
             raise StorageUnavailable("the disk is gone")
 
-        patch.setattr(owned, "_transact", refuse)
+        patch.setattr(owned._log, "append", refuse)
         with pytest.raises(StorageUnavailable):
             owned.commit([PutStep(record("a", state=b""))], 1)
     owned.commit([make.new("b", 2), PutStep(record("b"))], 1)
@@ -539,7 +540,7 @@ def dying(function, after):
 
 when, _, what = point.partition(" ")
 owner, name = {"open": (blobs, "new_private"), "write": (blobs, "_write_all"), "fsync": (os, "fsync"),
-    "names": (blobs, "sync_names"), "commit": (store, "_transact"), "unlink": (Path, "unlink")}[what]
+    "names": (blobs, "sync_names"), "commit": (store._log, "append"), "unlink": (Path, "unlink")}[what]
 setattr(owner, name, dying(getattr(owner, name), when == "after"))
 store.commit([PutStep(new)], epoch, 2)
 """

@@ -30,10 +30,10 @@ def test_nothing_is_acknowledged_that_goes_into_a_removed_file(owned, make, tmp_
         owned.reopen()
 
     # As nobody else has it, it stays open: it can be read and saved.
-    assert [head.id for head in owned.scan()] == ["a", "b"]
+    assert [head.id for head in owned.scan()] == ["a"]
     owned.backup(tmp_path / "saved")
     saved = opened(tmp_path / "saved")
-    assert [head.id for head in saved.scan()] == ["a", "b"]
+    assert [head.id for head in saved.scan()] == ["a"]
     saved.close()
 
 
@@ -61,7 +61,7 @@ def test_a_store_that_was_moved_goes_on_and_compacts_nothing_in_its_old_place(ow
     other = opened(owned.path)
     with pytest.raises(StorageUnavailable, match="moved or removed"):
         owned.compact()
-    assert sorted(file.name for file in other.path.iterdir()) == ["data.mdb", "lock.mdb", "owner.lock"]
+    assert {file.name for file in other.path.iterdir()} - {"log-1-0", "log-1-1"} == {"data.mdb", "lock.mdb", "owner.lock"}
     assert list(other.scan()) == []
     other.close()
     owned.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import pytest
 
 from actorproc.model.rows.writes import DeleteProcedure, PutProcedure
 from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb.store import LmdbStore
-from actorproc.store.lmdb.transaction import apply_rows
 from actorproc.store.memory import MemoryStore
 from actorproc.store.postgres.connecting import connect
 from actorproc.store.postgres.sessions import Statement
@@ -21,6 +23,9 @@ from actorproc.testing.store_suite import StoreSuite
 SUCCESS, WAITING, RUNNABLE = ProcedureState.SUCCESS, ProcedureState.WAITING, ProcedureState.RUNNABLE
 
 
+TAKE_OVER = "import sys; from actorproc.store.lmdb.store import LmdbStore; LmdbStore(sys.argv[1]).own()"
+
+
 class TestLmdbStore(StoreSuite):
     @pytest.fixture
     def make_store(self, lmdb_path):
@@ -28,8 +33,13 @@ class TestLmdbStore(StoreSuite):
 
     @pytest.fixture
     def depose(self):
-        """A second owner is refused: the epoch is raised behind the back of the first."""
-        return lambda store: store._transact(lambda txn: apply_rows(txn, store._databases, [_next_epoch(store)]))
+        """A second owner is refused while the lock is there: another process takes the store without it."""
+
+        def take_over(store):
+            (store.path / "owner.lock").unlink()
+            subprocess.run([sys.executable, "-c", TAKE_OVER, store.path], check=True, timeout=60)
+
+        return take_over
 
 
 class TestDatabaseStore(StoreSuite):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb import transaction
+from actorproc.store.lmdb.log import owned_log
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.rows.layout import rows_of
 
@@ -40,6 +41,7 @@ def stored(path, parts):
 
 
 def test_many_new_rows_at_once_are_the_same_rows_as_one_by_one(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(owned_log, "_AT_ONCE", 500)
     writes = of_new(make, 500)
     calls = []
     find = transaction._only_put

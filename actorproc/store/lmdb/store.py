@@ -189,8 +189,6 @@ class LmdbStore(OpenStore):
 
     def _write_large(self, txn: Txn, changes: Sequence[Write | PutOutside], batch: int) -> None:
         databases = self._databases
-        if txn.get(EPOCH, db=databases[Table.META]) != codec.encode(Table.META, EPOCH, self._epoch):
-            raise self._fenced(self._epoch)
         # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
         for start in range(0, len(changes), _PART):
             apply_rows(txn, databases, rows_of(changes[start : start + _PART]))
@@ -396,7 +394,7 @@ class LmdbStore(OpenStore):
         meta = databases[Table.META]
         self._file.check_newest(txn)
         if names and not has_log:
-            self._refuse_redo()
+            self._refuse_redo(txn.id() - 1)
         epoch = (int(read_meta(txn, databases, EPOCH)) if names else 0) + 1
         self._log.begin(env, txn, databases, epoch, epoch - 1 if has_log else 0)
         self._put_format(txn, LOGGED)
@@ -471,10 +469,14 @@ class LmdbStore(OpenStore):
         if not self._sync:
             self._opened().sync(True)
 
-    def _refuse_redo(self) -> None:
-        """Refuse a store of an earlier version whose power was cut: its last commit may be where none looks now."""
+    def _refuse_redo(self, newest: int) -> None:
+        """Refuse a store of an earlier version whose power was cut: its last commit may be where none looks now.
+
+        ``newest`` is the number of its last transaction.
+        """
         last = self._lock.last if self._lock is not None else {}
-        if "boot" in last and last["boot"] != boot_id():
+        is_sealed = last.get("sealed-transaction") == str(newest)
+        if not is_sealed and last.get("boot", boot_id()) != boot_id():
             raise StoreFormat(
                 f"the store {self.path} was left by an earlier actorproc when the power failed, and its last commit may "
                 "be in a place that is not known here; it was not changed. Open it once with the actorproc that wrote "

@@ -7,6 +7,7 @@ is free again. A file is not written again after a sync of it has failed: the ke
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,22 +50,29 @@ class CommitLog:
             self.close()
             raise
 
-    @property
-    def size(self) -> int:
-        """Bytes in the file that is written."""
-        return self._at
+    def make_room(self, record: bytes) -> OSError | None:
+        """See that the file has room for this record; the error, if it cannot be made longer."""
+        if self._at + len(record) > LARGEST:
+            return OSError(errno.EFBIG, "it is full")
+        try:
+            self._segments[self._which].make_room(self._at + len(record))
+        except OSError as error:
+            return error
+        return None
 
     def encode(self, rows: _LogRows, batch: int) -> bytes:
         """The next record."""
         return encoded(rows, self.place + 1, self._epoch, batch, self._segments[self._which].salt)
 
     def append(self, record: bytes) -> None:
-        """Put it on the disk.
+        """Put it on the disk, after `make_room`.
 
         Raises:
             StorageUnavailable: Whether it is there is not known; the log takes no more.
             Deposed: Another owner has closed the log.
         """
+        if isinstance(self._error, Deposed):
+            raise self._error
         if self._error is not None:
             raise StorageUnavailable(f"writing the log: {self._error}; it is opened again") from self._error
         segment = self._segments[self._which]
@@ -75,7 +83,7 @@ class CommitLog:
             if segment.is_forbidden():
                 raise Deposed(f"a newer owner has taken the store {segment.path.parent} over; epoch {self._epoch} is fenced off")
             if segment.is_removed():
-                raise OSError(2, "it was removed while it was open")
+                raise OSError(errno.ENOENT, "it was removed while it was open")
         except OSError as error:
             self._error = error
             raise StorageUnavailable(
@@ -83,7 +91,7 @@ class CommitLog:
                 "lost"
             ) from error
         except BaseException as error:
-            self._error = error if isinstance(error, Exception) else OSError(4, "interrupted")
+            self._error = error if isinstance(error, Exception) else OSError(errno.EINTR, "interrupted")
             raise
         self._at += len(record)
         self.place += 1

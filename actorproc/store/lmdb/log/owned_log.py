@@ -11,7 +11,7 @@ import lmdb
 from actorproc.errors import ActorprocError, Deposed, StorageUnavailable
 from actorproc.store.lmdb.environment import Databases
 from actorproc.store.lmdb.log.checkpointer import Checkpointer
-from actorproc.store.lmdb.log.commit_log import LARGEST, CommitLog, remove_logs
+from actorproc.store.lmdb.log.commit_log import CommitLog, remove_logs
 from actorproc.store.lmdb.log.overlay import Layer, Layers, Overlay
 from actorproc.store.lmdb.log.place import LogPlace, open_place, place_in, put_place
 from actorproc.store.lmdb.log.record import LogRecord, LogRow
@@ -130,12 +130,18 @@ class OwnedLog:
             record = log.encode(rows, batch)
             if len(record) > _LONG:
                 return False
-            is_full = log.size + len(record) > LARGEST
-        if is_full:
+            full = log.make_room(record)
+        if full is not None:
             self.checkpoint()
         with self._appending:
-            if is_full:
+            if full is not None:
                 record = log.encode(rows, batch)
+                full = log.make_room(record)
+            if full is not None:
+                raise StorageUnavailable(
+                    f"writing the log of {self._directory}: {full.strerror}; free some space or check the disk, nothing "
+                    "acknowledged is lost"
+                ) from full
             log.append(record)
             self._overlay.put(shown, log.place)
         self._checkpointer.tell(now=self._overlay.active.changes >= _MANY)
@@ -192,9 +198,10 @@ class OwnedLog:
             self._overlay.thaw()
 
     def _write(self, txn: Txn, layer: Layer, place: LogPlace) -> None:
+        if place_in(txn, self._database).number != place.number:
+            raise Deposed(f"a newer owner has taken the store {self._directory} over; nothing more is written to it")
         for table in Table:
             put_rows(txn, self._databases[table], layer.tables[table])
-        assert self._database is not None
         put_place(txn, self._database, place)
 
     def _in_background(self) -> None:

@@ -58,6 +58,7 @@ def place_of(value: bytes) -> LogPlace:
     return LogPlace(int(number), int(place))
 
 
-def put_place(txn: Txn, database: lmdb._Database, place: LogPlace) -> None:
+def put_place(txn: Txn, database: lmdb._Database | None, place: LogPlace) -> None:
     """Store it."""
+    assert database is not None, "an owner makes the database"
     txn.put(_KEY, codec.encode(Table.META, _KEY, f"{place.number} {place.place}"), db=database)

@@ -119,14 +119,17 @@ class Segment:
             found += more
         return found
 
-    def write(self, data: bytes, at: int) -> None:
-        """Put a record there. Raises `OSError`."""
-        missing = at + len(data) - self._length
+    def make_room(self, end: int) -> None:
+        """Have it at least so long. Raises `OSError`, and its records are as they were then."""
+        missing = end - self._length
         if missing > 0:
             step = min(max(self._length, _FIRST), _LARGEST_STEP)
             zeros = -(-missing // step) * step
             _write(self.fd, bytes(zeros), self._length)
             self._length += zeros
+
+    def write(self, data: bytes, at: int) -> None:
+        """Put a record there, for which there is room. Raises `OSError`."""
         _write(self.fd, data, at)
 
     def forbid(self) -> None:
