@@ -56,17 +56,6 @@ class ReadingStore(RecordStore, Protocol):
         """Sizes in bytes and numbers of rows, for a diagnosis; further ones are the store's own."""
         ...
 
-    def check_is_up_to_date(self, what: str) -> None:
-        """Refuse to copy a store that lacks a commit which its next owner will make again.
-
-        Args:
-            what: The kind of copy, for the message.
-
-        Raises:
-            NotAllowed: The store lacks such a commit.
-        """
-        ...
-
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
         """Copy the last commit into a new directory; see `ProcedureStore.backup`.
 

@@ -61,7 +61,11 @@ def test_a_store_that_was_moved_goes_on_and_compacts_nothing_in_its_old_place(ow
     other = opened(owned.path)
     with pytest.raises(StorageUnavailable, match="moved or removed"):
         owned.compact()
-    assert {file.name for file in other.path.iterdir()} - {"log-1-0", "log-1-1"} == {"data.mdb", "lock.mdb", "owner.lock"}
+    assert {file.name for file in other.path.iterdir()} - {"log-1-0", "log-1-1"} == {
+        "data.mdb",
+        "lock.mdb",
+        "owner.lock",
+    }
     assert list(other.scan()) == []
     other.close()
     owned.close()

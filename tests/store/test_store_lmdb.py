@@ -569,7 +569,7 @@ def test_a_full_disk_loses_nothing_and_ends_when_there_is_space(tmp_path):
     if mount is None or subprocess.run([mount, *small], capture_output=True, check=False).returncode:
         pytest.skip("cannot mount a tmpfs here (needs CAP_SYS_ADMIN)")
     try:
-        (disk / "ballast").write_bytes(b"x" * 4_000_000)
+        (disk / "ballast").write_bytes(b"x" * 6_000_000)
         with start(FILL, disk / "store") as process:
             n, cause = process.stdout.readline().split()
             assert cause in {"OSError", "DiskError", "Error"}

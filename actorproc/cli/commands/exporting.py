@@ -59,8 +59,6 @@ def _export(options: argparse.Namespace) -> int:
     # A store without a writer is read page by page, so that one damaged page costs its own trees only.
     apart = options.skip_damaged and place.is_near and place.owner() is None
     with SalvageReader(place.words) if apart else place.reader() as store:
-        if not isinstance(store, SalvageReader):
-            store.check_is_up_to_date("an export")
         if isinstance(store, SalvageReader) and options.all:
             roots = store.roots()
         elif options.all:

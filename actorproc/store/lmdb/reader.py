@@ -13,8 +13,8 @@ import lmdb
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged
 from actorproc.model.reports import BackupReport
 from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE, check_directory
-from actorproc.store.lmdb.files.meta_pages import check_data_file
 from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
+from actorproc.store.lmdb.files.meta_pages import check_data_file
 from actorproc.store.lmdb.files.open_here import OpenHere
 from actorproc.store.lmdb.log.folded import FoldedSnapshot
 from actorproc.store.lmdb.log.follower import Follower
@@ -23,10 +23,10 @@ from actorproc.store.lmdb.log.record import LogRow
 from actorproc.store.lmdb.log.tail import read_tail
 from actorproc.store.lmdb.open_store import OpenStore
 from actorproc.store.lmdb.owner_lock import Owner, examine_for_reader, owner_of
-from actorproc.store.lmdb.transaction import LOGGED, Txn, check_format, check_made, read_meta
+from actorproc.store.lmdb.transaction import LOGGED, Txn, check_format, check_made
 from actorproc.store.lmdb.upkeep.compaction import files_of, wait_for_a_swap
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import EPOCH, FORMAT_KEY
+from actorproc.store.rows.layout import FORMAT_KEY
 from actorproc.store.rows.tables import Table
 from actorproc.store.verify.cross_check import cross_check
 
@@ -178,9 +178,8 @@ class LmdbReader(OpenStore):
         """Look at the whole log of an owner that was killed, also behind its end. Raises `StoreDamaged`."""
         with env.begin() as txn:
             place = place_in(txn, self._log_database)
-            epoch = int(read_meta(txn, self._databases, EPOCH))
         try:
-            read_tail(self.path, place.number, epoch, place.place)
+            read_tail(self.path, place)
         except StoreDamaged:
             if owner_of(self.path / OWNER_FILE) is None:
                 raise

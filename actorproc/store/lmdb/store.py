@@ -22,6 +22,7 @@ from actorproc.errors import (
     EngineError,
     NotAllowed,
     StorageUnavailable,
+    StoreDamaged,
     StoreFormat,
     StoreInUse,
 )
@@ -36,7 +37,14 @@ from actorproc.store.directory import (
     refuse_url,
     sync_names,
 )
-from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
+from actorproc.store.lmdb.environment import (
+    Databases,
+    ReadSnapshot,
+    open_databases,
+    open_environment,
+    refuse_fork,
+    translated,
+)
 from actorproc.store.lmdb.files.blobs import BlobFiles
 from actorproc.store.lmdb.files.data_file import DataFile
 from actorproc.store.lmdb.files.meta_pages import check_data_file
@@ -60,7 +68,18 @@ from actorproc.store.lmdb.upkeep.compaction import (
 )
 from actorproc.store.reading import Durability, OwnerRole
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, MOVED_TO, STORE_ID, PutOutside, Row, rows_of
+from actorproc.store.rows.layout import (
+    BATCH,
+    EPOCH,
+    FORMAT,
+    FORMAT_KEY,
+    LAST_BATCH,
+    MOVED_TO,
+    STORE_ID,
+    PutOutside,
+    Row,
+    rows_of,
+)
 from actorproc.store.rows.reading import refuse_moved
 from actorproc.store.rows.tables import Table
 from actorproc.store.verify.cross_check import Findings, cross_check
@@ -393,10 +412,9 @@ class LmdbStore(OpenStore):
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
         self._file.check_newest(txn)
-        if names and not has_log:
+        place = self._log.make_again(env, txn, databases, has_log=has_log)
+        if names and not has_log and place.epoch != _number(txn, databases, EPOCH):
             self._refuse_redo(txn.id() - 1)
-        epoch = (int(read_meta(txn, databases, EPOCH)) if names else 0) + 1
-        self._log.begin(env, txn, databases, epoch, epoch - 1 if has_log else 0)
         self._put_format(txn, LOGGED)
         self._adopt_blobs(txn, is_start=True)
         if names and self._examined:
@@ -408,7 +426,10 @@ class LmdbStore(OpenStore):
                 for key in sorted(entries):
                     txn.put(key, entries[key], db=databases[table])
         if not names:
-            txn.put(STORE_ID, codec.encode(Table.META, STORE_ID, new_id()), db=meta)
+            for key, value in ((STORE_ID, new_id()), (EPOCH, 0)):
+                txn.put(key, codec.encode(Table.META, key, value), db=meta)
+        epoch = int(read_meta(txn, databases, EPOCH)) + 1
+        self._log.begin(txn, place, epoch)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=meta)
         last = int(read_meta(txn, databases, BATCH)) if names else 0
         txn.put(LAST_BATCH, codec.encode(Table.META, LAST_BATCH, last), db=meta)
@@ -428,7 +449,8 @@ class LmdbStore(OpenStore):
             self._sound = False
             raise Deposed(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
         self._file.check_newest(txn)
-        self._log.begin(env, txn, databases, epoch, epoch)
+        place = self._log.make_again(env, txn, databases, has_log=True)
+        self._log.begin(txn, place, epoch)
         self._adopt_blobs(txn, is_start=False)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
 
@@ -462,7 +484,9 @@ class LmdbStore(OpenStore):
                     raise translated(error, f"writing the store {self.path}") from error
                 except OSError as error:
                     self._sound = False
-                    raise StorageUnavailable(f"writing the store {self.path}: {error.strerror}; check the disk") from error
+                    raise StorageUnavailable(
+                        f"writing the store {self.path}: {error.strerror}; check the disk"
+                    ) from error
 
     def _wait_for_the_disk(self) -> None:
         """A commit has waited for the disk, except with durability "process"."""
@@ -478,8 +502,8 @@ class LmdbStore(OpenStore):
         is_sealed = last.get("sealed-transaction") == str(newest)
         if not is_sealed and last.get("boot", boot_id()) != boot_id():
             raise StoreFormat(
-                f"the store {self.path} was left by an earlier actorproc when the power failed, and its last commit may "
-                "be in a place that is not known here; it was not changed. Open it once with the actorproc that wrote "
+                f"the store {self.path} was left by an earlier actorproc when the power failed, and its last commit "
+                "may be in a place that is not known here; it was not changed. Open it once with the actorproc that wrote "
                 "it, or export it with that one and import it into a new store"
             )
 
@@ -498,3 +522,11 @@ class LmdbStore(OpenStore):
                 env.set_mapsize(self._map_size)
         except lmdb.Error as error:
             raise translated(error, f"growing the map of {self.path} to {self._map_size} bytes") from error
+
+
+def _number(txn: Txn, databases: Databases, key: bytes) -> int | None:
+    """A number of the store; None when it is damaged, or missing."""
+    try:
+        return int(read_meta(txn, databases, key))
+    except StoreDamaged:
+        return None

@@ -154,9 +154,6 @@ class DatabaseReader(OpenDatabase):
             (answer,) = rows.ask((_MAY_WRITE, (f"{self.place.schema}.leader".encode(),)))
         return numbered(answer.get_value(0, 0)) == 1
 
-    def check_is_up_to_date(self, what: str) -> None:
-        """Nothing: a database has every commit that it has acknowledged."""
-
     def close(self) -> None:
         """Stop reading. Idempotent."""
         self._pool.close()

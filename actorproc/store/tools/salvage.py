@@ -24,7 +24,7 @@ from actorproc.store.lmdb.log.place import place_of
 from actorproc.store.lmdb.log.record import LogRow
 from actorproc.store.lmdb.log.tail import whole_records
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import EPOCH, FORMAT, FORMAT_KEY, index_rows, meta_of
+from actorproc.store.rows.layout import FORMAT, FORMAT_KEY, index_rows
 from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.tables import INDEXES, Rows, Table, looked_up_heads
 from actorproc.support.engine_log import engine_logger
@@ -90,7 +90,7 @@ def _behind(path: Path, pages: _Pages) -> list[LogRow]:
         meta, _ = pages.table(Table.META.label.encode())
         if codec.decode(Table.META, FORMAT_KEY, meta[FORMAT_KEY]) == FORMAT:
             return []
-        for record in whole_records(path, place.number, int(meta_of(EPOCH, meta[EPOCH])), place.place):
+        for record in whole_records(path, place):
             rows += record.rows()
     except KeyError:
         pass  # it never had a log, or that is not known

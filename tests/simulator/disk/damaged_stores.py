@@ -80,7 +80,9 @@ def make_store(path: Path, seed: int) -> list[bytes]:
         heads: dict[str, ProcedureRecord] = {}
         for batch, writes in enumerate(_commits(chance, heads), 1):
             store.commit(writes, epoch, batch)
+            store.close()  # with all in the data file
             images.append((path / "data.mdb").read_bytes())
+            epoch = store.own()
     finally:
         store.close()
     return images[-4:]

@@ -14,45 +14,46 @@ from pathlib import Path
 
 from actorproc.errors import Deposed, StorageUnavailable
 from actorproc.store.directory import sync_names
-from actorproc.store.lmdb.log.record import encoded
+from actorproc.store.lmdb.log.place import LogPlace
+from actorproc.store.lmdb.log.record import LogRow, encoded
 from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, names_of, numbers_in
-from actorproc.store.rows.tables import Table
 
-__all__ = ["LARGEST", "CommitLog", "remove_logs"]
+__all__ = ["CommitLog", "remove_logs"]
 
-LARGEST = 16 << 20
-"""Bytes of records in a file, after which a checkpoint begins at once."""
-
-_LogRows = Sequence[tuple[Table, bytes, bytes | bytearray | None]]
+_LARGEST = 16 << 20
+"""Bytes of a file, at most: then a commit waits for a checkpoint."""
 
 
 class CommitLog:
-    """The log that an owner writes. Used by the thread that commits, but for `number` and `place`."""
+    """The log that an owner writes. Used by the thread that commits, but for `place`."""
 
-    def __init__(self, directory: Path, number: int, epoch: int, place: int, *, sync: bool) -> None:
+    def __init__(self, directory: Path, place: LogPlace, *, sync: bool) -> None:
         """Make both files. `place` is that of the last record before. Raises `OSError`."""
-        self.number = number
         self.place = place
         """That of the last record which is on the disk."""
-        self._epoch = epoch
         self._sync = sync
         self._segments: list[Segment] = []
         self._which = 0
         self._at = RECORDS_AT
         self._error: Exception | None = None
         try:
-            for name in names_of(number):
+            for name in names_of(place.number):
                 (directory / name).unlink(missing_ok=True)  # of a start that was interrupted
-                self._segments.append(Segment.make(directory / name, number, epoch, sync=sync))
+                self._segments.append(Segment.make(directory / name, place.number, place.epoch, sync=sync))
             if sync:
                 sync_names(directory)
         except BaseException:
             self.close()
             raise
 
+    @property
+    def size(self) -> int:
+        """Bytes in the file that is written."""
+        return self._at
+
     def make_room(self, record: bytes) -> OSError | None:
         """See that the file has room for this record; the error, if it cannot be made longer."""
-        if self._at + len(record) > LARGEST:
+        if self._at + len(record) > _LARGEST:
             return OSError(errno.EFBIG, "it is full")
         try:
             self._segments[self._which].make_room(self._at + len(record))
@@ -60,9 +61,9 @@ class CommitLog:
             return error
         return None
 
-    def encode(self, rows: _LogRows, batch: int) -> bytes:
+    def encode(self, rows: Sequence[LogRow], batch: int) -> bytes:
         """The next record."""
-        return encoded(rows, self.place + 1, self._epoch, batch, self._segments[self._which].salt)
+        return encoded(rows, self.place.place + 1, self.place.epoch, batch, self._segments[self._which].salt)
 
     def append(self, record: bytes) -> None:
         """Put it on the disk, after `make_room`.
@@ -81,7 +82,9 @@ class CommitLog:
             if self._sync:
                 os.fdatasync(segment.fd)
             if segment.is_forbidden():
-                raise Deposed(f"a newer owner has taken the store {segment.path.parent} over; epoch {self._epoch} is fenced off")
+                raise Deposed(
+                    f"a newer owner has taken the store {segment.path.parent} over; epoch {self.place.epoch} is fenced off"
+                )
             if segment.is_removed():
                 raise OSError(errno.ENOENT, "it was removed while it was open")
         except OSError as error:
@@ -94,7 +97,7 @@ class CommitLog:
             self._error = error if isinstance(error, Exception) else OSError(errno.EINTR, "interrupted")
             raise
         self._at += len(record)
-        self.place += 1
+        self.place = self.place._replace(place=self.place.place + 1)
 
     def turn(self) -> None:
         """Write to the other file from now on; all that is in it has to be in the data file."""

@@ -23,6 +23,8 @@ __all__ = ["OwnedLog"]
 
 _MANY = 40_000
 """Changes of rows after which a checkpoint begins at once."""
+_FULL = 4 << 20
+"""Bytes in a file of the log after which one does."""
 _AT_ONCE = 4096
 """Writes from which on a commit goes into the data file itself."""
 _LONG = 1 << 20
@@ -35,9 +37,7 @@ class OwnedLog:
     ``transact`` runs work in a write transaction of the store.
     """
 
-    def __init__(
-        self, directory: Path, transact: Callable[[Callable[[Txn], None]], None], *, sync: bool
-    ) -> None:
+    def __init__(self, directory: Path, transact: Callable[[Callable[[Txn], None]], None], *, sync: bool) -> None:
         self._directory = directory
         self._transact = transact
         self._sync = sync
@@ -54,32 +54,43 @@ class OwnedLog:
 
     # Opening and closing
 
-    def begin(self, env: lmdb.Environment, txn: Txn, databases: Databases, epoch: int, last_epoch: int) -> None:
-        """In the first transaction: make the commits of the log before again, and begin a new log for this epoch.
+    def make_again(self, env: lmdb.Environment, txn: Txn, databases: Databases, *, has_log: bool) -> LogPlace:
+        """In the first transaction: make the commits again that are in the log alone.
+
+        Args:
+            env: The environment.
+            txn: The transaction.
+            databases: Its databases.
+            has_log: The store was not closed in good order.
+
+        Returns:
+            The place behind them.
 
         Raises:
-            StoreDamaged: The log before cannot be trusted.
-            OSError: A file cannot be read or made.
+            StoreDamaged: The log cannot be trusted.
+            OSError: A file cannot be read.
         """
         self._database, self._databases = open_place(env, txn, create=True), databases
-        before = place_in(txn, self._database)
-        records = self._records(before, last_epoch) if last_epoch else []
-        place = before.place
-        for record in records:
+        place = place_in(txn, self._database)
+        for record in self._records(place) if has_log else ():
             apply_rows(txn, databases, record.rows())
-            place = record.place
+            place = place._replace(place=record.place)
+        return place
+
+    def begin(self, txn: Txn, before: LogPlace, epoch: int) -> None:
+        """In the same transaction: begin a new log for an owner. Raises `OSError`."""
         if self._next is not None:
             self._next.close()
-        number = max(before.number, self._log.number if self._log is not None else 0) + 1
-        self._next = CommitLog(self._directory, number, epoch, place, sync=self._sync)
-        put_place(txn, self._database, LogPlace(number, place))
+        number = max(before.number, self._log.place.number if self._log is not None else 0) + 1
+        self._next = CommitLog(self._directory, LogPlace(epoch, number, before.place), sync=self._sync)
+        put_place(txn, self._database, self._next.place)
 
-    def _records(self, place: LogPlace, epoch: int) -> list[LogRecord]:
+    def _records(self, place: LogPlace) -> list[LogRecord]:
         """The records behind a place, from files that are open, or from those of an owner before."""
         for log in (self._log, self._next):
-            if log is not None and log.number == place.number:
-                return tail_in(log.opened(), epoch, place.place)
-        return read_tail(self._directory, place.number, epoch, place.place, forbid=True)
+            if log is not None and log.place.number == place.number:
+                return tail_in(log.opened(), place)
+        return read_tail(self._directory, place, forbid=True)
 
     def begun(self) -> None:
         """The transaction of `begin` is on the disk. Raises `OSError`."""
@@ -88,7 +99,7 @@ class OwnedLog:
         self._log, self._next = self._next, None
         self._failed = None
         self._overlay.clear()
-        remove_logs(self._directory, but=self._log.number if self._log is not None else None)
+        remove_logs(self._directory, but=self._log.place.number if self._log is not None else None)
 
     def end(self, work: Callable[[Txn], None]) -> None:
         """Write all that there is to the data file, together with some ``work`` in the same transaction."""
@@ -143,8 +154,8 @@ class OwnedLog:
                     "acknowledged is lost"
                 ) from full
             log.append(record)
-            self._overlay.put(shown, log.place)
-        self._checkpointer.tell(now=self._overlay.active.changes >= _MANY)
+            self._overlay.put(shown, log.place.place)
+        self._checkpointer.tell(now=self._overlay.active.changes >= _MANY or log.size >= _FULL)
         return True
 
     @staticmethod
@@ -164,7 +175,7 @@ class OwnedLog:
         layer = self._overlay.active
 
         def both(txn: Txn) -> None:
-            self._write(txn, layer, LogPlace(log.number, log.place))
+            self._write(txn, layer, log.place)
             work(txn)
 
         try:
@@ -185,7 +196,7 @@ class OwnedLog:
             with self._appending:
                 if not self._overlay.active.changes:
                     return
-                layer, place = self._overlay.freeze(), LogPlace(log.number, log.place)
+                layer, place = self._overlay.freeze(), log.place
                 log.turn()
             try:
                 self._transact(lambda txn: self._write(txn, layer, place))
@@ -218,7 +229,7 @@ class OwnedLog:
 
     def layers(self) -> tuple[Layers, int]:
         """What a view has over a snapshot of the data file that is opened after this."""
-        return self._overlay.layers(), self._log.number if self._log is not None else 0
+        return self._overlay.layers(), self._log.place.number if self._log is not None else 0
 
     def over(self, txn: Txn, layers: Layers, number: int) -> None:
         """Leave out of these layers what a snapshot of the data file has."""

@@ -1,7 +1,7 @@
 """The row that says which log belongs to a data file, and how far the file has it.
 
-It stands in a database of its own, `log`, under `place`: the number of the log and the place of the last record whose
-rows are in the data file, with a blank between.
+It stands in a database of its own, `log`, under `place`: the epoch of the owner, the number of the log, and the place of
+the last record whose rows are in the data file, with blanks between.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ _KEY = b"place"
 class LogPlace(NamedTuple):
     """A place in the logs of a store."""
 
+    epoch: int
+    """Of the owner of the log."""
     number: int
     """Number of the log: one more for each owner, and each time that an owner opens its store again."""
     place: int
     """Of the last record that the data file has."""
 
 
-NONE = LogPlace(0, 0)
+NONE = LogPlace(0, 0, 0)
 
 
 def open_place(env: lmdb.Environment, txn: Txn | None, *, create: bool) -> lmdb._Database | None:
@@ -52,13 +54,15 @@ def place_in(txn: Txn, database: lmdb._Database | None) -> LogPlace:
 def place_of(value: bytes) -> LogPlace:
     """The place in a row. Raises `StoreDamaged`."""
     text = str(codec.decode(Table.META, _KEY, value))
-    number, _, place = text.partition(" ")
-    if not (number.isdecimal() and place.isdecimal()):
-        raise StoreDamaged(f"the store is damaged: its place in the log cannot be {text!r:.60}", reason="place in the log")
-    return LogPlace(int(number), int(place))
+    parts = text.split(" ")
+    if len(parts) != len(NONE) or not all(map(str.isdecimal, parts)):
+        raise StoreDamaged(
+            f"the store is damaged: its place in the log cannot be {text!r:.60}", reason="place in the log"
+        )
+    return LogPlace(*map(int, parts))
 
 
 def put_place(txn: Txn, database: lmdb._Database | None, place: LogPlace) -> None:
     """Store it."""
     assert database is not None, "an owner makes the database"
-    txn.put(_KEY, codec.encode(Table.META, _KEY, f"{place.number} {place.place}"), db=database)
+    txn.put(_KEY, codec.encode(Table.META, _KEY, " ".join(map(str, place))), db=database)

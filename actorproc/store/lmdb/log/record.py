@@ -53,7 +53,7 @@ class LogRecord(NamedTuple):
         return decoded(self.body, self.batch)
 
 
-def encoded(rows: Sequence[tuple[Table, bytes, bytes | bytearray | None]], place: int, epoch: int, batch: int, salt: int) -> bytes:
+def encoded(rows: Sequence[LogRow], place: int, epoch: int, batch: int, salt: int) -> bytes:
     """The record of a commit. `salt` is the checksum of the salt of the file."""
     body = _encode(rows)
     checksum = zlib.crc32(body, zlib.crc32(_BEHIND_CHECKSUM.pack(len(body), place, epoch, batch), salt))

@@ -85,7 +85,7 @@ class Segment:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             salt = os.urandom(8)
-            packed = _HEAD.pack(_MAGIC, number, epoch, salt, 0)[: -4]
+            packed = _HEAD.pack(_MAGIC, number, epoch, salt, 0)[:-4]
             head = packed + zlib.crc32(packed).to_bytes(4)
             _write(fd, head.ljust(_FIRST, b"\0"), 0)
             if sync:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged
+from actorproc.store.lmdb.log.place import LogPlace
 from actorproc.store.lmdb.log.record import HEAD_SIZE, LogRecord, later_record, length_of, record_at
 from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, names_of
 
@@ -33,26 +34,26 @@ def open_segments(directory: Path, number: int, *, writable: bool = False) -> It
         yield opened
 
 
-def read_tail(directory: Path, number: int, epoch: int, place: int, *, forbid: bool = False) -> list[LogRecord]:
-    """The records of the log with this number behind a place.
+def read_tail(directory: Path, place: LogPlace, *, forbid: bool = False) -> list[LogRecord]:
+    """The records behind a place.
 
     `forbid`: whoever writes it still is told so first, so that none is added afterwards. Raises `StoreDamaged`.
     """
     try:
-        with open_segments(directory, number, writable=forbid) as segments:
+        with open_segments(directory, place.number, writable=forbid) as segments:
             if forbid:
                 for segment in segments:
                     segment.forbid()
-            return tail_in(segments, epoch, place)
+            return tail_in(segments, place)
     except OSError as error:
         raise StorageUnavailable(f"reading the log of {directory}: {error.strerror}; check the disk") from error
 
 
-def tail_in(segments: Sequence[Segment], epoch: int, place: int) -> list[LogRecord]:
+def tail_in(segments: Sequence[Segment], place: LogPlace) -> list[LogRecord]:
     """The records in these files behind a place. Raises `StoreDamaged`, and `OSError`."""
     found: list[LogRecord] = []
     images = [(segment, segment.read()) for segment in segments]
-    expected = place + 1
+    expected = place.place + 1
     left = list(images)
     stopped: list[tuple[Segment, bytes, int]] = []
     while True:
@@ -65,8 +66,8 @@ def tail_in(segments: Sequence[Segment], epoch: int, place: int) -> list[LogReco
         left.remove((segment, data))
         at = RECORDS_AT
         while (record := record_at(data, at, segment.salt)) is not None and record.place == expected:
-            if record.epoch != epoch:
-                raise _lost(segment, expected, f"it is of epoch {record.epoch}, and the store of {epoch}")
+            if record.epoch != place.epoch:
+                raise _lost(segment, expected, f"it is of epoch {record.epoch}, and the log of {place.epoch}")
             found.append(record)
             expected += 1
             at = record.end
@@ -80,24 +81,23 @@ def tail_in(segments: Sequence[Segment], epoch: int, place: int) -> list[LogReco
     return found
 
 
-def whole_records(directory: Path, number: int, epoch: int, place: int) -> list[LogRecord]:
+def whole_records(directory: Path, place: LogPlace) -> list[LogRecord]:
     """The records up to the first damage, for saving what is good."""
     found: list[LogRecord] = []
-    for name in names_of(number):
+    for name in names_of(place.number):
         with contextlib.suppress(EngineError, OSError):
-            segment = Segment.open(directory / name, number)
+            segment = Segment.open(directory / name, place.number)
             try:
                 data, at = segment.read(), RECORDS_AT
-                while (record := record_at(data, at, segment.salt)) is not None and record.epoch == epoch:
+                while (record := record_at(data, at, segment.salt)) is not None and record.epoch == place.epoch:
                     found.append(record)
                     at = record.end
             finally:
                 segment.close()
-    tail = []
+    tail: list[LogRecord] = []
     for record in sorted(found, key=lambda one: one.place):
-        if record.place == place + 1:
+        if record.place == place.place + len(tail) + 1:
             tail.append(record)
-            place += 1
     return tail
 
 
