@@ -62,8 +62,8 @@ def test_a_campaign_ends_at_its_first_loss(disk, monkeypatch, capsys):
     assert f"cut {report.cuts - 1} of seed 2: " in report.problems[0]
 
 
-def test_a_campaign_notices_small_commits_that_leave_no_redo_record(disk, monkeypatch):
-    without = "from actorproc.store.lmdb.commit.redo_record import RedoRecord\nRedoRecord.write = lambda *_: None\n"
+def test_a_campaign_notices_a_log_that_does_not_wait_for_the_disk(disk, monkeypatch):
+    without = "import os\nos.fdatasync = lambda fd: None\n"
     monkeypatch.setattr(power_cuts, "_PROGRAM", without + power_cuts._PROGRAM)
 
     report = cut_power(disk, 40, seed=5)

@@ -2,25 +2,23 @@
 
     python -m tests.simulator.disk.torn_writes --states 20000 --seed 1
 
-The store writes the changed pages, waits for the disk (``fdatasync``), and then writes one of the two meta pages. After
-a large commit it waits for that one too. A small one leaves it in the kernel's hands until the next commit: its rows
-stand in a redo record (`actorproc.store.lmdb.commit.redo_record`), for which the first wait has cared. Until a wait is over the disk may
+A commit writes one record to the log and waits for the disk (``fdatasync``). A checkpoint writes the changed pages of
+the data file, waits, and then writes one of the two meta pages, and waits for that. Until a wait is over the disk may
 have taken any of the 512-byte sectors and left out the others; what LMDB writes of a meta page lies within one sector,
-which is on disk or is not. So the states a power cut can leave are known from the file before and the file after a
-commit (the method is that of ALICE, Pillai 2014, with the order of system calls given). A new owner must find in each
-the store as before the commit, or as after it; and as after it when the wait was over, for then it was acknowledged.
+which is on disk or is not. So the states a power cut can leave are known from the files before and after (the method is
+that of ALICE, Pillai 2014, with the order of system calls given). A new owner must find in each the store as before the
+commit, or as after it; and as after it when the wait was over, for then it was acknowledged. A checkpoint changes
+nothing of what is read, at whatever sector the power fails.
 
-The tool is tested against two modes in which it must find states that are neither: without the wait (`--weak`), where
-a new meta page may meet old data, and without the redo record (`--no-redo`), where an acknowledged commit is missing.
+The tool is tested against a disk that is not waited for (`--weak`): there acknowledged commits are missing, and a new
+meta page may meet old data.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -33,37 +31,37 @@ from actorproc.model.policies import LockMode
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.rows.writes import DeleteLock, PutLock, PutProcedure, PutStep, Was, Write
 from actorproc.model.states import ProcedureState
-from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE
+from actorproc.store.directory import DATA_FILE, OWNER_FILE
 from actorproc.store.lmdb.files.meta_pages import read_meta_pages
+from actorproc.store.lmdb.log.segment import is_segment
 from actorproc.store.lmdb.page_check import seal_of
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
-from actorproc.store.rows.layout import BATCH, EPOCH, LAST_BATCH
+from actorproc.store.rows.layout import BATCH, EPOCH, FORMAT_KEY, LAST_BATCH
 from actorproc.store.rows.tables import Table
 
-__all__ = ["TornCommit", "TornVerdict", "main", "record_commits", "try_states"]
+__all__ = ["TornVerdict", "TornWrite", "View", "main", "record_writes", "rows_of_store", "try_states", "workload"]
 
 SECTOR = 512
 _LOOKED_AT = 20
 _LATER = 1 << 62
 _IN_A_PAGE = 4096 // SECTOR
-_OF_THE_OWNER = {(Table.META, EPOCH), (Table.META, BATCH), (Table.META, LAST_BATCH)}
+_OF_THE_OWNER = {(Table.META, EPOCH), (Table.META, BATCH), (Table.META, LAST_BATCH), (Table.META, FORMAT_KEY)}
 
 View = dict[tuple[Table, bytes], bytes]
+Files = dict[str, bytes]
 
 
-class TornCommit(msgspec.Struct, frozen=True):
-    """One commit: what the disk had before it, the data file after it, and the rows of both."""
+class TornWrite(msgspec.Struct, frozen=True):
+    """One commit or checkpoint: the files on the disk before and after it, and the rows of both."""
 
-    before: bytes
-    after: bytes
+    before: Files
+    after: Files
     view_before: View
     view_after: View
-    sectors: tuple[int, ...]
-    """Numbers of the sectors that the commit waits for: of pages, of its redo record, of a meta page that was late."""
-    meta: int
-    """Number of the sector with its meta page."""
-    is_redone: bool
-    """It has a redo record, and does not wait for its meta page."""
+    sectors: tuple[tuple[str, int], ...]
+    """File and number of the sectors that are written before the first wait."""
+    meta: int | None
+    """Number of the sector with the meta page, which a checkpoint writes behind that."""
 
 
 class TornVerdict(msgspec.Struct):
@@ -81,86 +79,79 @@ class TornVerdict(msgspec.Struct):
     examples: list[str] = msgspec.field(default_factory=list)
 
 
-def record_commits(path: Path, seed: int, commits: int) -> list[TornCommit]:
-    """Run random commits on a new store in `path`; the file is copied around each."""
+def record_writes(path: Path, seed: int, commits: int) -> list[TornWrite]:
+    """Run random commits on a new store in `path`, and a checkpoint now and then; the files are copied around each."""
     chance = random.Random(seed)
     store = LmdbStore(path)
     epoch = store.own()
-    data = path / DATA_FILE
-    torn: list[TornCommit] = []
+    torn: list[TornWrite] = []
     try:
-        before, view, late = data.read_bytes(), _view(path), b""
-        for batch, writes in enumerate(_workload(chance, commits), 1):
+        before, view = _files(path), rows_of_store(store)
+        for batch, writes in enumerate(workload(chance, commits), 1):
             store.commit(writes, epoch, batch)
-            after, now, number = data.read_bytes(), _view(path), _last_transaction(path)
-            is_redone = store._file.redo is not None and store._file.redo.read(number) is not None
-            meta, meta_before = number % 2 * _IN_A_PAGE, (number - 1) % 2 * _IN_A_PAGE
-            on_disk = _with_sector(before, meta_before, late) if late else before
-            sectors = tuple(one for one in _changed_sectors(on_disk, after) if one != meta)
-            torn.append(TornCommit(on_disk, after, view, now, sectors, meta, is_redone))
-            # The disk has this commit's meta page now, or with the next commit: what stood there before it till then.
-            late = _sector(before, meta) if is_redone else b""
+            after, now = _files(path), rows_of_store(store)
+            torn.append(TornWrite(before, after, view, now, _changed_sectors(before, after), None))
             before, view = after, now
+            if chance.random() < 0.3:
+                store._log.checkpoint()
+                after = _files(path)
+                metas = read_meta_pages(path)
+                assert metas is not None
+                meta = metas.newest % 2 * _IN_A_PAGE
+                sectors = tuple(one for one in _changed_sectors(before, after) if one != (DATA_FILE, meta))
+                torn.append(TornWrite(before, after, view, view, sectors, meta))
+                before = after
     finally:
         store.close()
     return torn
 
 
-def _last_transaction(path: Path) -> int:
-    metas = read_meta_pages(path)
-    assert metas is not None
-    return metas.newest
+def _files(path: Path) -> Files:
+    return {name: (path / name).read_bytes() for name in os.listdir(path) if name == DATA_FILE or is_segment(name)}
 
 
-def _sector(image: bytes | bytearray, number: int) -> bytes:
-    return bytes(image[number * SECTOR : (number + 1) * SECTOR])
+def _sector(image: bytes, number: int) -> bytes:
+    return image[number * SECTOR : (number + 1) * SECTOR]
 
 
-def _with_sector(image: bytes, number: int, content: bytes) -> bytes:
-    return image[: number * SECTOR] + content + image[(number + 1) * SECTOR :]
-
-
-def _changed_sectors(before: bytes, after: bytes) -> tuple[int, ...]:
-    padded = before.ljust(len(after), b"\0")
-    return tuple(number for number in range(len(after) // SECTOR) if _sector(padded, number) != _sector(after, number))
+def _changed_sectors(before: Files, after: Files) -> tuple[tuple[str, int], ...]:
+    found = []
+    for name, data in after.items():
+        padded = before[name].ljust(len(data), b"\0")
+        count = len(data) // SECTOR
+        found += [(name, number) for number in range(count) if _sector(padded, number) != _sector(data, number)]
+    return tuple(found)
 
 
 def try_states(
-    torn: Sequence[TornCommit], folder: Path, *, states: int, seed: int, weak: bool = False, no_redo: bool = False
+    torn: Sequence[TornWrite], folder: Path, *, states: int, seed: int, weak: bool = False
 ) -> TornVerdict:
-    """Rebuild `states` states of these commits in `folder` and read each.
-
-    `weak`: the meta page waits for nothing. `no_redo`: there is no redo record, and a small commit does not wait twice.
-    """
+    """Rebuild `states` states of these writes in `folder` and read each. `weak`: nothing waits for the disk."""
     chance = random.Random(seed)
     verdict = TornVerdict()
     folder.mkdir(mode=0o700)
     while verdict.states < states:
-        commit = chance.choice(torn)
+        write = chance.choice(torn)
         is_over = chance.random() < 0.5
-        new_meta = is_over and chance.random() < 0.5
         share = 1.0 if is_over and not weak else chance.random()
-        taken = [number for number in commit.sectors if chance.random() < share]
-        image = _image(commit, taken, new_meta=new_meta, cut=chance.random() < 0.1 and not is_over)
-        if no_redo:
-            image = _without_redo(image)
-        if is_over:
-            wanted = [commit.view_after if new_meta or commit.is_redone else commit.view_before]
-        else:
-            wanted = [commit.view_before, commit.view_after]
+        taken = [one for one in write.sectors if chance.random() < share]
+        if write.meta is not None and is_over and chance.random() < 0.5:
+            taken.append((DATA_FILE, write.meta))
+        wanted = [write.view_after] if is_over else [write.view_before, write.view_after]
         verdict.states += 1
-        _judge(commit, image, folder, verdict, wanted, apart=weak)
+        files = _image(write, taken, cut=chance.random() < 0.1 and not is_over)
+        _judge(write, files, folder, verdict, wanted, apart=weak)
     return verdict
 
 
 def _judge(
-    commit: TornCommit, image: bytes, folder: Path, verdict: TornVerdict, wanted: Sequence[View], *, apart: bool
+    write: TornWrite, files: Files, folder: Path, verdict: TornVerdict, wanted: Sequence[View], *, apart: bool
 ) -> None:
-    data = folder / DATA_FILE
-    with contextlib.suppress(FileNotFoundError):
-        (folder / LOCK_FILE).unlink()
-    data.write_bytes(image)
-    data.chmod(0o600)
+    for old in folder.iterdir():
+        old.unlink()
+    for name, data in files.items():
+        (folder / name).touch(0o600)
+        (folder / name).write_bytes(data)
     # The pages of one state in twenty are looked at first, as those of any unsealed file: a state that a
     # power cut leaves must not be taken for damage. The others are sealed and only read, which is quicker.
     looked_at = verdict.states % _LOOKED_AT == 0 and not apart
@@ -168,7 +159,7 @@ def _judge(
     (folder / OWNER_FILE).write_text(seal, encoding="utf-8")
     (folder / OWNER_FILE).chmod(0o600)
     # Pages that point nowhere are a bus error in LMDB: where such are expected, a child reads.
-    answer = _in_child(lambda: _read(commit, folder, wanted)) if apart else _read(commit, folder, wanted)
+    answer = _in_child(lambda: _read(write, folder, wanted)) if apart else _read(write, folder, wanted)
     if answer == "as after":
         verdict.took_new += 1
     elif answer == "as before":
@@ -179,7 +170,7 @@ def _judge(
         verdict.examples.append(f"state {verdict.states}: {answer}")
 
 
-def _read(commit: TornCommit, folder: Path, wanted: Sequence[View]) -> str:
+def _read(write: TornWrite, folder: Path, wanted: Sequence[View]) -> str:
     """Read a state as the next owner would, and the one after that; what it is, or what is wrong."""
     try:
         found, again = _as_owned(folder), _as_owned(folder)
@@ -188,15 +179,15 @@ def _read(commit: TornCommit, folder: Path, wanted: Sequence[View]) -> str:
     if again != found:
         return "other rows"
     if found not in wanted:
-        return "lost" if found == commit.view_before else "other rows"
-    return "as after" if found == commit.view_after else "as before"
+        return "lost" if found == write.view_before else "other rows"
+    return "as after" if found == write.view_after else "as before"
 
 
 def _as_owned(folder: Path) -> View:
     store = LmdbStore(folder, allow_any_filesystem=True)
     try:
         store.own()
-        return _rows(store)
+        return rows_of_store(store)
     finally:
         store.close()
 
@@ -215,45 +206,25 @@ def _in_child(ask: Callable[[], str]) -> str:
     return answers[code] if 0 <= code < len(answers) else f"the reader died with {code}"
 
 
-def _image(commit: TornCommit, taken: Sequence[int], *, new_meta: bool, cut: bool) -> bytes:
-    """The data file with some of the commit's sectors; `cut`: its new length was not stored either."""
-    image = bytearray(commit.before.ljust(len(commit.after), b"\0"))
-    for number in (*taken, commit.meta) if new_meta else taken:
-        image[number * SECTOR : (number + 1) * SECTOR] = _sector(commit.after, number)
-    return bytes(image[: len(commit.before)] if cut else image)
+def _image(write: TornWrite, taken: Sequence[tuple[str, int]], *, cut: bool) -> Files:
+    """The files with some of the sectors; `cut`: new lengths were not stored either."""
+    found = {}
+    for name, data in write.after.items():
+        image = bytearray(write.before[name].ljust(len(data), b"\0"))
+        for number in [number for file, number in taken if file == name]:
+            image[number * SECTOR : (number + 1) * SECTOR] = _sector(data, number)
+        found[name] = bytes(image[: len(write.before[name])] if cut else image)
+    return found
 
 
-def _without_redo(image: bytes) -> bytes:
-    for page in range(2):
-        for number in range(page * _IN_A_PAGE + 1, (page + 1) * _IN_A_PAGE):
-            image = _with_sector(image, number, bytes(SECTOR))
-    return image
-
-
-def _view(path: Path) -> View:
-    """All rows of a store that is open in this process: read from a copy."""
-    with tempfile.TemporaryDirectory(prefix="actorproc-torn-") as name:
-        folder = Path(name, "copy")
-        folder.mkdir(mode=0o700)
-        shutil.copyfile(path / DATA_FILE, folder / DATA_FILE)
-        (folder / DATA_FILE).chmod(0o600)
-        return _view_alone(folder)
-
-
-def _view_alone(folder: Path) -> View:
-    with LmdbReader(folder, allow_any_filesystem=True) as reader:
-        reader.load()
-        return _rows(reader)
-
-
-def _rows(store: LmdbStore | LmdbReader) -> View:
-    """All but the two that each owner sets anew."""
+def rows_of_store(store: LmdbStore | LmdbReader) -> View:
+    """All rows but those that each owner sets anew."""
     with store._view() as rows:
         found = {(table, key): value for table in Table for key, value in rows.scan(table)}
     return {row: value for row, value in found.items() if row not in _OF_THE_OWNER}
 
 
-def _workload(chance: random.Random, commits: int) -> Iterator[list[Write]]:
+def workload(chance: random.Random, commits: int) -> Iterator[list[Write]]:
     """Commits as an engine makes them: submits, steps with their heads, locks taken and given back, ends."""
     heads: list[ProcedureRecord] = []
     for number in range(commits):
@@ -294,22 +265,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--commits", type=int, default=40, help="commits to tear (40)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--weak", action="store_true", help="the disk is not waited for: must find wrong states")
-    parser.add_argument("--no-redo", action="store_true", help="no redo records: must find commits that are lost")
     options = parser.parse_args(arguments)
     # In memory when there is such a directory: what is tried is the reading, not the disk.
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="actorproc-torn-", dir=where) as name:
-        torn = record_commits(Path(name, "store"), options.seed, options.commits)
+        torn = record_writes(Path(name, "store"), options.seed, options.commits)
         verdict = try_states(
             torn,
             Path(name, "state"),
             states=options.states,
             seed=options.seed,
             weak=options.weak,
-            no_redo=options.no_redo,
         )
     sys.stdout.write(
-        f"{verdict.states} states of {len(torn)} torn commits (seed {options.seed}): {verdict.kept_old} read as before "
+        f"{verdict.states} states of {len(torn)} torn commits and checkpoints (seed {options.seed}): {verdict.kept_old} read as before "
         f"the commit, {verdict.took_new} as after it, {verdict.wrong} wrong ({verdict.noticed} of them refused)\n"
     )
     for example in verdict.examples[:5]:
