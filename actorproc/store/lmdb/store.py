@@ -411,7 +411,7 @@ class LmdbStore(OpenStore):
         has_log = names > 0 and check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
-        self._file.check_newest(txn)
+        self._file.begin(txn)
         place = self._log.make_again(env, txn, databases, has_log=has_log)
         if names and not has_log and place.epoch != _number(txn, databases, EPOCH):
             self._refuse_redo(txn.id() - 1)
@@ -448,7 +448,7 @@ class LmdbStore(OpenStore):
         if epoch != self._epoch:
             self._sound = False
             raise Deposed(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
-        self._file.check_newest(txn)
+        self._file.begin(txn)
         place = self._log.make_again(env, txn, databases, has_log=True)
         self._log.begin(txn, place, epoch)
         self._adopt_blobs(txn, is_start=False)
