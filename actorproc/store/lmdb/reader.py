@@ -99,11 +99,11 @@ class LmdbReader(OpenStore):
                 try:
                     layers = self._follower.layers(place)
                 except StoreDamaged:
-                    if env.info()["last_txnid"] == txn.id():
+                    if _newest(env) == txn.id():
                         raise
                 else:
                     # Else a checkpoint was written meanwhile, and records may be gone that were behind this snapshot.
-                    if env.info()["last_txnid"] == txn.id():
+                    if _newest(env) == txn.id():
                         return FoldedSnapshot(txn, self._databases, leave, self.path, layers)
             except BaseException:
                 txn.abort()
@@ -234,3 +234,9 @@ class LmdbReader(OpenStore):
 
 here: OpenHere[OpenStore, LmdbReader] = OpenHere()
 """The stores that are open in this process."""
+
+
+def _newest(env: lmdb.Environment) -> int:
+    """The number of the last transaction that readers are given."""
+    with env.begin() as txn:
+        return int(txn.id())

@@ -469,6 +469,7 @@ class LmdbStore(OpenStore):
                         try:
                             result = work(txn)
                             txn.commit()
+                            self._file.keep_room(int(env.info()["last_pgno"]))
                         except BaseException:
                             # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
                             with self._gate.alone():

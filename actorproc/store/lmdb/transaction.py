@@ -36,7 +36,7 @@ def check_made(txn: Txn, path: Path) -> None:
 
 
 def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> bool:
-    """Whether the store has a log. Raises `StoreFormat` for one of a format not known here, or `StoreDamaged`."""
+    """True if the store has a log. Raises `StoreFormat` for one of a format not known here, or `StoreDamaged`."""
     try:
         meta = env.open_db(Table.META.label.encode(), txn=txn, create=False)
         value = txn.get(FORMAT_KEY, db=meta)

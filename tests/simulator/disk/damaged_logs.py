@@ -209,9 +209,7 @@ def _judge(original: _Killed, files: Files, victim: Path) -> str:
 def _allowed(original: _Killed, files: Files) -> set[int]:
     """Numbers of views that a reader may give: all, and that before the records at the end that were hit."""
     last = len(original.spans)
-    hit = [
-        files.get(name, b"")[at:end] != original.files[name][at:end] for name, at, end in original.spans
-    ]
+    hit = [files.get(name, b"")[at:end] != original.files[name][at:end] for name, at, end in original.spans]
     first = last
     while first > 0 and hit[first - 1]:
         first -= 1

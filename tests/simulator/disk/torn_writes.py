@@ -123,9 +123,7 @@ def _changed_sectors(before: Files, after: Files) -> tuple[tuple[str, int], ...]
     return tuple(found)
 
 
-def try_states(
-    torn: Sequence[TornWrite], folder: Path, *, states: int, seed: int, weak: bool = False
-) -> TornVerdict:
+def try_states(torn: Sequence[TornWrite], folder: Path, *, states: int, seed: int, weak: bool = False) -> TornVerdict:
     """Rebuild `states` states of these writes in `folder` and read each. `weak`: nothing waits for the disk."""
     chance = random.Random(seed)
     verdict = TornVerdict()

@@ -10,12 +10,16 @@ import contextlib
 import os
 from pathlib import Path
 
+import lmdb
+
 from actorproc.errors import StorageUnavailable
 from actorproc.store.directory import DATA_FILE, LOCK_FILE
 from actorproc.store.lmdb.files.meta_pages import last_transaction
-from actorproc.store.lmdb.transaction import Txn
 
 __all__ = ["DataFile"]
+
+_FEWEST, _SPARE = 32, 96
+"""Pages behind the last one in use: below the first number they are made as many as the second."""
 
 
 class DataFile:
@@ -33,7 +37,7 @@ class DataFile:
         self._fd = fd
         self._page_size = page_size
 
-    def begin(self, txn: Txn) -> None:
+    def begin(self, txn: lmdb.Transaction[bytes]) -> None:
         """In the first transaction after `follow`: raise `StorageUnavailable` if the file has an older state.
 
         The kernel tells of a write that failed once, and takes the page for written from then on. So both meta pages
@@ -57,6 +61,16 @@ class DataFile:
     def is_open(self) -> bool:
         """`follow` was called, and `close` was not."""
         return self._fd >= 0
+
+    def keep_room(self, last_page: int) -> None:
+        """Have some pages behind the last one in use, so that what is removed can be where the disk is full.
+
+        A removal needs fresh pages, before those that it frees can be used again.
+        """
+        with contextlib.suppress(OSError):
+            size = os.fstat(self._fd).st_size
+            if size < (last_page + _FEWEST) * self._page_size:
+                os.pwrite(self._fd, bytes((last_page + _SPARE) * self._page_size - size), size)
 
     def check_not_removed(self) -> None:
         """Raise `StorageUnavailable` when the open file has no name any more."""

@@ -30,7 +30,7 @@ class CommitLog:
     def __init__(self, directory: Path, place: LogPlace, *, sync: bool) -> None:
         """Make both files. `place` is that of the last record before. Raises `OSError`."""
         self.place = place
-        """That of the last record which is on the disk."""
+        """Place of the last record that is on the disk."""
         self._sync = sync
         self._segments: list[Segment] = []
         self._which = 0
@@ -69,7 +69,7 @@ class CommitLog:
         """Put it on the disk, after `make_room`.
 
         Raises:
-            StorageUnavailable: Whether it is there is not known; the log takes no more.
+            StorageUnavailable: It may be there, or not; the log takes no more.
             Deposed: Another owner has closed the log.
         """
         if isinstance(self._error, Deposed):

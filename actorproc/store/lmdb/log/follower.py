@@ -33,7 +33,7 @@ class Follower:
         """File and byte of the record that comes next."""
 
     def layers(self, place: LogPlace) -> Layers:
-        """What a view has over a snapshot of the data file that is at this place.
+        """The layers of a view, over a snapshot of the data file that is at this place.
 
         A newer snapshot of the data file may be there by the end of it. Then what this gives may lack records, as their
         file is in use again.

@@ -1,8 +1,8 @@
 """Rows that are in the log and not in the data file yet, as readers see them: over a snapshot of the data file.
 
 There are two layers at most. Commits change the *active* one. A checkpoint makes it the *frozen* one and begins a new
-one; when the frozen rows are in the data file, the layer goes. A snapshot of the data file says which records it has,
-so a layer that it has already is left out of a view, and no lock is held while a checkpoint commits.
+one; when the frozen rows are in the data file, the layer goes. A snapshot of the data file says which records it has.
+So a layer that it has already is left out of a view. No lock is held while a checkpoint commits.
 
 A view does not change while it is open: before a commit changes rows, each open view notes what they were.
 """
@@ -91,7 +91,7 @@ class Layer:
 
 
 class Layers:
-    """What a view has over its snapshot of the data file: the newest layer first."""
+    """The layers of a view, over its snapshot of the data file, the newest first."""
 
     __slots__ = ("__weakref__", "_lasts", "before", "found")
 
@@ -99,7 +99,7 @@ class Layers:
         self.found = found
         self._lasts = [layer.last for layer in found]
         self.before: dict[tuple[Table, bytes], bytes | Absent | None] = {}
-        """What rows were that a commit has changed since."""
+        """Old values of rows that a commit has changed since."""
 
     def leave_out(self, place: int | None) -> None:
         """Only the layers with records behind this place are needed; None: none is."""

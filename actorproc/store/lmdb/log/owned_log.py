@@ -127,12 +127,12 @@ class OwnedLog:
         """Put a commit into the log, and show it to readers. False: it is too long for that, and nothing was done.
 
         Args:
-            rows: What is stored.
+            rows: The rows to store.
             shown: The same, and the row of the number of the batch.
             batch: That number.
 
         Raises:
-            StorageUnavailable: Whether it is on the disk is not known.
+            StorageUnavailable: It may be on the disk, or not.
             Deposed: Another owner has the store.
         """
         self._refuse_failed()
@@ -228,7 +228,7 @@ class OwnedLog:
     # Reading
 
     def layers(self) -> tuple[Layers, int]:
-        """What a view has over a snapshot of the data file that is opened after this."""
+        """The layers of a view, over a snapshot of the data file that is opened after this; and the number of the log."""
         return self._overlay.layers(), self._log.place.number if self._log is not None else 0
 
     def over(self, txn: Txn, layers: Layers, number: int) -> None:

@@ -1,7 +1,7 @@
 """The row that says which log belongs to a data file, and how far the file has it.
 
-It stands in a database of its own, `log`, under `place`: the epoch of the owner, the number of the log, and the place of
-the last record whose rows are in the data file, with blanks between.
+It stands in a database of its own, `log`, under `place`: three numbers with blanks between. They are the epoch of the
+owner, the number of the log, and the place of the last record whose rows are in the data file.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class LogRecord(NamedTuple):
     batch: int
     body: bytes
     end: int
-    """Where the next record begins, counted as the place of this one was."""
+    """Byte at which the next record begins, counted as that of this one was."""
 
     def rows(self) -> list[LogRow]:
         """Its rows, that of the number of the batch included. Raises `StoreFormat` for those of a later version."""

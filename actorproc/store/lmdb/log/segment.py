@@ -1,7 +1,7 @@
 """One file of a log: a head, and then records. The rest of it is zeros, or what is left of an earlier use.
 
-Zeros are written before a record comes, so that a sync of the record has no change of the file's length, and no new
-place of it on the disk, to wait for. For the same reason the file is used again and not made anew.
+Zeros are written before a record comes. So a sync of the record need not wait for a change of the file's length, nor
+for a new place on the disk. For the same reason the file is used again and not made anew.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Segment:
         self.path = path
         self.epoch = head.epoch
         self.salt = zlib.crc32(head.salt)
-        """What the checksums of its records begin with."""
+        """Beginning of the checksums of its records."""
         self._length = os.fstat(fd).st_size
 
     @classmethod

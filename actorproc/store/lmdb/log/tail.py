@@ -1,8 +1,8 @@
 """Reading a log: the records behind the last one that the data file has.
 
 The end of a log is where no whole record with the next place follows. That is a commit which was under way when the
-power failed, or nothing at all. But a whole record further behind proves that the missing one was there, as a commit
-is only begun when the one before is on the disk: then the log is damaged, and nothing is left out in silence.
+power failed, or nothing at all. But a whole record further behind proves that the missing one was there: a commit only
+begins when the one before is on the disk. Then the log is damaged, and nothing is left out in silence.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def open_segments(directory: Path, number: int, *, writable: bool = False) -> It
 def read_tail(directory: Path, place: LogPlace, *, forbid: bool = False) -> list[LogRecord]:
     """The records behind a place.
 
-    `forbid`: whoever writes it still is told so first, so that none is added afterwards. Raises `StoreDamaged`.
+    `forbid`: a process that writes it still is told so first, and acknowledges none afterwards. Raises `StoreDamaged`.
     """
     try:
         with open_segments(directory, place.number, writable=forbid) as segments:
