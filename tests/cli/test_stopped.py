@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from actorproc.report.metrics import NO_MANAGER
-from actorproc.store.lmdb.store import LmdbReader
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 
 pytestmark = pytest.mark.processes
 
@@ -197,6 +197,9 @@ def test_a_manager_that_runs_keeps_its_store(quiet):
 
 def test_a_damaged_record_is_found_with_what_hangs_on_it_and_the_rest_is_saved(stopped):
     data = stopped.store / "data.mdb"
+    owner = LmdbStore(stopped.store)
+    owner.own()
+    owner.close()  # what the killed service had in its log alone is in the file now
     raw = data.read_bytes()
     # The name of the type stands in the head behind its length, and in an index: one letter of the first changes.
     place = raw.index(b"\xabjobs.Parent")
