@@ -57,13 +57,13 @@ _PLAIN = """
     compaction connecting container count counter credential cross crowd dangling data database define describe described died
     dir dispatched down draining end ended ending entry environment error exceeded exit explain fact failed farewell fault
     filling filter find finding finish forget forgettable forwarder frozen gate gc glance gone guard guest halt hand
-    held hello hook hosted housekeeping ids info intake interpreter interrupt isolated joined kept killer killing
+    folded held hello hook hosted housekeeping ids info intake interpreter interrupt isolated joined kept killer killing
     known lag late launch layout leadership leading learn leaving left lifecycle limiter line listener listening
     live lmdb loading local look loss lost main mark marker memory metric move moving need offspring on opened order
-    os out output outside part pass patched patience peer pending pipe place plan poison postgres postponed prepare
+    os out output outside owned part pass patched patience peer pending pipe place plan poison postgres postponed prepare
     prepared process processor program promise protocol put quarantine query question quick read reader reading
     ready receiver recipe recovered reference refused register rejected remain remote removal remove reopen reopened
-    replace report result resume retire returned role rolling rule runtime said sampled sampler scaling schema send
+    replace report resolved result resume retire returned role rolling rule runtime said sampled sampler scaling schema send
     sender service set setting settled shared shutdown signing skipped stack stand standard start started statement
     status stop stopwatch storage stream subscribe subscriber subscription succeeded sweep switches system take
     taker target to tool tracker transfer trigger trouble unsubscribe until up upkeep ups usage verify view waiter waiting

@@ -314,7 +314,7 @@ class LmdbStore(OpenStore):
             self._file.check_in_place()
             before = (self.path / DATA_FILE).stat().st_size
             fresh = copy_compact(env, self._databases, self.path)
-            if fresh.stat().st_size + WORTH_WHILE > before:
+            if fresh.stat().st_size + WORTH_WHILE + self._file.spare > before:
                 fresh.unlink()
                 return CompactionReport(before, before, watch.seconds)
             self._swap(env)

@@ -62,6 +62,11 @@ class DataFile:
         """`follow` was called, and `close` was not."""
         return self._fd >= 0
 
+    @property
+    def spare(self) -> int:
+        """Bytes that `keep_room` adds, at most."""
+        return _SPARE * self._page_size
+
     def keep_room(self, last_page: int) -> None:
         """Have some pages behind the last one in use, so that what is removed can be where the disk is full.
 
