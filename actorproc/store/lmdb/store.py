@@ -393,8 +393,8 @@ class LmdbStore(OpenStore):
                 self._sound = False  # the next owner finds it in the log
         self._log.close()
 
-    def _put_format(self, txn: Txn, format: int) -> None:
-        txn.put(FORMAT_KEY, codec.encode(Table.META, FORMAT_KEY, format), db=self._databases[Table.META])
+    def _put_format(self, txn: Txn, number: int) -> None:
+        txn.put(FORMAT_KEY, codec.encode(Table.META, FORMAT_KEY, number), db=self._databases[Table.META])
 
     def _open_environment(self, *, create: bool = False) -> lmdb.Environment:
         return open_environment(self.path, map_size=self._map_size, create=create, sync=self._sync)
@@ -504,8 +504,8 @@ class LmdbStore(OpenStore):
         if not is_sealed and last.get("boot", boot_id()) != boot_id():
             raise StoreFormat(
                 f"the store {self.path} was left by an earlier actorproc when the power failed, and its last commit "
-                "may be in a place that is not known here; it was not changed. Open it once with the actorproc that wrote "
-                "it, or export it with that one and import it into a new store"
+                "may be in a place that is not known here; it was not changed. Open it once with the actorproc that "
+                "wrote it, or export it with that one and import it into a new store"
             )
 
     def _forget_the_dead(self, env: lmdb.Environment) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -150,8 +151,8 @@ class OwnedLog:
                 full = log.make_room(record)
             if full is not None:
                 raise StorageUnavailable(
-                    f"writing the log of {self._directory}: {full.strerror}; free some space or check the disk, nothing "
-                    "acknowledged is lost"
+                    f"writing the log of {self._directory}: {full.strerror}; free some space or check the disk, "
+                    "nothing acknowledged is lost"
                 ) from full
             log.append(record)
             self._overlay.put(shown, log.place.place)
@@ -216,10 +217,8 @@ class OwnedLog:
         put_place(txn, self._database, place)
 
     def _in_background(self) -> None:
-        try:
+        with contextlib.suppress(ActorprocError):  # the next commit is told
             self.checkpoint()
-        except ActorprocError:
-            pass  # the next commit is told
 
     def _refuse_failed(self) -> None:
         if self._failed is not None:
@@ -228,7 +227,7 @@ class OwnedLog:
     # Reading
 
     def layers(self) -> tuple[Layers, int]:
-        """The layers of a view, over a snapshot of the data file that is opened after this; and the number of the log."""
+        """The layers of a view whose snapshot of the data file is opened after this, and the number of the log."""
         return self._overlay.layers(), self._log.place.number if self._log is not None else 0
 
     def over(self, txn: Txn, layers: Layers, number: int) -> None:

@@ -181,6 +181,7 @@ def _head_of(fd: int, path: Path, number: int) -> _Head:
 def _damaged(path: Path, reason: str) -> StoreDamaged:
     return StoreDamaged(
         f"{path}, which has the last commits of the store, cannot be used: {reason}. It is left as it is. Put it back, "
-        f"or restore a backup, or save what is older with: actorproc --path {path.parent} doctor --export-good GOOD.json",
+        "or restore a backup, or save what is older with: "
+        f"actorproc --path {path.parent} doctor --export-good GOOD.json",
         reason=f"{path.name}: {reason}",
     )
