@@ -2,7 +2,7 @@
 
 ::
 
-    store thread ─▶ manager ─▶ pool ─▶ supervisor ─▶ workers
+    store ─▶ manager ─▶ pool ─▶ supervisor ─▶ workers
 
 The parts are told of each other by callbacks that only put a message into an inbox. A host that calls
 `pykka.ActorRegistry.stop_all()` stops our actors too: then the tree closes itself, as after a stop without drain.
@@ -48,6 +48,8 @@ from actorproc.engine.messages import (
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, waiting_seconds
+from actorproc.engine.runtime.inbox import CombiningInbox
+from actorproc.engine.runtime.own_ear import OwnEar
 from actorproc.engine.runtime.thread_check import check_room_for_threads
 from actorproc.engine.runtime.watchdog import ManagerWatchdog
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
@@ -79,7 +81,8 @@ __all__ = ["EngineTree"]
 logger = engine_logger("actorproc")
 
 _THREADS = 8
-"""Threads of an engine: manager, supervisor, store, pool, alarm, callbacks, control socket, and one to spare."""
+"""Threads of an engine: manager, supervisor, the one that opens the store, pool, alarm, callbacks, control socket, and
+one to spare."""
 _SLICE = 1.0
 """Seconds of one wait for an end that may have come just before it."""
 _FOR_STEPS = 0.8
@@ -129,7 +132,7 @@ class EngineTree(Gateway):
         self._gated = gated
         self._callback_thread = CallbackThread()
         self._alarm = Alarm(clock)
-        self._store_port = StorePort(store, config, self._to_manager, self._hand_to_manager)
+        self._store_port = StorePort(store, config, self._from_store, self._wake_manager)
         # A signal handler may call `stop` in the middle of one of its own thread.
         self._stopping = threading.RLock()
         self._drained: Future[None] | None = None
@@ -208,6 +211,7 @@ class EngineTree(Gateway):
             if hasattr(self.pool, "claims"):
                 self.pool.claims = self._claim
             self.pool.open(self._pool_event)  # before the first commit: it may ask for a worker of a procedure's own
+            cast("CombiningInbox", self._manager.actor_inbox).listen_at(getattr(self.pool, "ear", None) or OwnEar())
             for definition in registered:
                 self._to_manager(RegisterType(definition))
             # Only now: the first commit's answer needs the reference that was stored above.

@@ -314,6 +314,17 @@ class Gateway:
         if actor is None or not cast("CombiningInbox", actor.actor_inbox).deliver(message):
             self._to_manager(message)
 
+    def _from_store(self, message: object) -> None:
+        """What came of a job of the store, on the thread that did it: the manager's own, or the one that closes it."""
+        actor = self._manager
+        if actor is None or not cast("CombiningInbox", actor.actor_inbox).bring(message):
+            self._to_manager(message)
+
+    def _wake_manager(self) -> None:
+        actor = self._manager
+        if actor is not None:
+            cast("CombiningInbox", actor.actor_inbox).wake()
+
     def _to_supervisor(
         self,
         message: AddHost
