@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 __all__ = ["Attendance"]
 
-_LOOK = 0.005
+_LOOK = 0.02
 """Seconds between two looks of the stand-in. An attendant that was away for all of them is missed."""
-_STILL = 4
+_STILL = 2
 """Looks without a coming after which the stand-in looks no more, if the attendant is there."""
 
 

@@ -86,8 +86,10 @@ class CombiningInbox:
         """Leave a message for the actor's own thread."""
         try:
             self._messages.append(envelope)
-        finally:  # also when Ctrl-C comes between the two: else this thread's messages would all be heard one too late
             self._ear.wake()
+        except BaseException:  # Ctrl-C between the two: the message may be there, and would be heard with the next one
+            self._ear.wake()
+            raise
 
     def wake(self) -> None:
         """There is a job."""
@@ -178,11 +180,12 @@ class CombiningInbox:
         if heard:
             self.is_hearing = True
             try:
-                ear.take(heard, self._is_due)
+                was_told = ear.take(heard, self._is_due)
             finally:
                 self.is_hearing = False
-            with self._turn:
-                self.rest()
+            if was_told:
+                with self._turn:
+                    self.rest()
 
 
 def _is_for_the_loop(envelope: Any) -> bool:

@@ -27,8 +27,8 @@ class Ear(Protocol):
         """Wait until something is heard, or something else is due."""
         ...
 
-    def take(self, heard: Any, is_due: Callable[[], bool]) -> None:
-        """Handle what was heard, or put it off where it cannot be had and something else is due."""
+    def take(self, heard: Any, is_due: Callable[[], bool]) -> bool:
+        """Handle what was heard, or put it off where it cannot be had and something else is due; whether it was any."""
         ...
 
     def wake(self) -> None:
@@ -66,8 +66,9 @@ class OwnEar:
         self._waits = False
         self._attendance.leave()
 
-    def take(self, heard: Any, is_due: Callable[[], bool]) -> None:
+    def take(self, heard: Any, is_due: Callable[[], bool]) -> bool:
         """Nothing was heard."""
+        return False
 
     def wake(self) -> None:
         """There is something to do."""

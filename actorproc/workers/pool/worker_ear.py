@@ -76,22 +76,27 @@ class WorkerEar:
         finally:
             attendance.leave()
 
-    def take(self, heard: Heard, is_due: Callable[[], bool]) -> None:
-        """Handle what `listen` found, unless the pool's thread is at it for long."""
+    def take(self, heard: Heard, is_due: Callable[[], bool]) -> bool:
+        """Handle what `listen` found; False: it was nothing, or the pool's thread is at it for long."""
         while not self.lock.acquire(timeout=_PATIENCE):
             if is_due():
-                return
+                return False
         try:
-            if not self.is_over:
-                for key, _ in heard:
-                    if key.data is None:
-                        with contextlib.suppress(BlockingIOError):  # the pool's thread was faster
-                            self._wake_out.recv(4096)
-                self._hear([one for one in heard if one[0].data is not None])
+            return not self.is_over and self._take(heard)
         except BaseException as error:  # noqa: BLE001 - it ends the pool, on its own thread
             self._failed(error)
+            return True
         finally:
             self.lock.release()
+
+    def _take(self, heard: Heard) -> bool:
+        said = [one for one in heard if one[0].data is not None]
+        if len(said) < len(heard):
+            with contextlib.suppress(BlockingIOError):  # the pool's thread was faster
+                self._wake_out.recv(4096)
+        if said:
+            self._hear(said)
+        return bool(said)
 
     def wake(self) -> None:
         """There is something to do for the attendant; for any thread."""
