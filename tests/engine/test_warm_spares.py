@@ -139,20 +139,20 @@ class DiesOnce(Procedure):
 def test_what_a_spare_says_in_the_moment_in_which_it_is_taken_is_heard_of_the_worker_that_it_becomes(
     open_manager, tmp_path, monkeypatch, until
 ):
-    """The spare's log line is heard beside the death, and handled behind it; the pool's thread is slow after the death."""
-    armed, report, hear = threading.Event(), PoolThread._report, PoolThread._hear
+    """The spare's log line is there before its death is handled, and the pool's thread is slow after the death.
 
-    def deaths(thread):
-        return [(key, mask) for key, mask in thread._selector.select(0) if isinstance(key.data, tuple)]
+    The manager's thread has been told of the line, and waits for the pool's.
+    """
+    armed, report, go_on = threading.Event(), PoolThread._report, PoolThread._go_on
 
-    def slow_hear(thread, heard):
-        """What a spare says is handled behind the death, which has made another worker of the spare."""
-        is_spare = any(key.data[1].worker is None for key, _ in heard)
-        if is_spare and armed.is_set() and Path(tmp_path, "began 1").exists():
+    def has_line(thread):
+        return any(key.data is not None and key.data[1].worker is None for key, _ in thread.ear.selector.select(0))
+
+    def late(thread, ready):
+        if armed.is_set() and any(isinstance(key.data, tuple) for key, _ in ready):
+            until(lambda: has_line(thread))
             armed.clear()
-            for key, mask in until(lambda: deaths(thread)):
-                thread._handle(key.data, mask)
-        hear(thread, heard)
+        go_on(thread, ready)
 
     def slow_report(thread, link, crash):
         report(thread, link, crash)
@@ -160,7 +160,7 @@ def test_what_a_spare_says_in_the_moment_in_which_it_is_taken_is_heard_of_the_wo
             until(Path(tmp_path, "began 2").exists)
             time.sleep(0.1)  # its answer may be there by now
 
-    monkeypatch.setattr(PoolThread, "_hear", slow_hear)
+    monkeypatch.setattr(PoolThread, "_go_on", late)
     monkeypatch.setattr(PoolThread, "_report", slow_report)
     manager = open_manager(workers=1, max_workers=1, procedures=[DiesOnce], environment=chatty)
     spares = manager._tree.pool._thread._spares

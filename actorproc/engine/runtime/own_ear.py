@@ -66,7 +66,7 @@ class OwnEar:
         self._waits = False
         self._attendance.leave()
 
-    def take(self, heard: Any, is_due: Callable[[], bool]) -> bool:
+    def take(self, heard: Any, is_due: Callable[[], bool]) -> bool:  # noqa: ARG002 - as `Ear`
         """Nothing was heard."""
         return False
 
