@@ -139,7 +139,7 @@ class DiesOnce(Procedure):
 def test_what_a_spare_says_in_the_moment_in_which_it_is_taken_is_heard_of_the_worker_that_it_becomes(
     open_manager, tmp_path, monkeypatch, until
 ):
-    """The spare's log line is there before its death is handled, and the pool's thread is slow after the death.
+    """The spare's log line is there before the worker's death is handled, and the pool's thread is slow after the death.
 
     The manager's thread has been told of the line, and waits for the pool's.
     """
