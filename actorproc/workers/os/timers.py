@@ -1,4 +1,4 @@
-"""Timers of the pool's thread."""
+"""Timers of the pool."""
 
 from __future__ import annotations
 

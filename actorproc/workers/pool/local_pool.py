@@ -113,7 +113,7 @@ class LocalPool:
         self._closed = False
 
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
-        """Start the pool's thread; every event goes to `sink`, on that thread."""
+        """Start the pool's thread; every event goes to `sink`, on that thread or the one that listens at its ear."""
         if not self._executable:
             msg = (
                 "this program has no sys.executable to start workers with; name a Python interpreter: "
