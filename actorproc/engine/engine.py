@@ -49,7 +49,7 @@ from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, waiting_seconds
 from actorproc.engine.runtime.inbox import CombiningInbox
-from actorproc.engine.runtime.own_ear import OwnEar
+from actorproc.engine.runtime.inbox_ear import InboxEar
 from actorproc.engine.runtime.thread_check import check_room_for_threads
 from actorproc.engine.runtime.watchdog import ManagerWatchdog
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
@@ -211,7 +211,7 @@ class EngineTree(Gateway):
             if hasattr(self.pool, "claims"):
                 self.pool.claims = self._claim
             self.pool.open(self._pool_event)  # before the first commit: it may ask for a worker of a procedure's own
-            cast("CombiningInbox", self._manager.actor_inbox).listen_at(getattr(self.pool, "ear", None) or OwnEar())
+            cast("CombiningInbox", self._manager.actor_inbox).listen_at(getattr(self.pool, "ear", None) or InboxEar())
             for definition in registered:
                 self._to_manager(RegisterType(definition))
             # Only now: the first commit's answer needs the reference that was stored above.

@@ -315,7 +315,7 @@ class Gateway:
             self._to_manager(message)
 
     def _from_store(self, message: object) -> None:
-        """What came of a job of the store, on the thread that did it: the manager's own, or the one that closes it."""
+        """Tell the manager the outcome of a job of the store, on its own thread or the one that closes the store."""
         actor = self._manager
         if actor is None or not cast("CombiningInbox", actor.actor_inbox).bring(message):
             self._to_manager(message)

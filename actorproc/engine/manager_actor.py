@@ -97,8 +97,8 @@ class ManagerActor(QuickActor):
     # ------------------------------------------------------------ life
     def _start_actor_loop(self) -> None:
         inbox, store_port = self.actor_inbox, self._parts.store_port
-        inbox.handle, inbox.rest = self._handle_here, self._at_rest
-        inbox.work, inbox.is_asked = store_port.work, lambda: store_port.is_asked
+        inbox.handle, inbox.go_on = self._handle_here, self.on_receive
+        inbox.work_off(store_port.jobs, store_port.work)
         try:
             super()._start_actor_loop()
         except BaseException:
@@ -143,10 +143,6 @@ class ManagerActor(QuickActor):
             self._lose_store(error)
         except BaseException as error:  # noqa: BLE001 - Pykka would stop every actor of the host for some of these
             self._break(error)
-
-    def _at_rest(self) -> None:
-        """All that was heard at once has been handled."""
-        self.on_receive(None)
 
     def _go_on(self, message: Any) -> None:
         """After each message, and at rest: close the batch where its marker would have come next, and see to the alarm.

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from actorproc.errors import (
@@ -96,7 +97,8 @@ class Committer:
         self._asked = asked
         self._first_delay = first_delay
         self._longest_delay = longest_delay
-        self._jobs: deque[Callable[[], None]] = deque()
+        self.jobs: deque[Callable[[], None]] = deque()
+        """The jobs asked for and not begun; to be looked at."""
         self._working = threading.Lock()
         self._worker: int | None = None
         """The thread that does a job."""
@@ -138,36 +140,28 @@ class Committer:
         thread.join()
         return snapshot
 
-    @property
-    def is_asked(self) -> bool:
-        """There is work."""
-        return bool(self._jobs)
-
     def work(self) -> bool:
         """Do the next job on this thread; False when there is none."""
-        if not self._jobs:
+        if not self.jobs:
             return False
         with self._working:
-            return self._work()
-
-    def _work(self) -> bool:
-        if not self._jobs or self._ended.is_set():
-            return False
-        self._worker = threading.get_ident()
-        try:
-            self._jobs.popleft()()
-        finally:
-            self._worker = None
-        return True
+            if not self.jobs or self._ended.is_set():
+                return False
+            self._worker = threading.get_ident()
+            try:
+                self.jobs.popleft()()
+            finally:
+                self._worker = None
+            return True
 
     def _ask(self, job: Callable[[], None]) -> None:
-        self._jobs.append(job)
+        self.jobs.append(job)
         if self._asked is not None:
             self._asked()
 
     def submit(self, writes: Sequence[Write], batch: int) -> None:
         """Commit these writes as one transaction; `done(batch, error)` follows."""
-        self._ask(lambda: self._commit(writes, batch))
+        self._ask(partial(self._commit, writes, batch))
 
     def reopen(self, reopened: Reopened, retrying: Retrying | None = None) -> None:
         """Reopen the store, retried with growing delays for ever, and load it.
@@ -209,17 +203,15 @@ class Committer:
         return True
 
     def _close(self) -> None:
+        while self.work():
+            pass
         with self._working:
             if self._ended.is_set():
                 return
             try:
-                while self._work():
-                    pass
+                self._store.close()
             finally:
-                try:
-                    self._store.close()
-                finally:
-                    self._ended.set()
+                self._ended.set()
 
     def _own(self, loaded: Future[RecoverySnapshot]) -> None:
         try:

@@ -23,15 +23,15 @@ class Attendance:
     `call` wakes the stand-in.
     """
 
-    __slots__ = ("_call", "_comings", "_is_off", "_looked", "_seen", "_still", "is_expected", "is_here", "stands_in")
+    __slots__ = ("_looked", "_seen", "_still", "call", "comings", "is_expected", "is_here", "is_off", "stands_in")
 
     def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-        self._comings = 0
+        self.call = call
+        self.comings = 0
         self._seen = -1
         self._still = 0
         self._looked = 0.0
-        self._is_off = False
+        self.is_off = False
         """The stand-in looks no more until it is called."""
         self.is_expected = False
         """There is an attendant."""
@@ -42,15 +42,15 @@ class Attendance:
 
     def come(self) -> None:
         """The attendant comes."""
-        self._comings += 1
+        self.comings += 1
         self.is_here = True
 
     def leave(self) -> None:
         """The attendant leaves; it will be back soon, or is missed."""
         self.is_here = False
-        if self._is_off:
-            self._is_off = False
-            self._call()
+        if self.is_off:
+            self.is_off = False
+            self.call()
 
     def look(self) -> float | None:
         """Find out whether the attendant is missed; the seconds until the next look, None: when it is called."""
@@ -63,7 +63,7 @@ class Attendance:
         if left > 0:
             return left
         self._looked = now
-        came, self._seen = self._comings != self._seen, self._comings
+        came, self._seen = self.comings != self._seen, self.comings
         if came:
             self._still = 0
             self.stands_in = False
@@ -72,9 +72,9 @@ class Attendance:
         else:
             self._still += 1
             if self._still >= _STILL:
-                self._is_off = True
+                self.is_off = True
                 if self.is_away():  # maybe before it could know that it has to call
-                    self._is_off = False
+                    self.is_off = False
                 else:
                     return None
         return _LOOK

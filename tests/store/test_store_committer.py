@@ -115,7 +115,7 @@ def test_nothing_happens_while_no_thread_works(answers, make):
     committer.submit([make.new("a", 1)], 1)
 
     assert asked == [True]
-    assert committer.is_asked
+    assert len(committer.jobs) == 1
     assert answers.empty()
     assert committer.work()
     assert not committer.work()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
 from actorproc.config import Config
@@ -20,8 +20,8 @@ __all__ = ["StorePort"]
 class StorePort:
     """One committer, whose callbacks become messages to the manager.
 
-    What is asked of it is done by `work`, on the manager's own thread when that has given the turn away. `tell` hands
-    the manager a message there; `asked` is called when there is work.
+    The manager's own thread does by `work` what is asked, when it has given the turn away. `tell` hands the manager a
+    message there; `asked` is called when there is work.
     """
 
     def __init__(
@@ -38,13 +38,14 @@ class StorePort:
         )
 
     @property
-    def is_asked(self) -> bool:
-        """There is work."""
-        return self._committer.is_asked
+    def jobs(self) -> Collection[object]:
+        """All that is asked for."""
+        return self._committer.jobs
 
-    def work(self) -> bool:
-        """Do what was asked for first, and may last as long as a disk takes; False when nothing is asked for."""
-        return self._committer.work()
+    @property
+    def work(self) -> Callable[[], bool]:
+        """Does what was asked for first, which may last as long as a disk takes; False when nothing is asked for."""
+        return self._committer.work
 
     def start(self) -> RecoverySnapshot:
         """Own the store, load it; what stands in the way is raised here."""

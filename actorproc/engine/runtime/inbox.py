@@ -10,13 +10,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import pykka
 from pykka.messages import _ActorStop
 
-from actorproc.engine.runtime.own_ear import Ear, OwnEar
+from actorproc.engine.runtime.inbox_ear import Ear, InboxEar
 
 if TYPE_CHECKING:
     from pykka._actor import ActorInbox
@@ -31,8 +31,8 @@ _UNHEARD = 64
 class CombiningInbox:
     """Pykka's inbox protocol for an actor that works for other parts while it waits, and is lent threads.
 
-    The actor's own thread does in `get` what must be done without the turn: it listens at its `ear`, where the pool has
-    one, and works off the jobs of the store. While it is away at that for long, the pool's thread stands in for it.
+    The actor's own thread does in `get` what must be done without the turn. It listens at its ear, which may be the
+    pool's, and does the jobs of the store. While it is away at that for long, the pool's thread stands in for it.
 
     To wake the actor's thread costs more than most of its messages, above all where the interpreter lock has to change
     hands. So a thread that brings one is lent to the actor instead, as in flat combining (Hendler, Incze, Shavit and
@@ -45,55 +45,57 @@ class CombiningInbox:
     """
 
     __slots__ = (
+        "_due",
         "_ear",
-        "_has_moved",
         "_has_turn",
         "_messages",
+        "_moved",
         "_turn",
         "_unheard",
+        "_work",
+        "go_on",
         "handle",
-        "is_asked",
         "is_hearing",
         "own_thread",
-        "rest",
-        "work",
+        "wake",
     )
 
     def __init__(self) -> None:
         self._messages: deque[Any] = deque()
-        self._ear: Ear = OwnEar()
+        self._ear: Ear = InboxEar()
+        self.wake = self._ear.wake
+        """Tells the actor's own thread, from any other, that there is something to do."""
         self._turn = threading.Lock()
         self._has_turn = False
         """The actor's own thread has the turn: from one `get` to the next."""
         self._unheard = 0
-        self._has_moved = False
-        """It has another ear than a moment ago."""
+        self._moved: list[bool] = []
+        """Not empty: it has another ear than a moment ago."""
+        self._due: tuple[Collection[object], ...] = (self._messages, self._moved)
+        """The places where something waits that is to be done."""
         self.own_thread = 0
         """Number of the actor's own thread."""
         self.handle: Callable[[Any], None] | None = None
         """Handler of a message that is delivered; None: the actor is not lent a thread. It must not raise."""
         self.is_hearing = False
         """The actor's own thread handles what its ear has heard: more may come before it can rest."""
-        self.rest: Callable[[], None] = _nothing
-        """Called, with the turn, when all that was heard at once has been handled."""
-        self.work: Callable[[], bool] | None = None
-        """Does a job without the turn; False when there is none."""
-        self.is_asked: Callable[[], bool] = bool
-        """There is a job."""
+        self.go_on: Callable[[object], None] = _nothing
+        """As `handle`, on the actor's own thread. It is given None when all that was heard at once has been handled."""
+        self._work: Callable[[], bool] | None = None
+
+    def work_off(self, jobs: Collection[object], work: Callable[[], bool]) -> None:
+        """Have the actor's own thread do these jobs without the turn; `work` does the next one."""
+        self._due, self._work = (*self._due, jobs), work
 
     # ------------------------------------------------------------ any thread
     def put(self, envelope: Any, /) -> None:
         """Leave a message for the actor's own thread."""
         try:
             self._messages.append(envelope)
-            self._ear.wake()
+            self.wake()
         except BaseException:  # Ctrl-C between the two: the message may be there, and would be heard with the next one
-            self._ear.wake()
+            self.wake()
             raise
-
-    def wake(self) -> None:
-        """There is a job."""
-        self._ear.wake()
 
     def empty(self) -> bool:
         """Nothing waits."""
@@ -117,15 +119,13 @@ class CombiningInbox:
         if threading.get_ident() != self.own_thread:
             return self.deliver(message)
         with self._turn:
-            if self.handle is None:
-                return False
-            self.handle(message)
+            self.go_on(message)
             return True
 
     def listen_at(self, ear: Ear) -> None:
         """Have the actor listen there from now on."""
-        self._ear, before = ear, self._ear
-        self._has_moved = True
+        self._ear, self.wake, before = ear, ear.wake, self._ear
+        self._moved.append(True)
         ear.attend(self.relieve)
         before.quit()
         before.wake()
@@ -150,7 +150,7 @@ class CombiningInbox:
             self._turn.release()
         messages = self._messages
         while True:
-            if self.work is not None and self.work():
+            if self._work is not None and self._work():
                 self._unheard = _UNHEARD
             if messages and self._unheard < _UNHEARD:
                 self._turn.acquire()
@@ -163,37 +163,40 @@ class CombiningInbox:
 
     def quit(self) -> None:
         """Listen no more, nor work."""
-        self.work = self.handle = None
-        self.rest = _nothing
+        self._work = self.handle = None
+        self._due = (self._messages, self._moved)
+        self.go_on = _nothing
         self._ear.quit()
-
-    def _is_due(self) -> bool:
-        return bool(self._messages) or self._has_moved or self.is_asked()
 
     def _hear(self) -> None:
         self._unheard = 0
-        self._has_moved = False
+        self._moved.clear()
         ear = self._ear
         if ear.is_over:
-            self._ear = ear = OwnEar()
-        heard = ear.listen(self._is_due)
-        if heard:
-            self.is_hearing = True
-            try:
-                was_told = ear.take(heard, self._is_due)
-            finally:
-                self.is_hearing = False
-            if was_told:
-                with self._turn:
-                    self.rest()
+            self._ear = ear = InboxEar()
+            self.wake = ear.wake
+        heard = ear.listen(self._due)
+        if not heard:
+            return
+        self.is_hearing = True
+        try:
+            for key, mask in heard:
+                ear.handle(key.data, mask)
+        except BaseException as error:  # noqa: BLE001 - it ends the pool, on its own thread
+            ear.failed(error)
+        finally:
+            self.is_hearing = False
+            ear.lock.release()
+        with self._turn:
+            self.go_on(None)
 
 
 def _is_for_the_loop(envelope: Any) -> bool:
     return envelope.reply_to is not None or isinstance(envelope.message, _ActorStop)
 
 
-def _nothing() -> None:
-    """The actor does nothing at rest."""
+def _nothing(_: object) -> None:
+    """The actor has ended, or has not begun."""
 
 
 class QuickActor(pykka.ThreadingActor):

@@ -71,7 +71,7 @@ class HostedPool(HostAdmission):
 
     @property
     def ear(self) -> Any:
-        """Where another thread can listen to the workers of this machine; None: nowhere."""
+        """The ear at which another thread can listen to the workers of this machine; None: there is none."""
         return getattr(self._local, "ear", None)
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:

@@ -164,7 +164,7 @@ class LocalPool:
 
     @property
     def ear(self) -> WorkerEar | None:
-        """Where another thread can listen to the workers; None: the pool is not open."""
+        """The ear at which another thread can listen to the workers; None: the pool is not open."""
         return None if self._thread is None else self._thread.ear
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:

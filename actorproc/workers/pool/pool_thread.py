@@ -119,9 +119,9 @@ class PoolThread:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
-        self.ear = WorkerEar(self._wake, self._hear, self._fail)
+        self.ear = WorkerEar(self._wake, self._handle, self._fail)
         self._listens = False
-        """What workers say wakes this thread."""
+        """This thread waits for what workers say."""
         self._failure: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="actorproc-pool", daemon=True)
 
@@ -190,10 +190,6 @@ class PoolThread:
         while self._commands:
             self._commands.popleft()()
         self._timers.run_due()
-
-    def _hear(self, heard: Heard) -> None:
-        for key, mask in heard:
-            self._handle(key.data, mask)
 
     @staticmethod
     def _handle(data: tuple[Callable[[WorkerLink, int], None], WorkerLink], mask: int) -> None:

@@ -10,7 +10,8 @@ import contextlib
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from actorproc.support.attendance import Attendance
 
@@ -29,19 +30,22 @@ class WorkerEar:
 
     Args:
         call: Wakes the pool's thread.
-        hear: Handles what can be read; under the lock.
-        failed: Told of a failure of `hear` on the attendant's thread.
+        handle: Handles one thing that can be read; under the lock.
+        failed: Told of a failure of `handle` on the attendant's thread.
     """
 
     def __init__(
-        self, call: Callable[[], None], hear: Callable[[Heard], None], failed: Callable[[BaseException], None]
+        self,
+        call: Callable[[], None],
+        handle: Callable[[Any, int], object],
+        failed: Callable[[BaseException], object],
     ) -> None:
         self.lock = threading.Lock()
         self.selector = selectors.DefaultSelector()
         self.attendance = Attendance(call)
         self._call = call
-        self._hear = hear
-        self._failed = failed
+        self.handle = handle
+        self.failed = failed
         self._relieve: Callable[[], None] = _nothing
         self._waits = False
         """The attendant waits, or is about to; set by itself alone, as another thread may come late with that."""
@@ -62,41 +66,39 @@ class WorkerEar:
         self.attendance.is_expected = True
         self._call()
 
-    def listen(self, is_due: Callable[[], bool]) -> Heard:
-        """Wait until a worker says something, or there is something else to do; for the attendant."""
+    def listen(self, due: Sequence[Collection[object]]) -> Heard:
+        """Wait until a worker says something, or there is something in one of these; for the attendant.
+
+        What it returns is to be handled under the lock, which it has taken; nothing, and it has not.
+        """
         attendance = self.attendance
-        attendance.come()
-        try:
-            if self.is_over:
-                return []
+        attendance.comings += 1
+        attendance.is_here = True
+        heard: Heard = []
+        if not self.is_over:
             self._waits = True
-            heard = self.selector.select(0 if is_due() else None)
+            heard = self.selector.select(0 if any(due) else None)
             self._waits = False
+        attendance.is_here = False
+        if attendance.is_off:
+            attendance.is_off = False
+            attendance.call()
+        if not heard:
             return heard
-        finally:
-            attendance.leave()
-
-    def take(self, heard: Heard, is_due: Callable[[], bool]) -> bool:
-        """Handle what `listen` found; False: it was nothing, or the pool's thread is at it for long."""
         while not self.lock.acquire(timeout=_PATIENCE):
-            if is_due():
-                return False
-        try:
-            return not self.is_over and self._take(heard)
-        except BaseException as error:  # noqa: BLE001 - it ends the pool, on its own thread
-            self._failed(error)
-            return True
-        finally:
+            if any(due):
+                return []
+        if self.is_over:
+            heard = []
+        for place, (key, _) in enumerate(heard):
+            if key.data is None:
+                del heard[place]
+                with contextlib.suppress(BlockingIOError):  # the pool's thread was faster
+                    self._wake_out.recv(4096)
+                break
+        if not heard:
             self.lock.release()
-
-    def _take(self, heard: Heard) -> bool:
-        said = [one for one in heard if one[0].data is not None]
-        if len(said) < len(heard):
-            with contextlib.suppress(BlockingIOError):  # the pool's thread was faster
-                self._wake_out.recv(4096)
-        if said:
-            self._hear(said)
-        return bool(said)
+        return heard
 
     def wake(self) -> None:
         """There is something to do for the attendant; for any thread."""
@@ -121,7 +123,9 @@ class WorkerEar:
                 self._wake_out.recv(4096)
             if not self.attendance.is_away():  # it has come meanwhile, and what woke it was taken away
                 self._wake_in.send(b"\0")
-        self._hear([one for one in heard if one[0].data is not None])
+        for key, mask in heard:
+            if key.data is not None:
+                self.handle(key.data, mask)
 
     def relieve(self) -> None:
         """Do what the attendant would have to do, if it is missed."""

@@ -5,30 +5,39 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from actorproc.support.attendance import Attendance
 
-__all__ = ["Ear", "OwnEar"]
+__all__ = ["Ear", "InboxEar"]
 
 
 class Ear(Protocol):
-    """Where an actor's own thread waits when it has nothing to do: a pool may have one (`LocalPool.ear`)."""
+    """Place at which an actor's own thread waits when it has nothing to do; a pool may have one (`LocalPool.ear`)."""
 
     is_over: bool
     """It hears nothing more."""
+
+    lock: threading.Lock
+    """Held from a `listen` that heard something until that was handled."""
 
     def attend(self, relieve: Callable[[], None]) -> None:
         """The actor listens from now on; `relieve` does what it has to do, while it is away for long."""
         ...
 
-    def listen(self, is_due: Callable[[], bool]) -> Any:
-        """Wait until something is heard, or something else is due."""
+    def listen(self, due: Sequence[Collection[object]]) -> Sequence[tuple[Any, int]]:
+        """Wait until something is heard, or one of these has something in it."""
         ...
 
-    def take(self, heard: Any, is_due: Callable[[], bool]) -> bool:
-        """Handle what was heard, or put it off where it cannot be had and something else is due; whether it was any."""
+    @property
+    def handle(self) -> Callable[[Any, int], object]:
+        """Handles one thing that was heard."""
+        ...
+
+    @property
+    def failed(self) -> Callable[[BaseException], object]:
+        """Told of a failure of `handle`."""
         ...
 
     def wake(self) -> None:
@@ -40,7 +49,7 @@ class Ear(Protocol):
         ...
 
 
-class OwnEar:
+class InboxEar:
     """Hears nothing but `wake`. Its stand-in has a thread, which is started when one is to be expected."""
 
     def __init__(self) -> None:
@@ -50,6 +59,13 @@ class OwnEar:
         self._relieve: Callable[[], None] | None = None
         self._waits = False
         self.is_over = False
+        self.lock = threading.Lock()
+
+    def handle(self, data: Any, mask: int) -> None:
+        """Handle nothing: nothing is heard here."""
+
+    def failed(self, error: BaseException) -> None:
+        """Nothing is handled, and nothing fails."""
 
     def attend(self, relieve: Callable[[], None]) -> None:
         """The actor listens from now on, and is relieved while it is away for long."""
@@ -57,18 +73,15 @@ class OwnEar:
         self._attendance.is_expected = True
         threading.Thread(target=self._stand_in, name="actorproc-relief", daemon=True).start()
 
-    def listen(self, is_due: Callable[[], bool]) -> None:
-        """Wait until something is due."""
+    def listen(self, due: Sequence[Collection[object]]) -> Sequence[tuple[Any, int]]:
+        """Wait until there is something in one of these."""
         self._attendance.come()
         self._waits = True
-        if not is_due():
+        if not any(due):
             self._arrivals.get()
         self._waits = False
         self._attendance.leave()
-
-    def take(self, heard: Any, is_due: Callable[[], bool]) -> bool:  # noqa: ARG002 - as `Ear`
-        """Nothing was heard."""
-        return False
+        return ()
 
     def wake(self) -> None:
         """There is something to do."""
