@@ -88,6 +88,7 @@ class ManagerActor(QuickActor):
         self._marked = False
         """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""
         self._unarmed = 0
+        self._waiting = self.actor_inbox.waiting
         self._over = False
 
     @staticmethod
@@ -151,7 +152,7 @@ class ManagerActor(QuickActor):
         message of a burst.
         """
         inbox = self.actor_inbox
-        alone = inbox.empty() and not inbox.is_hearing
+        alone = not self._waiting and not inbox.is_hearing
         if self._marked and not inbox.is_hearing:
             self._marked = False
             if alone:

@@ -238,7 +238,7 @@ def test_a_stand_in_leaves_the_waking_to_an_attendant_that_is_there(ear):
     with ear.lock:
         ear.wake()
         for _ in range(100):
-            ear.hear()
+            ear.heard()
     thread.join(30)
 
     assert not thread.is_alive()
@@ -250,7 +250,7 @@ def test_a_waking_that_the_stand_in_took_away_as_the_attendant_came_is_given_aga
     looks = iter([True, False])
     monkeypatch.setattr(Attendance, "is_away", lambda _: next(looks))
 
-    ear.hear()
+    ear.heard()
 
     assert [key.data for key, _ in ear.selector.select(0)] == [None]
 

@@ -97,6 +97,11 @@ class CombiningInbox:
             self.wake()
             raise
 
+    @property
+    def waiting(self) -> Collection[object]:
+        """The messages that wait."""
+        return self._messages
+
     def empty(self) -> bool:
         """Nothing waits."""
         return not self._messages

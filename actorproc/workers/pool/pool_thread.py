@@ -181,7 +181,8 @@ class PoolThread:
         # What was said comes first: a death that is known at once with it is that of a worker which has answered.
         for key, _ in ready:
             if key.data is self.ear:
-                self.ear.hear()
+                for said, mask in self.ear.heard():
+                    self._handle(said.data, mask)
         for key, mask in ready:
             if key.data is None:
                 self._wake_out.recv(4096)

@@ -115,17 +115,15 @@ class WorkerEar:
         self._call()
 
     # ------------------------------------------------------------ the pool's thread
-    def hear(self) -> None:
-        """Handle what can be read now; under the lock."""
+    def heard(self) -> Heard:
+        """All that can be read now, for the pool's thread; under the lock."""
         heard = self.selector.select(0)
         if any(key.data is None for key, _ in heard) and self.attendance.is_away():
             with contextlib.suppress(BlockingIOError):
                 self._wake_out.recv(4096)
             if not self.attendance.is_away():  # it has come meanwhile, and what woke it was taken away
                 self._wake_in.send(b"\0")
-        for key, mask in heard:
-            if key.data is not None:
-                self.handle(key.data, mask)
+        return [one for one in heard if one[0].data is not None]
 
     def relieve(self) -> None:
         """Do what the attendant would have to do, if it is missed."""
