@@ -48,8 +48,6 @@ from actorproc.engine.messages import (
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.runtime.callback_thread import CallbackThread
 from actorproc.engine.runtime.clock import LONGEST_WAIT, OVERSLEPT, Alarm, waiting_seconds
-from actorproc.engine.runtime.inbox import CombiningInbox
-from actorproc.engine.runtime.inbox_ear import InboxEar
 from actorproc.engine.runtime.thread_check import check_room_for_threads
 from actorproc.engine.runtime.watchdog import ManagerWatchdog
 from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
@@ -81,8 +79,7 @@ __all__ = ["EngineTree"]
 logger = engine_logger("actorproc")
 
 _THREADS = 8
-"""Threads of an engine: manager, supervisor, the one that opens the store, pool, alarm, callbacks, control socket, and
-one to spare."""
+"""Threads of an engine: manager, supervisor, opening, pool, alarm, callbacks, control socket, and one to spare."""
 _SLICE = 1.0
 """Seconds of one wait for an end that may have come just before it."""
 _FOR_STEPS = 0.8
@@ -211,7 +208,7 @@ class EngineTree(Gateway):
             if hasattr(self.pool, "claims"):
                 self.pool.claims = self._claim
             self.pool.open(self._pool_event)  # before the first commit: it may ask for a worker of a procedure's own
-            cast("CombiningInbox", self._manager.actor_inbox).listen_at(getattr(self.pool, "ear", None) or InboxEar())
+            self._have_manager_listen()
             for definition in registered:
                 self._to_manager(RegisterType(definition))
             # Only now: the first commit's answer needs the reference that was stored above.

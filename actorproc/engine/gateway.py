@@ -53,6 +53,7 @@ from actorproc.engine.messages import (
 from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.inbox import CombiningInbox
+from actorproc.engine.runtime.inbox_ear import InboxEar
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.engine.workers.host_reports import host_reports
@@ -319,6 +320,12 @@ class Gateway:
         actor = self._manager
         if actor is None or not cast("CombiningInbox", actor.actor_inbox).bring(message):
             self._to_manager(message)
+
+    def _have_manager_listen(self) -> None:
+        """Have the manager's own thread hear the pool's workers, if the pool lets it."""
+        assert self._manager is not None
+        ear = getattr(getattr(self, "pool", None), "ear", None) or InboxEar()
+        cast("CombiningInbox", self._manager.actor_inbox).listen_at(ear)
 
     def _wake_manager(self) -> None:
         actor = self._manager

@@ -10,7 +10,7 @@ open, so its end of file neither proves a death nor is needed for one. A slot ma
 can do nothing any more. Signals are sent under the lock under which is reaped, so a pid that was given to a stranger is
 never hit.
 
-What workers say is heard by the manager's thread, if it listens (`WorkerEar`). Whichever thread it is has the lock.
+The manager's thread hears the workers, if it listens (`WorkerEar`), and this one while it is away, both under one lock.
 """
 
 from __future__ import annotations

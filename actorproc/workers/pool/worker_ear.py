@@ -69,7 +69,7 @@ class WorkerEar:
     def listen(self, due: Sequence[Collection[object]]) -> Heard:
         """Wait until a worker says something, or there is something in one of these; for the attendant.
 
-        What it returns is to be handled under the lock, which it has taken; nothing, and it has not.
+        The caller handles what it gets and releases the lock, which is taken if that is anything.
         """
         attendance = self.attendance
         attendance.comings += 1
