@@ -129,9 +129,9 @@ def test_a_death_is_heard_while_a_commit_lasts(open_manager, disk, store, until)
 def test_a_deadline_is_kept_while_a_commit_lasts(open_manager, disk, store, until, tmp_path):
     manager = open_manager(workers=2, store=store, procedures=[Nap])
     marker = tmp_path / "began"
-    manager.submit(Nap(600, str(marker)), "long", limits=Limits(wall_time=0.5, grace=0.1))
+    manager.submit(Nap(600, str(marker)), "long", limits=Limits(wall_time=3.0, grace=0.1))
     until(marker.exists)
-    pid = int(until(marker.read_text))
+    pid = int(until(marker.read_text).splitlines()[0])
     disk.free.clear()
     waiting = threading.Thread(target=manager.submit, args=[Nap(), "slow"])
     waiting.start()
