@@ -1,4 +1,4 @@
-"""Hands of the inbox: finds rows that applications enqueued in transactions of their own, and brings them to the core.
+"""Taker of enqueued procedures: brings rows that applications wrote in transactions of their own to the core.
 
 A pass goes through the waiting rows in pages, and a page begins only when what was decided about the one before it is
 on disk. Each pass begins with the first row: a transaction that commits late leaves its row anywhere among the others.
@@ -52,7 +52,7 @@ class EnqueuedTaker:
         self._after: bytes | None = None
         """The last row of the pass; None: the next page is its first."""
         self._wanted = False
-        """There may be rows that this pass does not see: another one follows."""
+        """True if another pass follows: there may be rows that this one does not see."""
         self._refused_too = False
         """The pass is one over rows that were refused; one over those that wait follows."""
         self._awaits_commit = False
@@ -77,7 +77,7 @@ class EnqueuedTaker:
         return bool(self._refused)
 
     def look(self) -> None:
-        """There may be rows."""
+        """Look for rows: there may be some."""
         self._wanted = True
         if not self._awaits_commit:
             self._go_on()
