@@ -7,12 +7,14 @@ import tempfile
 import pytest
 
 PROGRAM = """
-import _signal, os, resource, signal
+import _signal, os, resource, signal, sys
 from actorproc.workers.child.process_state import process_state as state_module
 from actorproc.workers.child.process_state.process_state import ProcessState
 from actorproc.workers.child.process_state.change_hooks import changes
 
-silent = {{"umask": os.umask, "chdir": os.chdir, "setitimer": signal.setitimer, "setrlimit": resource.setrlimit}}
+silent = {{name: getattr(os, name) for name in ("umask", "chdir", "dup2")}}
+silent |= {{name: getattr(_signal, name) for name in ("setitimer", "signal", "set_wakeup_fd")}}
+silent["setrlimit"] = resource.setrlimit
 held_back = _signal.pthread_sigmask  # the looks of this program must tell nothing
 changes.watch()
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -25,7 +27,22 @@ places.tidy()
 def change():
 {change}
 
+handlers = {{number: signal.getsignal(number) for number in signal.valid_signals()}}
+variables = dict(os.environ._data)
+environ = os.environ
+files = [os.fstat(fd) for fd in (0, 1, 2)]
+depth = sys.getrecursionlimit()
+
 def is_changed():
+    try:
+        if [os.fstat(fd) for fd in (0, 1, 2)] != files:
+            return True
+    except OSError:
+        return True
+    wakeup = silent["set_wakeup_fd"](-1)
+    if wakeup != -1:
+        silent["set_wakeup_fd"](wakeup)
+        return True
     umask = silent["umask"](0o077)
     silent["umask"](umask)
     return (
@@ -34,6 +51,10 @@ def is_changed():
         or resource.getrlimit(resource.RLIMIT_NOFILE) != before
         or any(signal.getitimer(timer) != (0.0, 0.0) for timer in range(3))
         or bool(held_back(signal.SIG_BLOCK, ()))
+        or any(signal.getsignal(number) != handler for number, handler in handlers.items())
+        or os.environ is not environ
+        or os.environ._data != variables
+        or sys.getrecursionlimit() != depth
     )
 
 {steps}
@@ -46,10 +67,16 @@ for _ in range(50):  # whenever the last look was
     assert not is_changed()
 """
 IN_TIME = """
+kept = []
 change()
 assert is_changed()
 while is_changed():  # a millisecond at most
     places.tidy()
+"""
+IMPORTED = """
+from os import close as close_fd, umask as mask
+from resource import setrlimit as set_limit
+from signal import signal as set_handler
 """
 TOLD = {
     "chdir": "    os.chdir('/')",
@@ -73,6 +100,44 @@ TOLD = {
     assert another is not resource
     another.setrlimit(resource.RLIMIT_NOFILE, lower)
 """,
+    "variable": "    os.environ['LEFT'] = 'yes'",
+    "variable taken away": "    del os.environ['PATH']",
+    "variable of bytes": "    os.environb[b'LEFT'] = b'yes'",
+    "variables": "    os.environ.update(LEFT='yes', LANG='C')",
+    "other variables": "    os.environ = dict(os.environ)",
+    "handler": "    signal.signal(signal.SIGUSR2, print)",
+    "handler of _signal": "    _signal.signal(signal.SIGHUP, _signal.SIG_IGN)",
+    "handler, imported before": "    set_handler(signal.SIGPIPE, signal.SIG_DFL)",
+    "wakeup": "    signal.set_wakeup_fd(os.open('/dev/ptmx', os.O_RDWR | os.O_NONBLOCK))",
+    "recursion": "    sys.setrecursionlimit(depth + 100)",
+    "close": "    os.close(1)",
+    "close of posix": "    import posix\n    posix.close(2)",
+    "close, imported before": "    close_fd(0)",
+    "close in a thread": """
+    import threading
+    thread = threading.Thread(target=os.close, args=(1,))
+    thread.start()
+    thread.join()
+""",
+    "closerange": "    os.closerange(0, 3)",
+    "dup2": "    os.dup2(2, 1)",
+    "dup2 over it": "    fd = os.open('/', os.O_RDONLY)\n    os.dup2(fd, 0)\n    os.close(fd)",
+    "closed and opened": "    os.close(0)\n    assert os.open('/', os.O_RDONLY) == 0",
+    "file object": "    open(1, 'wb').close()",
+    "file object of os": "    os.fdopen(2, 'wb').close()",
+    "file object that is dropped": "    import warnings\n    warnings.simplefilter('ignore')\n    open(1, 'wb')",
+    "raw file object": "    import io\n    io.FileIO(0).close()",
+    "epoll": "    import select\n    select.epoll.fromfd(0).close()",
+    "socket": "    import socket\n    socket.close(0)",
+    "multiprocessing": "    import multiprocessing.connection as m\n    m.Connection(1, readable=False).close()",
+    "pipe of a subprocess": """
+    import subprocess
+    child = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    os.dup2(child.stdin.fileno(), 1)
+    child.communicate()
+""",
+    "close of ctypes": "    import ctypes\n    assert ctypes.CDLL(None).close(1) == 0",
+    "dup2 of ctypes": "    import ctypes\n    assert ctypes.CDLL(None).dup2(2, 1) == 1",
     "ctypes": """
     import ctypes
     two = (ctypes.c_ulong * 2)(*lower)
@@ -85,6 +150,11 @@ UNTOLD = {
     "timer": "    silent['setitimer'](signal.ITIMER_PROF, 30)",
     "directory": "    silent['chdir']('/')",
     "directory made anew": "    os.rmdir(home)\n    os.mkdir(home)",
+    "another file": "    silent['dup2'](2, 1)",
+    "another file, by file objects": "    open(0, 'rb').close()\n    kept.append(open('/dev/zero'))",
+    "variable": "    os.environ._data[b'LEFT'] = b'yes'",
+    "handler": "    silent['signal'](signal.SIGUSR2, print)",
+    "wakeup": "    silent['set_wakeup_fd'](os.open('/dev/ptmx', os.O_RDWR | os.O_NONBLOCK))",
 }
 """As C code does it by itself, or what nobody can tell."""
 
@@ -108,7 +178,7 @@ def run(change, steps):
 
 @pytest.mark.parametrize("change", TOLD.values(), ids=TOLD.keys())
 def test_what_python_code_changed_is_put_back_at_once(change):
-    run(change, "from os import umask as mask\nfrom resource import setrlimit as set_limit\n" + AT_ONCE)
+    run(change, IMPORTED + AT_ONCE)
 
 
 @pytest.mark.parametrize("change", UNTOLD.values(), ids=UNTOLD.keys())
@@ -137,12 +207,13 @@ assert tidy_after(-5) == 2  # a step that plays with the clock
     )
 
 
-def test_descriptors_are_counted_as_often_as_a_step_can_have_opened_most_of_them():
+def test_descriptors_are_counted_as_often_as_steps_can_have_opened_most_of_them():
     run(
         "    pass",
         """
-least = (before[0] - 20) / 4 * 1e-7
-assert 0 < places._filling_takes <= least * 2
+lowest = os.dup(2)
+os.close(lowest)
+assert 0 < places._filling_takes <= (places._many_open - lowest) * 1e-7 * 1.01
 held = [os.open("/", os.O_RDONLY) for _ in range(10)]
 places._many_open = held[-1]
 clock = places._counted
@@ -150,6 +221,86 @@ state_module._now = lambda: clock + places._filling_takes * 0.9
 places.tidy()
 assert places.worn == ""
 state_module._now = lambda: clock + places._filling_takes * 1.1
+places.tidy()
+assert "descriptors" in places.worn
+""",
+    )
+
+
+def test_the_more_descriptors_are_open_the_more_often_they_are_counted():
+    run(
+        "    pass",
+        """
+held, takes, clock = [], [], places._counted
+for _ in range(5):
+    held += [os.dup(2) for _ in range((before[0] - 20) // 8)]
+    clock += places._filling_takes * 1.1
+    state_module._now = lambda: clock
+    places.tidy()
+    takes.append(places._filling_takes)
+assert takes == sorted(takes, reverse=True) and 0 < takes[-1] < takes[0] / 3
+assert places.worn == ""
+""",
+    )
+
+
+OPENED = {
+    "dup": "os.dup(2)",
+    "dup of fcntl": "fcntl.fcntl(2, fcntl.F_DUPFD, 0)",
+    "fromfd of socket": "socket.fromfd(pair[0].fileno(), socket.AF_UNIX, socket.SOCK_STREAM)",
+    "pipe": "os.pipe()",
+    "file": "open('/dev/null')",
+    "dup2": "os.dup2(2, os.dup(2) + 1)",
+    "mapped": "mmap.mmap(file.fileno(), 4096)",
+    "pipes of a subprocess": "subprocess.Popen(['true'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)",
+    "open of ctypes": "ctypes.CDLL(None).open(b'/dev/null', 0)",
+    "library": "sqlite3.connect('held.db').execute('create table if not exists t (x)')",
+    "thread": "threads.submit(os.open, '/', os.O_RDONLY).result()",
+    "received": "(socket.send_fds(pair[0], [b'x'], [0, 1, 2]), socket.recv_fds(pair[1], 1, 3))",
+    "epoll": "select.epoll()",
+}
+
+
+@pytest.mark.parametrize("opened", OPENED.values(), ids=OPENED.keys())
+def test_a_worker_whose_descriptors_are_used_up_is_found_however_they_were_opened(opened):
+    run(
+        "    pass",
+        f"""
+import concurrent.futures, fcntl, mmap, select, socket, subprocess, tempfile
+if "ctypes" in {opened!r}:
+    import ctypes
+if "sqlite3" in {opened!r}:
+    import sqlite3
+pair, threads = socket.socketpair(), concurrent.futures.ThreadPoolExecutor(1)
+threads.submit(len, ()).result()
+file = tempfile.TemporaryFile()
+file.truncate(4096)
+silent["setrlimit"](resource.RLIMIT_NOFILE, (60, before[1]))
+places = ProcessState(lambda: None)
+held = []
+for _ in range(5):
+    places.tidy()
+    assert places.worn == ""
+while os.dup(2) < 50:  # and closes none
+    held.append({opened})
+places.tidy()
+assert "descriptors" in places.worn
+""",
+    )
+
+
+def test_descriptors_that_a_process_began_with_are_not_those_of_its_steps():
+    run(
+        "    pass",
+        """
+silent["setrlimit"](resource.RLIMIT_NOFILE, (60, before[1]))
+inherited = [os.dup(2) for _ in range(47)]
+places = ProcessState(lambda: None)
+for _ in range(5):
+    places.tidy()
+assert places.worn == ""
+while os.dup(2) < 57:
+    pass
 places.tidy()
 assert "descriptors" in places.worn
 """,
@@ -202,11 +353,15 @@ SAME_FOR_GOOD = {
 def test_once_it_was_put_back_nothing_is_put_back_again(change):
     program = f"""
 import fcntl
-assert places._is_as_before()
+def is_as_before():  # when all is compared
+    changes.were_told = True
+    return places._is_as_before()
+assert is_as_before()
 {change}
-assert not places._is_as_before()
+assert not is_as_before()
+changes.were_told = True
 places.tidy()
-assert places._is_as_before()
+assert is_as_before()
 """
     run("    pass", program)
 

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,20 @@ __all__ = ["ChangeHooks", "changes"]
 
 _OTHER_WAYS = ("_ctypes", "_cffi_backend", "_interpreters", "_xxsubinterpreters")
 """Modules with which Python code changes the process without the functions here."""
+_TELLING = tuple(
+    (module, tuple(name for name in names.split() if hasattr(module, name)))
+    for module, names in (
+        (os, "umask chdir fchdir putenv unsetenv close closerange dup2 login_tty"),
+        (signal, "setitimer alarm pthread_sigmask signal set_wakeup_fd"),
+        (resource, "setrlimit prlimit"),
+    )
+)
+"""Functions that change what a worker looks at, by the module that shows them."""
+_PLAIN = {"os": "posix", "signal": "_signal"}
+"""Modules that define the functions which another one shows."""
+_LOOKS = tuple(itemgetter(*names) for _, names in _TELLING)
+_look_at_os, _look_at_signal, _look_at_resource = _LOOKS
+_of_os, _of_signal, _of_resource = (vars(module) for module, _ in _TELLING)
 _loaded = sys.modules.keys()
 _loaded_as = sys.modules.get
 
@@ -29,7 +44,7 @@ class ChangeHooks:
 
     def __init__(self) -> None:
         self.were_told = True
-        self._tellers: tuple[Any, ...] = ()
+        self._seen: tuple[tuple[Any, ...], ...] = ()
         self._places: list[tuple[ModuleType, str, Any]] = []
 
     def watch(self) -> None:
@@ -37,33 +52,34 @@ class ChangeHooks:
 
         An audit hook would tell of some, but makes every `id()` of user code four times as slow.
         """
-        for name in ("umask", "chdir", "fchdir"):
-            self._make_tell("posix", os, name)
-        for name in ("setitimer", "alarm", "pthread_sigmask"):
-            self._make_tell("_signal", signal, name)
-        for name in ("setrlimit", "prlimit"):
-            if hasattr(resource, name):
-                self._make_tell("resource", resource, name)
+        for shown, names in _TELLING:
+            for name in names:
+                self._make_tell(sys.modules.get(_PLAIN.get(shown.__name__, ""), shown), shown, name)
         self._put_in_place()
-        self._tellers = _places()
+        self._seen = tuple(look(vars(shown)) for look, (shown, _) in zip(_LOOKS, _TELLING, strict=True))
 
     def can_have_been_made(self) -> bool:
-        """Since this was asked before."""
+        """Since this was asked before. Asked after every step, hence one expression."""
         try:
-            tellers = _places()
-        except AttributeError:  # a step has deleted one
-            tellers = ()
-        if tellers != self._tellers:
-            # Others stand in their place, and tell nothing: they stay, as all that a step patches. Wreckage does not.
-            if self._tellers and not (tellers and all(map(callable, tellers))):
-                self._put_in_place()
-        elif not self.were_told and _loaded.isdisjoint(_OTHER_WAYS) and _loaded_as("resource") is resource:
-            return False  # nor was that one loaded anew, with functions that do not tell
+            if (
+                not self.were_told
+                and _look_at_os(_of_os) == self._seen[0]
+                and _look_at_signal(_of_signal) == self._seen[1]
+                and _look_at_resource(_of_resource) == self._seen[2]
+                and _loaded.isdisjoint(_OTHER_WAYS)
+                and _loaded_as("resource") is resource  # nor was that one loaded anew, with functions that do not tell
+            ):
+                return False
+            found = [*_look_at_os(_of_os), *_look_at_signal(_of_signal), *_look_at_resource(_of_resource)]
+        except (KeyError, IndexError):  # a step has deleted one, or nothing is watched yet
+            found = [None]
+        # Others stand in their place, and tell nothing: they stay, as all that a step patches. Wreckage does not.
+        if self._seen and not all(map(callable, found)):
+            self._put_in_place()
         self.were_told = False
         return True
 
-    def _make_tell(self, plain_name: str, shown: ModuleType, name: str) -> None:
-        plain = sys.modules.get(plain_name, shown)
+    def _make_tell(self, plain: ModuleType, shown: ModuleType, name: str) -> None:
         silent = getattr(plain, name)
         teller = _Teller(silent, self)
         if silent in os.supports_fd:
@@ -97,14 +113,6 @@ class _Teller:
 
     def __reduce__(self) -> str:
         return str(self.__name__)  # type: ignore[attr-defined]
-
-
-_has_prlimit = hasattr(resource, "prlimit")
-
-
-def _places() -> tuple[Any, ...]:
-    limits = (resource.setrlimit, resource.prlimit) if _has_prlimit else (resource.setrlimit,)
-    return os.umask, os.chdir, os.fchdir, signal.setitimer, signal.alarm, signal.pthread_sigmask, *limits
 
 
 changes = ChangeHooks()

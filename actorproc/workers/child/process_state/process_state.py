@@ -13,15 +13,20 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fcntl import fcntl as _fcntl
-from os import getcwd as _getcwd, umask as _set_umask
+from os import close as _close, dup as _dup, getcwd as _getcwd, umask as _set_umask
 from resource import getrlimit as _limit_of
 from sys import getrecursionlimit as _recursion_limit
 from time import CLOCK_MONOTONIC, clock_gettime
 from typing import Any
 
 from actorproc.workers.child.process_state.change_hooks import changes
+
+try:
+    from select import poll
+except ImportError:  # not every macOS has it
+    poll = None  # type: ignore[assignment,misc]
 
 __all__ = ["PRIVATE_FROM", "ProcessState"]
 
@@ -87,8 +92,8 @@ class ProcessState:
         ]
         self._note_marks()
         self._limits = tuple(map(_limit_of, _LIMITS))
-        self._looked = self._counted = _now()
-        self._many_open, self._filling_takes = _many_open()
+        self._looked = _now()
+        self._count()
         self._recursion = sys.getrecursionlimit()
         self._handlers = tuple(map(_handler_of, _SIGNALS))
         self._blocked = _blocked()
@@ -109,22 +114,23 @@ class ProcessState:
     def _is_as_before(self) -> bool:
         """Nothing has to be undone. Asked after every step, hence one expression, of functions looked up beforehand.
 
-        Where to put a thing right takes no longer than to ask for it, that is done, and what was there is the answer.
+        Most is compared only when it can have been changed, or was not looked at for a while. That a standard
+        descriptor is closed takes one system call for all three.
         """
         try:
             return (
                 _recursion_limit() == self._recursion
                 and os.environ is self._environ
                 and os.environb is self._environb
-                and self._environ._data == self._variables  # type: ignore[attr-defined]
-                and tuple(map(_fcntl, self._marked, _GETSIG)) == self._marks
-                and not (self._unmarked and self._has_other_streams())
-                and tuple(map(_handler_of, _SIGNALS)) == self._handlers
-                and (self._has_wakeup or _set_wakeup_fd(-1) == -1)
                 and _cancel_traceback() is None  # which may end the process, too
                 and not (not 0 <= (now := _now()) - self._counted < self._filling_takes and self._is_filling(now))
                 and not (
-                    (changes.can_have_been_made() or not 0 <= now - self._looked < _LOOK_EVERY) and self._differs(now)
+                    (
+                        changes.can_have_been_made()
+                        or not 0 <= now - self._looked < _LOOK_EVERY
+                        or self._conditions(0) != self._usual
+                    )
+                    and self._differs(now)
                 )
             )
         except Exception:  # noqa: BLE001 - of a directory or a descriptor that is gone, an environment without variables
@@ -135,20 +141,33 @@ class ProcessState:
         marked = [(fd, mark) for fd, _, _, mark in self._streams if mark and _mark_of(fd) == mark]
         self._marked, self._marks = tuple(fd for fd, _ in marked), tuple(mark for _, mark in marked)
         self._unmarked = [(fd, identity) for fd, _, identity, _ in self._streams if fd not in self._marked]
+        self._conditions = _conditions_of(fd for fd, _, _, _ in self._streams)
+        self._usual = self._conditions(0)
 
     def _has_other_streams(self) -> bool:
         return any(_identity(fd) != identity for fd, identity in self._unmarked)
 
+    def _count(self) -> None:
+        """Note how many descriptors are in use, of which the worker needs no more."""
+        self._many_open = _many_open(max(_lowest_free(), 0))
+        self._is_filling(_now())
+
     def _is_filling(self, now: float) -> bool:
-        """True if most descriptors are in use; asked when a step had time to open that number of them."""
-        self._counted = now
-        return _lowest_free() >= self._many_open
+        """True if most descriptors are in use; asked when steps had time to open that number of them."""
+        free = _lowest_free()
+        self._counted, self._filling_takes = now, (self._many_open - free) * _TO_OPEN
+        return free >= self._many_open
 
     def _differs(self, now: float) -> bool:
-        """Compare what only system calls tell: made when it can have changed, as it takes as long as all else."""
+        """Compare all that takes long: as long as a small step."""
         self._looked = now
         return not (
-            _cwd() == self._cwd
+            self._environ._data == self._variables  # type: ignore[attr-defined]
+            and tuple(map(_fcntl, self._marked, _GETSIG)) == self._marks
+            and not (self._unmarked and self._has_other_streams())
+            and tuple(map(_handler_of, _SIGNALS)) == self._handlers
+            and (self._has_wakeup or _set_wakeup_fd(-1) == -1)
+            and _cwd() == self._cwd
             and _set_umask(self._umask) == self._umask
             and tuple(map(_timer_of, _TIMERS)) == _OFF
             and _blocked() == self._blocked
@@ -175,7 +194,7 @@ class ProcessState:
                     if mark:  # a step may have changed that alone
                         _fcntl(fd, _F_SETSIG, mark)
         self._note_marks()
-        if _lowest_free() >= self._many_open:
+        if self._is_filling(_now()):
             self.worn = "its steps left most of the descriptors open that a process may have"
 
     @contextlib.contextmanager
@@ -191,7 +210,7 @@ class ProcessState:
         self._umask = _set_umask(0o077)
         _set_umask(self._umask)
         self._variables = dict(_variables())
-        self._many_open, self._filling_takes = _many_open()
+        self._count()
         self._recursion = sys.getrecursionlimit()
         self._blocked = _blocked() if threading.current_thread() is threading.main_thread() else self._blocked
         self._handlers = tuple(
@@ -247,23 +266,27 @@ class ProcessState:
 def _lowest_free() -> int:
     """The number that the next descriptor would get; all below it are in use. -1 when that cannot be told."""
     try:
-        number = os.dup(2)
+        number = _dup(2)
     except OSError as error:
         return sys.maxsize if error.errno == errno.EMFILE else -1
-    os.close(number)
+    _close(number)
     return number
 
 
-def _many_open() -> tuple[float, float]:
-    """From which lowest free number on the worker should go: three quarters of those that are free now.
-
-    And the seconds that it takes at least to open the other quarter.
-    """
+def _many_open(lowest: int) -> float:
+    """From which lowest free number on the worker should go: three quarters of those that are free now."""
     most = _limit_of(resource.RLIMIT_NOFILE)[0]
-    now = max(_lowest_free(), 0)
-    if most == resource.RLIM_INFINITY or now >= most:
-        return math.inf, math.inf
-    return now + (most - now) * 3 // 4, (most - now) / 4 * _TO_OPEN
+    return math.inf if most == resource.RLIM_INFINITY or lowest >= most else lowest + (most - lowest) * 3 // 4
+
+
+def _conditions_of(fds: Iterable[int]) -> Callable[[int], list[tuple[int, int]]]:
+    """Function that says which of these descriptors are closed, or have lost their other end."""
+    if poll is None:
+        return lambda _: []
+    asked = poll()
+    for fd in fds:
+        asked.register(fd, 0)
+    return asked.poll
 
 
 def _blocked() -> set[int]:
