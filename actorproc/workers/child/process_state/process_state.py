@@ -68,7 +68,7 @@ _LIMITS = tuple(
 )
 """Limits that a step may lower so that the next one fails for it."""
 _LOOK_EVERY = 0.001
-"""Seconds between two looks at state that native code can change: directory, umask, signal mask, timers, limits."""
+"""Seconds between two looks at all that native code can change."""
 _TO_OPEN = 1e-7
 """Seconds: less than it takes to open one descriptor, in whatever language."""
 
@@ -76,7 +76,7 @@ _TO_OPEN = 1e-7
 class ProcessState:
     """Working directory, umask, environment variables, standard descriptors, resource limits, signals and timers.
 
-    Made on the main thread before the first step. `tidy` takes a few microseconds when nothing was changed.
+    Made on the main thread before the first step. `tidy` takes one system call when nothing can have been changed.
     """
 
     def __init__(self, arm_stacks: Callable[[], None]) -> None:
