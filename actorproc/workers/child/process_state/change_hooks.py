@@ -22,8 +22,8 @@ __all__ = ["ChangeHooks", "changes"]
 
 _OTHER_WAYS = ("_ctypes", "_cffi_backend", "_interpreters", "_xxsubinterpreters")
 """Modules with which Python code changes the process without the functions here."""
-_TELLING = tuple(
-    (module, tuple(name for name in names.split() if hasattr(module, name)))
+_WATCHED = tuple(
+    (module, [name for name in names.split() if hasattr(module, name)])
     for module, names in (
         (os, "umask chdir fchdir putenv unsetenv close closerange dup2 login_tty"),
         (signal, "setitimer alarm pthread_sigmask signal set_wakeup_fd"),
@@ -33,9 +33,11 @@ _TELLING = tuple(
 """Functions that change what a worker looks at, by the module that shows them."""
 _PLAIN = {"os": "posix", "signal": "_signal"}
 """Modules that define the functions which another one shows."""
-_LOOKS = tuple(itemgetter(*names) for _, names in _TELLING)
-_look_at_os, _look_at_signal, _look_at_resource = _LOOKS
-_of_os, _of_signal, _of_resource = (vars(module) for module, _ in _TELLING)
+_from_os, _from_signal, _from_resource = (
+    itemgetter(*names, names[0])  # that of a single name would give no tuple
+    for _, names in _WATCHED
+)
+_os_names, _signal_names, _resource_names = (vars(module) for module, _ in _WATCHED)
 _loaded = sys.modules.keys()
 _loaded_as = sys.modules.get
 
@@ -45,7 +47,9 @@ class ChangeHooks:
 
     def __init__(self) -> None:
         self.were_told = True
-        self._seen: tuple[tuple[Any, ...], ...] = ()
+        self._in_os: tuple[Any, ...] = ()
+        self._in_signal: tuple[Any, ...] = ()
+        self._in_resource: tuple[Any, ...] = ()
         self._places: list[tuple[ModuleType, str, Any]] = []
 
     def watch(self) -> None:
@@ -54,29 +58,30 @@ class ChangeHooks:
         An audit hook would tell of some, but makes every `id()` of user code four times as slow, and `copy.deepcopy`
         nearly twice.
         """
-        for shown, names in _TELLING:
+        for shown, names in _WATCHED:
             for name in names:
                 self._make_tell(sys.modules.get(_PLAIN.get(shown.__name__, ""), shown), shown, name)
         self._put_in_place()
-        self._seen = tuple(look(vars(shown)) for look, (shown, _) in zip(_LOOKS, _TELLING, strict=True))
+        self._in_os, self._in_signal = _from_os(_os_names), _from_signal(_signal_names)
+        self._in_resource = _from_resource(_resource_names)
 
     def can_have_been_made(self) -> bool:
         """Since this was asked before. Asked after every step, hence one expression."""
         try:
             if (
                 not self.were_told
-                and _look_at_os(_of_os) == self._seen[0]
-                and _look_at_signal(_of_signal) == self._seen[1]
-                and _look_at_resource(_of_resource) == self._seen[2]
+                and _from_os(_os_names) == self._in_os
+                and _from_signal(_signal_names) == self._in_signal
+                and _from_resource(_resource_names) == self._in_resource
                 and _loaded.isdisjoint(_OTHER_WAYS)
                 and _loaded_as("resource") is resource  # nor was that one loaded anew, with functions that do not tell
             ):
                 return False
-            found = [*_look_at_os(_of_os), *_look_at_signal(_of_signal), *_look_at_resource(_of_resource)]
-        except (KeyError, IndexError):  # a step has deleted one, or nothing is watched yet
+            found = [*_from_os(_os_names), *_from_signal(_signal_names), *_from_resource(_resource_names)]
+        except KeyError:  # a step has deleted one
             found = [None]
         # Others stand in their place, and tell nothing: they stay, as all that a step patches. Wreckage does not.
-        if self._seen and not all(map(callable, found)):
+        if self._places and not all(map(callable, found)):
             self._put_in_place()
         self.were_told = False
         return True
