@@ -6,6 +6,7 @@ bounds are close. Who makes the way shorter lowers them; who needs more raises t
 """
 
 import itertools
+import subprocess
 import sys
 import threading
 from collections import defaultdict
@@ -31,7 +32,9 @@ CALLS_OF_A_STEP_THAT_QUEUES = 113.0
 CALLS_OF_A_SUBMIT = 55.3
 CALLS_OF_A_CHILD = 189.7
 """As counted with CPython 3.11: a procedure's next step, in turn or behind other procedures' steps; a submit; a child from
-its parent's step to its end."""
+its parent's step to its end; all that a worker's main thread does for a step, when nothing of the process can have
+been changed."""
+CALLS_OF_A_STEP_IN_A_WORKER = 81.3
 CALLS_OF_A_RUN, FILES_OF_A_RUN, CHANGES_OF_FILE_OF_A_RUN = 450, 93, 340
 """Of `ProcedureManager.run` with one step, in all threads of the host; of Python functions of the package alone."""
 MODULES_TO_A_DECISION = 9
@@ -136,6 +139,66 @@ def test_a_child_takes_no_more_calls_than_it_did():
 def test_what_one_costs_does_not_grow_with_their_number(calls):
     # Both are more than all workers have in hand: a step that finds others waiting for a worker costs more calls.
     assert calls(4000) <= 1.05 * calls(1000)
+
+
+STEPS_IN_A_WORKER = """
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.procedure.runtime.class_shipping import definition_of
+from actorproc.procedure.runtime.type_runtime import TypeRuntime
+from actorproc.workers.child.process_state import process_state
+from actorproc.workers.child.process_state.change_hooks import changes
+from actorproc.workers.child.process_state.guard import Guard
+from actorproc.workers.child.output.streams import Streams
+from actorproc.workers.child.runtime.channel import WorkerChannel
+from actorproc.workers.child.runtime.live_procedures import LiveProcedures
+from actorproc.workers.child.runtime.worker_runtime import WorkerRuntime
+from actorproc.workers.protocol.frames import Run
+from actorproc import Procedure, Status
+from tests.kit.counting import calls_of
+import socket
+
+class Count(Procedure):
+    n = 0
+
+    def execute(self, ctx):
+        self.n += 1
+        return Status.executing()
+
+runtime, answered = TypeRuntime.of_class(Count), []
+guard = Guard(lambda: None)
+channel = WorkerChannel(socket.socketpair()[0].detach(), guard)
+channel._write_out = answered.append
+worker = WorkerRuntime(channel, guard)
+worker.types.define(definition_of(runtime, 1))
+changes.watch()
+worker.streams = Streams(worker.output_owner)
+worker.remember_process_state()
+worker.guard._process_state._counted = worker.guard._process_state._looked
+process_state._now = lambda: worker.guard._process_state._looked  # no time passes
+procedures = LiveProcedures(worker, 1024)
+
+def steps(number):
+    for place in range(64):
+        state = runtime.dump_state(Count()) if number == 1 else None
+        token = StepToken(1, WorkerId(0, 1), f"p-{place}", number, 1)
+        worker.put(Run(token, runtime.type_name, token.procedure, None, state, runtime.meta.codec, runtime.meta.version))
+    worker.queue.put(None)
+    procedures.serve()
+
+for number in (1, 2, 3):
+    steps(number)
+answered.clear()
+looks = []
+worker.guard._process_state._differs = looks.append
+calls, _ = calls_of(lambda: steps(4))
+assert len(answered) == 64 and not looks
+print(calls / 64)
+"""
+
+
+def test_a_step_takes_no_more_calls_in_its_worker_than_it_did():
+    found = subprocess.run([sys.executable, "-c", STEPS_IN_A_WORKER], capture_output=True, text=True, check=True)
+    assert float(found.stdout) <= CALLS_OF_A_STEP_IN_A_WORKER * MARGIN
 
 
 @dataclass

@@ -223,6 +223,14 @@ class Messy(Procedure):
     def small_descriptors(self):
         os.closerange(0, 100)
 
+    def file_objects(self):
+        for fd in (0, 1, 2):
+            os.fdopen(fd, "rb" if fd == 0 else "wb").close()
+
+    def files_of_a_library(self):
+        for fd in (1, 2):
+            ctypes.CDLL(None).close(fd)
+
     def child_left_running(self):
         subprocess.Popen(["sleep", "300"])
 
@@ -298,6 +306,8 @@ MESSES = [
     "event_loop",
     "flood",
     "small_descriptors",
+    "file_objects",
+    "files_of_a_library",
     "child_left_running",
     "recursion",
     "recursion_limit",
