@@ -31,10 +31,10 @@ CALLS_OF_A_STEP = 55.6
 CALLS_OF_A_STEP_THAT_QUEUES = 113.0
 CALLS_OF_A_SUBMIT = 55.3
 CALLS_OF_A_CHILD = 189.7
+CALLS_OF_A_STEP_IN_A_WORKER = 81.3
 """As counted with CPython 3.11: a procedure's next step, in turn or behind other procedures' steps; a submit; a child from
 its parent's step to its end; all that a worker's main thread does for a step, when nothing of the process can have
 been changed."""
-CALLS_OF_A_STEP_IN_A_WORKER = 81.3
 CALLS_OF_A_RUN, FILES_OF_A_RUN, CHANGES_OF_FILE_OF_A_RUN = 450, 93, 340
 """Of `ProcedureManager.run` with one step, in all threads of the host; of Python functions of the package alone."""
 MODULES_TO_A_DECISION = 9
