@@ -30,7 +30,7 @@ class Leader(msgspec.Struct, frozen=True):
     lease: float
     """Seconds for which it is still taken for alive; 0 or less: its lease has ended."""
     leads: bool
-    """It has not given the lead back, and its lease, or its session with the lock, lasts."""
+    """True if it has not given the lead back, and its lease, or its session with the lock, lasts."""
 
 
 class SharedStore(ProcedureStore, Protocol):

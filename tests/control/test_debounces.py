@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,30 +12,12 @@ import pytest
 import actorproc
 from actorproc import Procedure, Status
 from actorproc.api.stopped import StoppedStore
+from tests.kit.mortal_manager import mortal_manager, while_it_dies
 from tests.kit.waiting import BOUND, outcome_of, wait_until
 
 pytestmark = pytest.mark.processes
 
-MORTAL = """
-import os, signal, sys
-from actorproc import Config, ProcedureManager
-from actorproc.engine.pipeline.command_executor import CommandExecutor
-from actorproc.model.rows.writes import PutProcedure
-
-honest = CommandExecutor._reply
-
-def die(self, command, batch):
-    for write in batch.writes:
-        mark = write.record.past and write.record.past.debounce if type(write) is PutProcedure else None
-        if mark and len(mark.runs[0][1]) == 8 * int(sys.argv[2]):
-            os.kill(os.getpid(), signal.SIGKILL)
-    honest(self, command, batch)
-
-CommandExecutor._reply = die
-with ProcedureManager(sys.argv[1], workers=1, config=Config(spares=0)) as manager:
-    print("up", flush=True)
-    sys.stdin.read()
-"""
+STORED = "(past := write.record.past) and past.debounce and len(past.debounce.runs[0][1]) == 8 * int(sys.argv[2])"
 
 
 @dataclass
@@ -56,18 +36,8 @@ class Save(Procedure):
 @pytest.fixture
 def mortal(tmp_path, request):
     """A manager that dies when it has stored so many submits of one run, and is about to answer the last of them."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", MORTAL, tmp_path / "state", str(request.param)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "up\n"
-    yield process
-    process.kill()
-    process.wait(BOUND)
-    process.stdin.close()
-    process.stdout.close()
+    with mortal_manager(tmp_path / "state", STORED, str(request.param)) as process:
+        yield process
 
 
 @pytest.mark.parametrize("within", [0.05, 3.0])
@@ -82,11 +52,7 @@ def test_a_submit_whose_answer_was_lost_with_its_manager_counts_once(mortal, ser
             return outcome_of(lambda: client.submit(Save(str(saved), text), debounce="doc", within=seconds))
 
         handles = [submitted(str(earlier), 1000.0) for earlier in range(number - 1)]
-        call = threading.Thread(target=lambda: handles.append(submitted("last", within)))
-        call.start()
-        assert mortal.wait(BOUND) == -signal.SIGKILL
-        serve(config="Config(spares=0)")
-        call.join(BOUND)
+        handles.append(while_it_dies(mortal, serve, lambda: submitted("last", within)))
 
         assert [handle.result(BOUND) for handle in handles] == ["last"] * number
         assert len({handle.id for handle in handles}) == 1

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,28 +9,12 @@ import pytest
 
 import actorproc
 from actorproc import DuplicateProcedure, NotAllowed, Procedure, ProcedureFailed, Status
+from tests.kit.mortal_manager import mortal_manager, while_it_dies
 from tests.kit.waiting import BOUND, outcome_of
 
 pytestmark = pytest.mark.processes
 
-MORTAL = """
-import os, signal, sys
-from actorproc import Config, ProcedureManager
-from actorproc.engine.pipeline.command_executor import CommandExecutor
-from actorproc.model.rows.writes import PutProcedure
-
-honest = CommandExecutor._reply
-
-def die(self, command, batch):
-    if any(type(write) is PutProcedure and write.was is None and write.record.tokens for write in batch.writes):
-        os.kill(os.getpid(), signal.SIGKILL)
-    honest(self, command, batch)
-
-CommandExecutor._reply = die
-with ProcedureManager(sys.argv[1], workers=2, config=Config(spares=0)) as manager:
-    print("up", flush=True)
-    sys.stdin.read()
-"""
+STORED = "write.was is None and write.record.tokens"
 
 
 @dataclass
@@ -55,31 +35,13 @@ class Booking(Procedure):
 @pytest.fixture
 def mortal(tmp_path):
     """A manager that dies when it has stored a submit with a policy and is about to answer."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", MORTAL, tmp_path / "state"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "up\n"
-    yield process
-    process.kill()
-    process.wait(BOUND)
-    process.stdin.close()
-    process.stdout.close()
+    with mortal_manager(tmp_path / "state", STORED) as process:
+        yield process
 
 
 def submitted(client, keys, policy):
     """The handle, or the error."""
     return outcome_of(lambda: client.submit(Booking(str(keys)), id="x", on_existing=policy))
-
-
-def submitted_while_it_dies(client, keys, policy, mortal, serve):
-    """What a submit gives whose first manager was killed, and which the next one answers."""
-    found = []
-    call = threading.Thread(target=lambda: found.append(submitted(client, keys, policy)))
-    call.start()
-    assert mortal.wait(BOUND) == -signal.SIGKILL
-    serve(config="Config(spares=0)")
-    call.join(BOUND)
-    return found[0]
 
 
 @pytest.mark.parametrize("policy", ["restart-failed", "restart"])
@@ -88,7 +50,7 @@ def test_a_restart_whose_answer_was_lost_with_its_manager_counts_once(mortal, se
     with actorproc.ProcedureClient(tmp_path / "state", patience=BOUND) as client:
         with pytest.raises(ProcedureFailed):
             client.submit(Booking(str(keys), fails=True), id="x").result(BOUND)
-        handle = submitted_while_it_dies(client, keys, policy, mortal, serve)
+        handle = while_it_dies(mortal, serve, lambda: submitted(client, keys, policy))
 
         assert handle.result(BOUND) == 2
         assert client.info("x").generation == 2
@@ -103,7 +65,7 @@ def test_a_restart_whose_answer_was_lost_with_its_manager_counts_once(mortal, se
 def test_a_new_id_whose_answer_was_lost_with_its_manager_is_no_duplicate(mortal, serve, tmp_path):
     keys = tmp_path / "keys"
     with actorproc.ProcedureClient(tmp_path / "state", patience=BOUND) as client:
-        handle = submitted_while_it_dies(client, keys, "error", mortal, serve)
+        handle = while_it_dies(mortal, serve, lambda: submitted(client, keys, "error"))
 
         assert handle.result(BOUND) == 1
         assert isinstance(submitted(client, keys, "error"), DuplicateProcedure)

@@ -16,7 +16,17 @@ from actorproc.model.messages.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.messages.outcomes import Failed, Finished, Outcome
+from actorproc.model.messages.outcomes import (
+    Advanced,
+    Failed,
+    Finished,
+    Outcome,
+    Renewed,
+    Slept,
+    StepRequests,
+    Suspended,
+    Waited,
+)
 from actorproc.model.policies import TypeMeta
 from actorproc.model.rows.records import ErrorInfo, NewProcedure, ProcedureRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
@@ -25,7 +35,10 @@ from actorproc.model.states import ProcedureState
 from actorproc.testing.histories.image import Image
 from tests.simulator.core_sim.restored import compare_with_restored
 
-__all__ = ["CoreHarness", "boom", "difference", "heads_of", "image_of", "later", "restarted"]
+__all__ = ["OUTCOMES", "CoreHarness", "boom", "difference", "heads_of", "image_of", "later", "outcome_of", "restarted"]
+
+OUTCOMES = [Advanced, Slept, Waited, Finished, Suspended, Renewed]
+"""Outcomes of steps that ended well, and may have requests."""
 
 
 def boom(message: str = "boom", *, retryable: bool = False, after: float | None = None) -> Failed:
@@ -107,6 +120,17 @@ class CoreHarness:
 
     def kills(self) -> list[KillWorker]:
         return [command for command in self.commands if isinstance(command, KillWorker)]
+
+
+def outcome_of(kind: type[Outcome], harness: CoreHarness, requests: StepRequests | None) -> Outcome:
+    """An outcome of this kind, one of `OUTCOMES`."""
+    options = {
+        Slept: {"seconds": 5.0},
+        Waited: {"event": "e"},
+        Suspended: {"children": (harness.new("c"),)},
+        Renewed: {"fresh": b"0"},
+    }.get(kind, {})
+    return kind(state=b"1", requests=requests, **options)  # type: ignore[call-arg]
 
 
 def restarted(harness: CoreHarness, *types: TypeMeta, after: float = 0.0, **options: object) -> CoreHarness:

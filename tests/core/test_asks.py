@@ -23,7 +23,6 @@ from actorproc.model.messages.outcomes import (
     Outcome,
     Poisoned,
     Renewed,
-    Slept,
     StepRequests,
     Suspended,
     Waited,
@@ -33,11 +32,10 @@ from actorproc.model.rows.asks import AskKey, ReplyRecord, ask_of, enclosed, is_
 from actorproc.model.rows.records import ErrorInfo, IdReuse, NewProcedure
 from actorproc.model.rows.writes import DeleteProcedure, DeleteReply, PutReply, PutStep
 from actorproc.model.states import ProcedureState
-from tests.core.harness import CoreHarness, boom, difference, restarted
+from tests.core.harness import OUTCOMES, CoreHarness, boom, difference, outcome_of, restarted
 
 PRICE = AskKey("price", "a1")
 ANSWERED = StepRequests(reply=b"7")
-OUTCOMES = [Advanced, Slept, Waited, Finished, Suspended, Renewed]
 FATAL = Failed(state=b"", error=ErrorInfo("error", "ValueError", "no"))
 
 
@@ -70,16 +68,6 @@ def replies(harness: CoreHarness) -> dict[str, bytes]:
 
 def told(harness: CoreHarness) -> list[tuple[str, bytes | None]]:
     return [(command.ask.id, command.value) for command in harness.commands if isinstance(command, ResolveAsk)]
-
-
-def outcome_of(kind: type[Outcome], harness: CoreHarness, requests: StepRequests | None) -> Outcome:
-    options = {
-        Slept: {"seconds": 5.0},
-        Waited: {"event": "e"},
-        Suspended: {"children": (harness.new("c"),)},
-        Renewed: {"fresh": b"0"},
-    }.get(kind, {})
-    return kind(state=b"1", requests=requests, **options)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

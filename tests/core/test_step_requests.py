@@ -12,28 +12,14 @@ from actorproc.model.messages.outcomes import (
     Outcome,
     Refused,
     Renewed,
-    Slept,
     StepRequests,
     Suspended,
-    Waited,
 )
 from actorproc.model.rows.records import IdReuse, NewProcedure
 from actorproc.model.rows.tags import MAX_TAGS
 from actorproc.model.rows.writes import PutAttempt, PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
-from tests.core.harness import CoreHarness, boom, difference
-
-OUTCOMES = [Advanced, Slept, Waited, Finished, Suspended, Renewed]
-
-
-def outcome_of(kind: type[Outcome], harness: CoreHarness, *roots: NewProcedure) -> Outcome:
-    options = {
-        Slept: {"seconds": 5.0},
-        Waited: {"event": "e"},
-        Suspended: {"children": (harness.new("c"),)},
-        Renewed: {"fresh": b"0"},
-    }.get(kind, {})
-    return kind(state=b"1", requests=StepRequests(roots), **options)  # type: ignore[call-arg]
+from tests.core.harness import OUTCOMES, CoreHarness, boom, difference, outcome_of
 
 
 def root(harness: CoreHarness, id: str = "r", **fields: object) -> NewProcedure:
@@ -47,7 +33,7 @@ def test_a_root_comes_in_the_commit_of_the_record_of_the_step(kind: type[Outcome
     harness.submit(harness.new("p"))
     at = len(harness.writes)
 
-    harness.answer("p", outcome_of(kind, harness, root(harness), root(harness, "s", due_at=3.0)))
+    harness.answer("p", outcome_of(kind, harness, StepRequests((root(harness), root(harness, "s", due_at=3.0)))))
 
     writes = harness.writes[at:]
     assert any(isinstance(write, PutStep) and write.record.procedure == "p" for write in writes)
@@ -140,7 +126,7 @@ def test_a_child_and_a_root_of_one_step_cannot_have_the_same_id(*, is_aborted: b
 
 # ---------------------------------------------------------------- tags
 def tagged(kind: type[Outcome], harness: CoreHarness, *changes: tuple[str, str | None]) -> Outcome:
-    return replace(outcome_of(kind, harness), requests=StepRequests(tags=changes))
+    return outcome_of(kind, harness, StepRequests(tags=changes))
 
 
 def tags(harness: CoreHarness, id: str = "p") -> tuple[str, ...]:

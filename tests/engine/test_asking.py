@@ -69,7 +69,7 @@ class Shop(Saga[str]):
 
 
 class Asked(Saga):
-    """One wait, and one step with a body of the test's choice."""
+    """Saga of one wait, and one step with a body of the test's choice."""
 
     how: str = ""
     retry = RetryPolicy(max_attempts=3, base=0.001, retry_on=(ConnectionError,))

@@ -78,7 +78,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def manager(url, tmp_path_factory) -> Iterator[ProcedureManager]:
-    """One for all tests that need no other."""
+    """Manager for all tests that need no other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
         with ProcedureManager(url, procedures=[Mail], workers=1, **LIGHT) as manager:

@@ -82,7 +82,7 @@ PLACES = (
     *("before the removal is seen", "after it is seen"),
 )
 KILLS = (*((place, 1) for place in PLACES), ("in the commit", 2), ("after the commit", 2))
-"""Each with the passage at which the leader dies: 2 is the second page."""
+"""Places of a leader's death, each with the passage at which it dies: 2 is the second page."""
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def clash(new: NewProcedure, waiting: ProcedureRecord | None, terms: DebounceTer
 
 # ---------------------------------------------------------------------- deciding
 def begin(state: EngineState, record: ProcedureRecord, terms: DebounceTerms, before: ProcedureRecord | None) -> None:
-    """A new root waits; `before` is the run of its key before it."""
+    """Begin the wait of a new root; `before` is the run of its key before it."""
     mark = None if before is None else debounce_of(before)
     runs = ((record.id, terms.token), *(() if mark is None else mark.runs))[:RUNS]
     record.past = replace(record.past or Past(), debounce=Debounce(terms.key, terms.within, runs))
@@ -67,7 +67,7 @@ def begin(state: EngineState, record: ProcedureRecord, terms: DebounceTerms, bef
 
 
 def take_place(state: EngineState, record: ProcedureRecord, new: NewProcedure, terms: DebounceTerms) -> None:
-    """The root that waits is what this submit says from now on, and waits anew. The caller writes its first state.
+    """Give the root that waits what this submit says, and begin its wait anew. The caller writes its first state.
 
     It keeps its id, its place in submit order, what was sent to it, and what operators did with it.
     """
@@ -95,7 +95,7 @@ def take_place(state: EngineState, record: ProcedureRecord, new: NewProcedure, t
 
 
 def shorten(state: EngineState, record: ProcedureRecord) -> None:
-    """The clock may have been set back: no wait is longer from now on than its last submit said."""
+    """Shorten a wait that has become longer than its last submit said, as the clock was set back."""
     mark = debounce_of(record)
     if mark is None or record.due_at is None or record.due_at <= state.decision.now + mark.within:
         return

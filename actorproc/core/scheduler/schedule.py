@@ -123,7 +123,7 @@ def _ends_wait(state: EngineState, record: ProcedureRecord, due_at: float) -> bo
 
 
 def end_debounces(state: EngineState) -> None:
-    """Steps are handed out again: the waits for further submits end whose time is over."""
+    """End the waits for further submits whose time is over: steps are handed out again."""
     names = list(state.residents.overdue)
     state.residents.overdue.clear()
     for name in names:  # one that is paused itself is overdue again

@@ -102,7 +102,7 @@ def remember(state: EngineState, row: EventRecord) -> None:
 
 
 def settle_ask(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
-    """A step that was woken by a signal ended well: was that an ask, its reply is stored, or that there is none."""
+    """Store the reply to an ask whose step has ended well, or that there is none. Other signals have none."""
     ask = ask_of(record.payload)
     if ask is None:
         return

@@ -92,13 +92,13 @@ class EnqueuedTaker:
         self._wake_in(0.0)
 
     def lost(self) -> None:
-        """The store has lost commits, and with them perhaps what was decided here."""
+        """Begin anew: the store has lost commits, and with them perhaps what was decided here."""
         self._awaits_commit = False
         self._refused.clear()
         self._retry_in_a_moment()  # memory is that of the lost commits still
 
     def stored(self, batch: CommitBatch) -> None:
-        """A batch was acted on: perhaps the one that the next page waits for."""
+        """Learn from a batch that was acted on: perhaps it is the one that the next page waits for."""
         kinds = set(map(type, batch.events))
         moved = 0
         if EnqueuedFound in kinds or EnqueuedRemoved in kinds:

@@ -101,7 +101,7 @@ class EnqueuedRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class EnqueuedFound(msgspec.Struct, frozen=True, gc=False):
-    """Applications have enqueued these in transactions of their own."""
+    """Rows were found that applications have enqueued in transactions of their own."""
 
     rows: tuple[EnqueuedRow, ...]
 

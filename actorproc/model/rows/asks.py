@@ -50,7 +50,7 @@ class ReplyRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def mark(self) -> str:
-        """As `AskKey.mark`."""
+        """Text that no other ask to the procedure has (`AskKey.mark`)."""
         return AskKey(self.name, self.ask).mark
 
 

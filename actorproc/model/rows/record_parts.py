@@ -159,7 +159,7 @@ class DebounceTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_most: float
     """Seconds from the first submit after which it begins in any case; 0: it waits as long as further ones come."""
     token: bytes
-    """As `IdReuse.token`."""
+    """Random bytes by which a repetition of the submit is recognised (`IdReuse.token`)."""
 
 
 class Debounce(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -212,7 +212,7 @@ class Callers:
         self.host.tell(WatchEnds(((id, asker),), patience))
 
     def told(self, number: int, found: Ending | AskResult | BaseException | None) -> None:
-        """One who asked was told the reply, or why none comes."""
+        """Note that a caller was told the reply to its ask, or why none comes."""
         id, ask = self.asks.pop(number)
         journal = self._world.journal
         if isinstance(found, AskResult):

@@ -92,7 +92,7 @@ class AskRules(Judge):
 
     # ------------------------------------------------------------ answers
     def on_resolve_ask(self, id: str, ask: AskKey, value: bytes | None) -> None:
-        """One who asked was told."""
+        """Judge what a caller was told of its ask."""
         known = self.stored.get((id, ask.mark))
         head = self.facts.heads.get(id)
         if value is None:
@@ -103,7 +103,7 @@ class AskRules(Judge):
             self.say(20, f"who asked {id} for {ask} was told {value!r}, and stored is {known}")
 
     def on_ask_ended(self, id: str, ask: AskKey) -> None:
-        """One who asked was told that the procedure has ended without a reply."""
+        """Judge that a caller was told of the end of a procedure without a reply."""
         head = self.facts.heads.get(id)
         if (id, ask.mark) in self.stored:
             self.say(20, f"who asked {id} for {ask} was told of its end, and stored is {self.stored[id, ask.mark]}")

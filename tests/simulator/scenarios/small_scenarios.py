@@ -84,7 +84,7 @@ def _rollback_retry() -> Scenario:
 
 
 def _tags_and_fields_of_what_is_undone_and_of_what_is_not() -> Scenario:
-    """By the numbers of their operations, `scripts` has all three change their tags and have searchable fields."""
+    """Three programs that change their tags and have searchable fields, which `scripts` gives them by their operations."""
     child = make_saga("Found", "go", "go", "go", "go", "done")
     undone = make_program(
         "Undone",
@@ -198,7 +198,7 @@ def _signals_to_an_id_and_to_a_name() -> Scenario:
 
 
 def _asks_and_their_replies() -> Scenario:
-    """One ask comes before its wait, one twice, and one gets no reply."""
+    """Asks of which one comes before its wait, one twice, and one gets no reply."""
     waits = (
         Operation("wait", "u0", event="event0"),
         Operation("go", "u1", replies=True, flaky=1),
