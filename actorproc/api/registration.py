@@ -96,6 +96,12 @@ class Registration:
         """The runtime registered under this name; None when none is."""
         return self._registry.get(type_name)
 
+    def searchable_fields(self) -> frozenset[str]:
+        """Searchable fields of the registered classes."""
+        found = filter(None, map(self._registry.get, self._registry.names()))
+        classes = (runtime.procedure_class for runtime in found)
+        return frozenset(name for cls in classes if cls is not None for name in option(cls, "searchable"))
+
     def decode_output(self, type_name: str, output: bytes, id: str) -> Any:
         """An output as the value it was; `id` is the procedure's.
 

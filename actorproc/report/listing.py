@@ -18,7 +18,7 @@ from actorproc.model.rows.tags import tag_of
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.store.base import RecordStore
 from actorproc.support.durations import moment
-from actorproc.support.search_texts import search_texts
+from actorproc.support.search_texts import field_of, search_texts
 
 __all__ = ["ListFilter", "children_by_state"]
 
@@ -35,6 +35,8 @@ _STATES_OF: dict[Phase, frozenset[ProcedureState]] = {
     Phase.DONE: frozenset({ProcedureState.SUCCESS, ProcedureState.FAILED, ProcedureState.ROLLEDBACK}),
 }
 """States a phase can have, for those where it narrows the search."""
+_TOLD = 20
+"""Searchable fields that an error names."""
 _FEW = 256
 """Children that are read and sorted rather than looked for among the members of the tree."""
 _LIVE = frozenset(ProcedureState) - TERMINAL
@@ -56,6 +58,8 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
     """All of them."""
     where: tuple[str, ...] = ()
     """Texts of searchable fields, all of them."""
+    declared: frozenset[str] = frozenset()
+    """Searchable fields of classes that are known to the caller: a search for them is no slip."""
     owner: str | None = None
     id_prefix: str = ""
     roots_only: bool = False
@@ -121,7 +125,9 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             UnknownProcedure: ``after`` is unknown.
+            ValueError: A searchable field is declared by no class that is known, and stored of no procedure.
         """
+        self._refuse_unknown_fields(store)
         if self.parent is not None:
             children = self._unfinished_children(store, self.parent) or self._many_children(store, self.parent)
             if children is not None:
@@ -150,6 +156,21 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
             looked=looked,
         )
         return (head for head in found if self.matches(head))
+
+    def _refuse_unknown_fields(self, store: RecordStore) -> None:
+        names = [name for name in map(field_of, self.where) if name not in self.declared]
+        unknown = next((name for name in names if not store.has_searchable(name)), None)
+        if unknown is None:
+            return
+        known = sorted(self.declared.union(store.searchable_fields()))
+        if not known and not store.types():
+            return  # there is nothing yet that could have it
+        told = ", ".join(known[:_TOLD]) + (f" and {len(known) - _TOLD} more" if len(known) > _TOLD else "")
+        msg = (
+            f"list(where=…) names {unknown!r:.60}, and no procedure here has a searchable field of this name, "
+            f"nor does a class that is known here declare it; known {f'are {told}' if told else 'is none'}"
+        )
+        raise ValueError(msg)
 
     def _unfinished_children(self, store: RecordStore, parent: str) -> Iterator[ProcedureRecord] | None:
         """Children that have not ended, without a look at those that have; None: their number is not certain."""

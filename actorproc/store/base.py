@@ -155,6 +155,14 @@ class RecordStore(ProcedureReads, Protocol):
         """Names of the types of stored procedures, each once."""
         ...
 
+    def has_searchable(self, field: str) -> bool:
+        """True if a stored procedure has this searchable field."""
+        ...
+
+    def searchable_fields(self) -> list[str]:
+        """Names of the searchable fields of stored procedures, each once."""
+        ...
+
     def scan(
         self,
         *,

@@ -10,11 +10,13 @@ from datetime import date, datetime
 from enum import Enum
 from uuid import UUID
 
-__all__ = ["KINDS", "MAX_SEARCHABLE", "search_text", "search_texts", "values_in"]
+__all__ = ["KINDS", "LONGEST_NAME", "MAX_SEARCHABLE", "field_of", "search_text", "search_texts", "values_in"]
 
 MAX_SEARCHABLE = 16
 """Searchable fields of one class; their values are in the head, which is written with every step."""
 KINDS = "text, a whole number, true or false, a member of an enum of these, a UUID, a date, or None"
+LONGEST_NAME = 200
+"""Bytes of the name of a searchable field: it must be whole in the keys of an index."""
 _LONGEST = 256
 """Bytes of a text; the hash is kept of a longer one, and of one with lone surrogates, which no row of a store holds."""
 _DIGITS = 2000
@@ -32,6 +34,11 @@ def search_text(name: str, value: object) -> str:
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which a worker without long texts does without
 
     return f"{name}#{hashlib.blake2b(raw, digest_size=16).hexdigest()}"
+
+
+def field_of(text: str) -> str:
+    """The field in a text that `search_text` has made."""
+    return text.partition("=")[0].partition("#")[0]
 
 
 def search_texts(values: Mapping[str, object]) -> tuple[str, ...]:

@@ -290,6 +290,8 @@ def test_a_list_finds_by_tags_with_values_and_by_searchable_fields(place):
     assert found("--tag", "scale=a", "--tag", "line=ben") == found("--where", "to=ben", "--tag", "post") == ["ben"]
     assert found("--where", "to=ann", "--where", "weight=7", "--type", "Parcel") == ["ann"]
     assert found("--where", "weight=0") == found("--where", "to") == []
-    assert "finds fields that a class declares searchable" in place("list", "--where", "none=1")[2]
+    assert "finds fields that a class declares searchable" in place("list", "--where", "weight=1")[2]
+    code, _, says = place("list", "--where", "wieght=7")
+    assert (code, "known are to, weight" in says) == (2, True)
     assert place("list", "--where", "to=1", "--where", "to=2")[0] == 2
     assert place.rows("list", "--where", "to=ann")[0]["tags"] == ["line=ann", "post", "scale=a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +13,12 @@ import pytest
 
 import actorproc
 from actorproc import Procedure, ProcedureFailed, ProcedureManager, RetryPolicy, Saga, StateNotEncodable, Status, step
+from actorproc.api.stopped import StoppedStore
+from actorproc.cli.main import main
+from actorproc.store.home import home_of
+from actorproc.store.memory import MemoryStore
 from actorproc.store.rows.tables import Table
+from actorproc.testing import InlineManager
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import BOUND, wait_until
 
@@ -102,6 +108,14 @@ class Turns(Procedure):
 class Leaf(Procedure):
     searchable = ("of",)
     of: int = 0
+
+    def execute(self, ctx):
+        return Status.done()
+
+
+@dataclass
+class Bare(Procedure):
+    """Procedure without searchable fields."""
 
     def execute(self, ctx):
         return Status.done()
@@ -242,6 +256,59 @@ def test_a_text_that_is_no_key_of_a_row_is_found_and_stops_no_manager(tmp_path, 
 
         assert found(manager, name=text) == ["given", "later"]
         assert found(manager, name="later") == found(manager, name=text[:-1]) == found(manager, name="?") == []
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A stopped store with procedures that have two searchable fields."""
+    store = home_of(tmp_path / "s").store()
+    store.own()
+    store.close()
+    with StoppedStore(tmp_path / "s") as place:
+        for id in ("ann", "ben"):
+            place.submit(Named(id), id=id)
+        place.submit(Turns(), id="t")
+    return tmp_path / "s"
+
+
+@pytest.mark.parametrize("where", [{"nmae": "ann"}, {"name": "ann", "customer": 1}, {"Name": None}, {"nam": "ann"}])
+def test_a_field_that_no_procedure_has_is_refused_with_those_that_are_known(stored, where, capsys):
+    slip = next(name for name in where if name != "name")
+    says = f"names '{slip}', and no procedure here has a searchable field of this name.*known are name, turn$"
+
+    def refuses(place):
+        with pytest.raises(ValueError, match=says):
+            place.list(where=where, newest_first=True, limit=1, phase="queued")
+        assert found(place, name="ann") == ["ann"]
+        assert found(place, name=None) == []
+
+    with StoppedStore(stored) as stopped, actorproc.StoreReader(stored) as reader:
+        refuses(stopped)
+        refuses(reader)
+    given = [f"--where={name}={value}" for name, value in where.items()]
+    for command in (["list"], ["abort", "--all-matching", "--dry-run"]):
+        assert main([*command, "--path", str(stored), *given]) == 2
+        assert re.search(says, capsys.readouterr().err, re.MULTILINE)
+
+
+def test_a_field_of_a_registered_class_is_known_before_its_first_procedure(stored, tmp_path):
+    with ProcedureManager(stored, workers=1, **LIGHT) as manager, actorproc.ProcedureClient(stored) as client:
+        for place in (manager, client):
+            with pytest.raises(ValueError, match=r"'many', and .*known are name, turn$"):
+                place.list(where={"many": 1})
+            place.register(Waits)
+            assert found(place, many=1) == []
+            with pytest.raises(ValueError, match=r"'meny', and .*known are many, name, turn$"):
+                place.list(where={"meny": 1})
+
+
+def test_a_store_without_procedures_refuses_no_field_and_one_without_fields_each(tmp_path):
+    store = MemoryStore()
+    with InlineManager([Bare], store=store) as manager:
+        assert manager.list(where={"name": 1}) == []
+        manager.run(Bare(), id="b")
+        with pytest.raises(ValueError, match=r"'name', and no procedure .*declare it; known is none$"):
+            manager.list(where={"name": 1})
 
 
 def test_every_place_that_lists_finds_the_same(tmp_path):

@@ -130,6 +130,7 @@ class _Base(Procedure):
         ((1,), "must be a tuple of names of fields, such as"),
         (("text", "text"), "it may have 16, each named once"),
         (tuple(f"f{n}" for n in range(17)), "has 17 searchable fields; it may have 16"),
+        (("n" * 201,), "has the searchable field 'n+…; its name may have 200 bytes"),
         (("none",), "has the searchable field 'none', which it does not declare; its fields are text, number"),
         (("number",), "'number', which may hold float; one that is searched for is text"),
         (("at",), "'at', which may hold datetime"),

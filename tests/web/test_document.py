@@ -31,7 +31,10 @@ SCHEMAS = DOCUMENT["components"]["schemas"]
 class Holder(Procedure):
     """Holds a key until it is told."""
 
+    searchable = ("card", "note")
+
     card: str = "4111"
+    note: str | None = None
 
     def lock_keys(self):
         return [LockKey.write("region/eu")]
@@ -157,7 +160,7 @@ GETS = [
         for part in ("status", "failures", "procedures", "procedures?limit=2", "procedures?q=price", "procedures/count")
     ),
     *("/procedures?state=FAILED,RUNNABLE&phase=paused&order=oldest", "/procedures?type=Holder&tag=eu&tag=at=1&roots=1"),
-    "/procedures?where=a=1&where=b",
+    "/procedures?where=card=1&where=note",
     *("/procedures?since=2020-01-01T00:00Z&until=2050-01-01", "/procedures/count?type=Leaf&q=leaf"),
     *(
         f"/procedures/{id}{part}"
@@ -310,8 +313,8 @@ def test_payloads_can_be_hidden_and_changed(manager):
         assert "4111" not in told
         assert page.get("procedures/holder").json()["fields"] == "(hidden)"
     with opened(manager._path, redact=lambda type_name, path, value: f"{path}!" if value == "4111" else value) as page:
-        assert page.get("procedures/holder").json()["fields"] == {"card": "fields.card!"}
-        assert page.get("procedures/holder/state").json()["state"] == {"card": "state.card!"}
+        assert page.get("procedures/holder").json()["fields"] == {"card": "fields.card!", "note": None}
+        assert page.get("procedures/holder/state").json()["state"] == {"card": "state.card!", "note": None}
 
 
 def test_failures_are_grouped(page):

@@ -66,6 +66,17 @@ def test_no_answer_shows_a_value_that_is_hidden_or_replaced(path, options):
     assert told >= {"procedures", "{id}", "state", "states", "diff", "output", "tree", "children", "{n}"}
 
 
+@pytest.mark.parametrize("where", ["procedures", "procedures/count"])
+@pytest.mark.parametrize("order", ["trouble", "newest", "oldest"])
+def test_a_search_for_a_field_that_no_procedure_has_is_refused_with_those_that_are_known(path, where, order):
+    paged = f"&order={order}" if where == "procedures" else ""
+    with opened(path) as page:
+        refused = page.get(f"{where}?where=numer=1{paged}")
+        assert refused.status_code == 422
+        assert "names 'numer', and no procedure here has a searchable field" in refused.json()["says"]
+        assert "known are number" in refused.json()["says"]
+
+
 @pytest.mark.parametrize("options", [{"payloads": "hidden"}, {"redact": replaced}], ids=["hidden", "replaced"])
 @pytest.mark.parametrize("where", ["procedures", "procedures/count"])
 def test_no_value_that_is_hidden_or_replaced_can_be_searched_for(path, options, where):

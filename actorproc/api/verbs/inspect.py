@@ -51,6 +51,9 @@ class InspectVerbs(SignalVerbs, ReadVerbs):
     def _engine_facts(self) -> EngineFacts:
         return facts_of(Queries(self._running()))
 
+    def _searchable_fields(self) -> frozenset[str]:
+        return self._types.searchable_fields()
+
     def get(self, id: str) -> ProcedureHandle:
         """A handle of an existing procedure, finished ones included.
 

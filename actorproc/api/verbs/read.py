@@ -51,6 +51,10 @@ class ReadVerbs(ABC):
     def _engine_facts(self) -> EngineFacts:
         """Facts about the engine itself, fetched before the queries of the caller begin."""
 
+    def _searchable_fields(self) -> frozenset[str]:
+        """Searchable fields of the classes that are known here; a reader knows none."""
+        return frozenset()
+
     def info(self, id: str) -> ProcedureInfo:
         """One procedure as it is now.
 
@@ -118,7 +122,8 @@ class ReadVerbs(ABC):
             updated_until: Only procedures whose last change was before this time.
             where: Values of fields that their classes declare `Procedure.searchable`, by name; only procedures whose
                 state has all of them. Values are compared as texts, so 42 and ``"42"`` are the same. As with several
-                tags, one index is looked up, and the rest is compared.
+                tags, one index is looked up, and the rest is compared. A field that no stored procedure has is
+                refused, unless a class that is registered here declares it.
             newest_first: Turn the order round. Default: False.
 
         Returns:
@@ -128,7 +133,8 @@ class ReadVerbs(ABC):
             UnknownProcedure: ``after`` names no procedure.
             InvalidId: ``root``, ``parent`` or ``after`` is no id.
             TypeError: A filter, or a value in ``where``, is of the wrong kind.
-            ValueError: A state, a phase, a time, ``limit`` or the name of a field makes no sense.
+            ValueError: A state, a phase, a time, ``limit`` or the name of a field makes no sense; or no procedure has
+                the field.
         """
         wanted = ListFilter.of(
             state=state,
@@ -146,6 +152,7 @@ class ReadVerbs(ABC):
             updated_since=updated_since,
             updated_until=updated_until,
             where=where,
+            declared=self._searchable_fields() if where else None,
             newest_first=newest_first,
             limit=limit,
             after=after,

@@ -14,7 +14,7 @@ from actorproc.procedure.values.fields import declared_fields
 from actorproc.procedure.values.hints import resolved_hints
 from actorproc.procedure.values.kinds.base import UNSET
 from actorproc.procedure.values.secrets.secret_hints import alias_in
-from actorproc.support.search_texts import KINDS, MAX_SEARCHABLE, search_text
+from actorproc.support.search_texts import KINDS, LONGEST_NAME, MAX_SEARCHABLE, search_text
 
 __all__ = ["texts_of", "wrong_searchable"]
 
@@ -56,6 +56,8 @@ def wrong_searchable(cls: Any, names: Any, *, dumps: bool) -> str | None:
         return f"has searchable = {names!r:.80}, and declares no fields; write '@dataclass' above it"
     secrets, hints = cls._engine_secret_fields(), resolved_hints(cls)
     for name in names:
+        if len(name.encode("utf-8", "replace")) > LONGEST_NAME:
+            return f"has the searchable field {name!r:.60}…; its name may have {LONGEST_NAME} bytes"
         if name not in fields:
             return f"has the searchable field {name!r}, which it does not declare; its fields are {', '.join(fields)}"
         if name in secrets:

@@ -11,7 +11,10 @@ import struct
 from actorproc.store.rows import step_log
 from actorproc.store.rows.tables import Table
 
-__all__ = ["field_key", "head_key", "number_key", "owner_of", "prefix", "tag_key", "text_key", "time_key"]
+__all__ = ["FIELDS", "field_key", "head_key", "number_key", "owner_of", "prefix", "tag_key", "text_key", "time_key"]
+
+FIELDS = b"\xfe"
+"""Beginning of the keys of searchable fields in `Table.BY_TAG`; no key of a tag begins so."""
 
 _STEPS = Table.STEPS
 _TEXT_LIMIT = 255
@@ -52,8 +55,8 @@ def tag_key(tag: str) -> bytes:
 
 
 def field_key(text: str) -> bytes:
-    """Beginning of the keys of the index rows of a searchable field with a value; no key of a tag begins with FE."""
-    return b"\xfe" + text_key(text) + b"\0"
+    """Beginning of the keys of the index rows of a searchable field with a value."""
+    return FIELDS + text_key(text) + b"\0"
 
 
 def text_key(text: str) -> bytes:

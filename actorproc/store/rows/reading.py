@@ -42,6 +42,7 @@ from actorproc.store.rows.loading import read_number, read_snapshot
 from actorproc.store.rows.reading_order import COUNTED, Index, merged, narrowest_indexes
 from actorproc.store.rows.replies import ReplyReader
 from actorproc.store.rows.schedules import ScheduleReader
+from actorproc.store.rows.searchable import SearchableReader
 from actorproc.store.rows.step_log import in_pages, read_log, step_key
 from actorproc.store.rows.tables import Rows, Table
 
@@ -54,7 +55,7 @@ _SEQ = 8
 """Bytes of a place in submit order, at the end of a key of an index."""
 
 
-class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader, ReplyReader):
+class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader, ReplyReader, SearchableReader):
     """The reading half of `ProcedureStore`; callable from any thread."""
 
     def _trees(self, roots: Sequence[str], limit: int | None) -> AbstractContextManager[Rows]:

@@ -244,3 +244,21 @@ class QueryCases(SuiteFixtures):
         store.commit([DeleteProcedure(head) for head in heads if head.type_name == "shop.B"], 1)
 
         assert store.types() == ["shop.A"]
+
+    def test_searchable_fields_are_listed_once_each_while_they_are_stored(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        texts = (("ab=1", "none"), ("ab=2", "abc=", "ab0#0f"), ("ab", "z=a=b#c", "long=" + "x" * 300), ("ab=#",))
+        heads = [make.head(f"p{n}", n, past=Past(searchable=some)) for n, some in enumerate(texts, 1)]
+        assert store.searchable_fields() == []
+        assert not store.has_searchable("ab")
+        store.commit([make.put(head) for head in [*heads, make.head("p9", 9, tags=("t=1", "u"))]], 1)
+        names = ["ab", "ab0", "abc", "long", "none", "z"]
+        assert sorted(store.searchable_fields()) == names
+        assert [name for name in (*names, "a", "lon", "t", "u", "") if store.has_searchable(name)] == names
+
+        store.commit([DeleteProcedure(head) for head in heads[:3]], 1)
+
+        assert store.searchable_fields() == ["ab"]
+        assert store.has_searchable("ab")
+        assert not store.has_searchable("z")
