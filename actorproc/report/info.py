@@ -13,7 +13,7 @@ from actorproc.model.names import step_in_words
 from actorproc.model.plain import plain_dict
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.reports import KeptSignal
-from actorproc.model.rows.cold_trees import debounce_of, is_debounced
+from actorproc.model.rows.cold_trees import awaited_debounce
 from actorproc.model.rows.enqueued import WAITING, EnqueuedRecord
 from actorproc.model.rows.records import (
     ErrorInfo,
@@ -460,13 +460,8 @@ def info_of(
         trimmed=max(0, record.trimmed - 1),
         host_losses=record.host_losses,
         exposed=ExposedValues(exposed),
-        debounce=_debounce_of(record),
+        debounce=awaited_debounce(record),
     )
-
-
-def _debounce_of(record: ProcedureRecord) -> str | None:
-    mark = debounce_of(record)
-    return mark.key if mark is not None and is_debounced(record) else None
 
 
 def as_text(error: ErrorInfo | None) -> ErrorInfo | None:

@@ -7,12 +7,15 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from actorproc.cli.main import main
 from actorproc.errors import UsageError
 from actorproc.model.messages.outcomes import Suspended
 from actorproc.model.policies import LockKey
+from actorproc.model.rows.record_parts import Debounce, Past
 from actorproc.store.memory import MemoryStore
 from actorproc.store.rows.layout import LARGEST
 from actorproc.store.tools.transfer import bring_in, judged, take_out
@@ -84,6 +87,18 @@ def with_ask(table: str, field: str, payload: bytes) -> Any:
     return change
 
 
+def with_debounce(place: int = 0, **fields: object) -> Any:
+    """A change that gives a head the debounce of a run that has ended, but for these fields."""
+
+    def change(tree: Tree) -> None:
+        head = tree["procedures"][place]
+        mark = Debounce("doc", 1.0, ((head["id"], b"8 bytes."),), waits=False)
+        past = msgspec.convert(head["past"], Past) if head["past"] else Past()
+        head["past"] = msgspec.to_builtins(replace(past, debounce=replace(mark, **fields)))
+
+    return change
+
+
 CUT_SHORT = {
     "the first byte of an ask": b"\xc1",
     "an ask that ends before its name": b"\xc1\x01\x00\x09\x00\x09a",
@@ -125,6 +140,15 @@ HOSTILE = {
     "half a character": with_head(owner="\ud800"),
     "an id that is none": renamed("a", "\x1b[31m\n"),
     "an id that begins as an option": renamed("a", "--path"),
+    "a debounce of no run": with_debounce(runs=()),
+    "a debounce of another's run": with_debounce(runs=(("victim", b"8 bytes."), ("a", b"8 bytes."))),
+    "a debounce with half a token": with_debounce(runs=(("a", b"8 bytes.half"),)),
+    "a debounce with a run that has no name": with_debounce(runs=(("a", b"8 bytes."), ("", b"8 bytes."))),
+    "a debounce of a child": with_debounce(1),
+    "a debounce without a key": with_debounce(key=""),
+    "a debounce that waits for no time": with_debounce(within=math.nan),
+    "a debounce that waits for ever": with_debounce(within=math.inf),
+    "a debounce that waits for less than nothing": with_debounce(within=-1.0),
     "a list in place of an object": lambda tree: tree.update(procedures=[[]]),
     "an object in place of a list": lambda tree: tree.update(steps={}),
     "nothing in place of a list": lambda tree: tree.update(steps=None),

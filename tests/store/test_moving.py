@@ -16,6 +16,7 @@ from actorproc.store.rows.layout import EPOCH, MOVED_TO
 from actorproc.store.rows.tables import Table
 from actorproc.store.tools.moving import move, take_mark_off
 from tests.databases import new_store
+from tests.store.test_transfer import check_crowd, crowd
 
 
 @pytest.fixture
@@ -67,6 +68,23 @@ def test_a_store_goes_into_a_database_and_back_row_by_row(directory, tmp_path, m
     store.commit([make.new("c", 3)], store.epoch, 1)
     assert [head.id for head in store.scan()] == ["a", "b", "c"]
     store.close()
+
+
+def test_fields_tags_debounces_and_asks_are_found_in_a_database_and_back(tmp_path):
+    there = crowd()
+    places = [home_of(tmp_path / "store"), home_of(new_store()), home_of(tmp_path / "back")]
+    store = places[0].store()
+    store.commit(there.writes, store.own(), 1)
+    store.close()
+
+    for place, following in zip(places, [*places[1:], None], strict=True):
+        with place.reader() as reader:
+            check_crowd(reader, there)
+        if following is not None:
+            move(place, following)
+    assert rows_of(places[2], but=(EPOCH, b"batch", b"last_batch")) == rows_of(
+        places[1], but=(EPOCH, b"batch", b"last_batch", MOVED_TO)
+    )
 
 
 def test_no_manager_starts_on_a_store_that_was_moved_until_that_is_undone(directory, make):

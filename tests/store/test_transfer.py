@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
 
 from actorproc import Secret
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.ids import WorkerId
-from actorproc.model.messages.events import NoteMade, Signalled, TypeRegistered, WorkerReady
-from actorproc.model.messages.outcomes import StepRequests, Suspended, Waited
+from actorproc.core.lifecycle.debounce import run_of
+from actorproc.errors import NotAllowed
+from actorproc.model.ids import WorkerId, debounce_name
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import NoteMade, Signalled, Submitted, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import Finished, StepRequests, Suspended, Waited
 from actorproc.model.policies import LockKey, TypeMeta
 from actorproc.model.rows.asks import AskKey, opened
 from actorproc.model.rows.records import EventRecord, PoisonRecord
-from actorproc.model.rows.writes import PutEvent, PutPoison
+from actorproc.model.rows.writes import PutEvent, PutPoison, Write
 from actorproc.procedure.runtime.engine_side import encode_payload
 from actorproc.procedure.values.redaction import redacted
+from actorproc.store.home import home_of
 from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
 from actorproc.store.tools import transfer
 from actorproc.store.tools.transfer import bring_in, take_out
 from tests.core.harness import CoreHarness, boom
+from tests.core.test_debounce import WITHIN, debounced, pass_time, submit, submitted
+from tests.databases import new_store
 
 KEY = LockKey.write("k")
 
@@ -140,6 +150,121 @@ def test_asks_and_replies_come_along_and_what_is_secret_in_them_where_it_is_to_b
         assert values == [redacted(secret) if is_secret else secret] * 4
         core, _ = Coordinator.restore(target.load(), 0.0)
         assert [core.knows_ask("a", ask) for ask, _ in sent] == [True] * 3
+
+
+class Crowd(NamedTuple):
+    """Procedures of which each has something that is looked up by an index, or known again when it is sent again."""
+
+    writes: list[Write]
+    waits: str
+    """Root that waits for further submits of the key "doc"."""
+    ended: str
+    """Root that has run for the key "ended"."""
+    token: bytes
+    """Token of the first submit of that one."""
+
+
+FOUND = {
+    "tag of a step": ({"tag": "stage=paid"}, ["f"]),
+    "tag that went": ({"tag": "new"}, []),
+    "field of a step": ({"where": ("customer=43", "note=x")}, ["f"]),
+    "field of a child": ({"where": ("part=7",)}, ["f-1"]),
+    "field as it was": ({"where": ("customer=42",)}, []),
+}
+ASK = AskKey("go", "1")
+
+
+def crowd(key: str = "ended") -> Crowd:
+    """The crowd in a store of its own; `key` is that of the run that has ended."""
+    harness = CoreHarness(4)
+    harness.submit(harness.new("f", tags=("new", "stage=begun"), searchable=("customer=42", "note")))
+    changes = StepRequests(tags=(("stage", "paid"), ("new", None)), searchable=("customer=43", "note=x"))
+    child = harness.new("f-1", searchable=("part=7",))
+    harness.answer("f", Suspended(state=b"1", children=(child,), requests=changes))
+    harness.answer("f-1", Waited(state=b"1", event="go", requests=StepRequests(searchable=("part=7",))))
+    harness.submit(harness.new("asked"))
+    harness.handle(Signalled("asked", b"price", 7, ask=ASK))
+    harness.answer("asked", Waited(state=b"", event="go"))
+    harness.answer("asked", Waited(state=b"", event="go", requests=StepRequests(reply=b"42")))
+    first = debounced(harness, b"1", key=key)
+    submit(harness, first)
+    ended = submitted(harness, b"2", key=key)
+    pass_time(harness, 10 * WITHIN)
+    harness.answer(ended, Finished(state=b"2"))
+    waits = submitted(harness, b"1", key="doc")
+    assert submitted(harness, b"2", key="doc") == waits
+    assert first.debounce is not None
+    return Crowd(harness.writes, waits, ended, first.debounce.token)
+
+
+def check_crowd(store: Any, crowd: Crowd) -> None:
+    """Check that a store that the crowd came into finds and knows all of it."""
+    for filters, ids in FOUND.values():
+        assert [head.id for head in store.scan(**filters)] == ids, filters
+    assert sorted(store.searchable_fields()) == ["customer", "note", "part"]
+    assert store.newest_debounced("doc") == crowd.waits
+    assert store.newest_debounced("ended") == crowd.ended
+    assert run_of(store.procedure(crowd.ended), crowd.token) == crowd.ended
+    assert [reply.value for reply in store.replies("asked", ASK)] == [b"42"]
+    core, _ = Coordinator.restore(store.load(), 0.0)
+    assert core.knows_ask("asked", ASK)
+    assert run_of_next(core) == crowd.waits
+
+
+def run_of_next(core: Coordinator) -> str:
+    """The root that a further submit of the key "doc" is for; it must be in memory."""
+    core.handle(TypeRegistered(TypeMeta(type_name="T")), 0.0)
+    event = Submitted((debounced(CoreHarness(), b"3", key="doc"),), 1)
+    assert debounce_name("doc") not in core.missing(event, 0.0)
+    (found,) = (command.value for command in core.handle(event, 0.0).commands if isinstance(command, Reply))
+    return str(found[0])
+
+
+def store_of_kind(kind: str, path: Path) -> Any:
+    if kind == "memory":
+        return MemoryStore()
+    return home_of(new_store() if kind == "database" else path).store()
+
+
+@pytest.mark.parametrize("way", ["memory to memory", "directory to database", "database to directory"])
+def test_fields_tags_debounces_and_asks_are_found_where_an_export_came_in(way, tmp_path) -> None:
+    kinds, there = way.split(" to "), crowd()
+    source, target = (store_of_kind(kind, tmp_path / str(place)) for place, kind in enumerate(kinds))
+    source.commit(there.writes, source.own(), 1)
+    check_crowd(source, there)
+    trees = [json.loads(json.dumps(take_out(source, root))) for root in ("f", "asked", there.ended, there.waits)]
+    source.close()
+    epoch = target.own()
+
+    bring_in(target, trees, lambda writes: target.commit(writes, epoch))
+
+    check_crowd(target, there)
+    target.close()
+
+
+@pytest.mark.parametrize("way", ["from the store", "from the same file", "that has ended"])
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_of_two_roots_that_wait_for_submits_of_one_key_the_second_does_not_come_in(way, is_tried) -> None:
+    source, target, here = MemoryStore(), MemoryStore(), crowd()
+    epoch = target.own()
+    if way != "from the same file":
+        target.commit(here.writes, epoch)
+    there, other = crowd("doc"), crowd()
+    source.commit(there.writes, source.own())
+    trees = [take_out(source, there.ended if way == "that has ended" else there.waits)]
+    second = MemoryStore()
+    second.commit(other.writes, second.own())
+    trees += [take_out(second, other.waits)] if way == "from the same file" else []
+    before = str(target._rows._tables)
+    commit = None if is_tried else lambda writes: target.commit(writes, epoch)
+
+    if way == "that has ended":
+        assert bring_in(target, trees, commit) == [there.ended]
+        assert run_of_next(Coordinator.restore(target.load(), 0.0)[0]) == here.waits
+        return
+    with pytest.raises(NotAllowed, match=r"waits for further submits of 'doc' \(debounce\), and so does doc:\d+ here"):
+        bring_in(target, trees, commit)
+    assert str(target._rows._tables) == before
 
 
 def test_a_backup_has_asks_and_replies(tmp_path) -> None:

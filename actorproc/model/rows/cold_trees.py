@@ -6,23 +6,26 @@ sorts as its time does.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 
 import msgspec
 
-from actorproc.model.rows.record_parts import Debounce
+from actorproc.model.rows.record_parts import TOKEN, Debounce
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = [
     "COLD_STATES",
     "ColdTrees",
+    "awaited_debounce",
     "debounce_of",
     "due_key",
     "is_alone",
     "is_asleep",
     "is_debounced",
+    "is_sound_debounce",
     "named_by",
     "only_waits",
     "time_of",
@@ -101,6 +104,22 @@ def is_asleep(members: Sequence[ProcedureRecord]) -> bool:
 def debounce_of(record: ProcedureRecord) -> Debounce | None:
     """The debounce of a root, whether it waits still or not; None: it was submitted without one."""
     return None if record.past is None else record.past.debounce
+
+
+def awaited_debounce(record: ProcedureRecord) -> str | None:
+    """The debounce key for whose further submits it waits; None: it waits for none."""
+    mark = debounce_of(record)
+    return mark.key if mark is not None and is_debounced(record) else None
+
+
+def is_sound_debounce(record: ProcedureRecord) -> bool:
+    """True if the debounce of a head from elsewhere is one that a submit could have left, or if it has none."""
+    mark = debounce_of(record)
+    if mark is None:
+        return True
+    is_whole = all(name and len(tokens) % TOKEN == 0 for name, tokens in mark.runs)
+    is_own = bool(mark.runs) and mark.runs[0][0] == record.id and record.parent is None
+    return is_own and is_whole and bool(mark.key) and 0 <= mark.within < math.inf
 
 
 def is_debounced(record: ProcedureRecord) -> bool:

@@ -17,6 +17,7 @@ import msgspec
 from actorproc.errors import InternalError, NotAllowed, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.policies import is_nested
 from actorproc.model.rows.asks import ReplyRecord, is_sound, rewritten
+from actorproc.model.rows.cold_trees import awaited_debounce, is_sound_debounce
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -178,8 +179,9 @@ def bring_in(
 ) -> list[str]:
     """Put trees into a store that is owned; one `commit` for each. The roots that came in.
 
-    Raises `NotAllowed` when an id is in use or a lock is held by another tree, and `UsageError` for data that is no
-    export, before the first commit. `commit` None: only look whether it would work; that needs no owner.
+    Raises `NotAllowed` when an id is in use, a lock is held by another tree, or another root waits under the same
+    debounce. Raises `UsageError` for data that is no export, before the first commit. `commit` None: only look whether
+    it would work; that needs no owner.
     """
     brought = [judged(tree) for tree in trees]
     for name, count in Counter(head.id for rows in brought for head in rows["procedures"]).items():
@@ -190,6 +192,9 @@ def bring_in(
     snapshot = store.load()
     seq, ticket = snapshot.next_seq, snapshot.next_ticket
     poisons = {poison.path: poison for poison in snapshot.poisons}
+    waiting = {key: head.id for head in snapshot.procedures if (key := awaited_debounce(head)) is not None}
+    for rows in brought:
+        _check_debounce(waiting, rows["procedures"])
     found = []
     for rows in brought:
         heads: list[Any] = sorted(rows["procedures"], key=lambda head: head.seq)
@@ -245,6 +250,8 @@ def _check_sound(rows: dict[str, list[Any]]) -> None:
     payloads = [head.payload for head in rows["procedures"]] + [event.payload for event in rows["events"]]
     if not all(is_sound(payload) for payload in (*payloads, *(step.event for step in rows["steps"])) if payload):
         raise UsageError("this is no export of actorproc: the name and the id of an ask are cut short")
+    if not all(map(is_sound_debounce, rows["procedures"])):
+        raise UsageError("this is no export of actorproc: a debounce is not that of its procedure")
     found = cross_check(alone._view())
     flaws: list[Damage | StoreDamaged] = [*found.damage.values(), *found.gaps]
     for flaw in flaws:
@@ -264,6 +271,20 @@ def _check(store: RecordStore, heads: list[Any], locks: list[Any]) -> None:
                     f"{lock.root} holds a lock on {lock.path!r}, which {held.holder} has on {held.path!r} here; import "
                     "into another store"
                 )
+
+
+def _check_debounce(waiting: dict[str, str], heads: list[ProcedureRecord]) -> None:
+    """Note who waits for further submits. Raises `NotAllowed` for a second one of a key: both would run."""
+    for head in heads:
+        key = awaited_debounce(head)
+        if key is None:
+            continue
+        if key in waiting:
+            raise NotAllowed(
+                f"{head.id} waits for further submits of {key!r} (debounce), and so does {waiting[key]} here; import "
+                "into another store, or once that one has begun"
+            )
+        waiting[key] = head.id
 
 
 def _merged(known: dict[str, PoisonRecord], added: Iterable[PoisonRecord]) -> list[PoisonRecord]:
