@@ -25,6 +25,7 @@ from actorproc.errors import (
 from actorproc.model.ids import StepToken, WorkerId, check_id
 from actorproc.model.policies import LockMode
 from actorproc.model.reports import Looked
+from actorproc.model.rows.enqueued import no_procedure
 from actorproc.model.rows.records import LockRecord, NoteRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import Phase
 from actorproc.report.audit import AuditInfo, audit_log, audit_of
@@ -147,8 +148,7 @@ class StoredQueries:
         """The stored head; raises `UnknownProcedure`, and `InvalidId` for what can be no id."""
         record = self._store.procedure(check_id(id))
         if record is None:
-            msg = f"no procedure has the id {id!r}"
-            raise UnknownProcedure(msg)
+            raise UnknownProcedure(no_procedure(id, self._store.enqueued_under(id)))
         return record
 
     def ending(self, id: str) -> Ending | None:

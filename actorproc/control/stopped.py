@@ -32,6 +32,7 @@ from actorproc.model.messages.events import Acknowledged, DeleteRequested, Event
 from actorproc.model.policies import Quotas
 from actorproc.model.reports import CompactionReport
 from actorproc.model.rows.asks import AskKey
+from actorproc.model.rows.enqueued import no_procedure
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import Write
 from actorproc.store.home import Home
@@ -157,7 +158,7 @@ class StoppedEngine:
         elif ending is not None:
             answer.set_result(AskResult(b"", Ending.of(*ending)))
         elif self.head(id) is None:
-            raise UnknownProcedure(f"no procedure has the id {id!r}")
+            raise UnknownProcedure(no_procedure(id, self.store.enqueued_under(id)))
         else:
             raise self._needs_manager("a reply to an ask")
         return answer

@@ -83,6 +83,17 @@ class RecordStore(ProcedureReads, Protocol):
         """
         ...
 
+    def enqueued_under(self, id: str) -> EnqueuedRecord | None:
+        """The newest row that was enqueued under an id; one that waits goes before one that was refused.
+
+        Args:
+            id: The id.
+
+        Returns:
+            The row; None: none of the newest 256 that wait, and of those that were refused, has the id.
+        """
+        ...
+
     def events(self, target: str) -> list[EventRecord]:
         """Signals of a target, with notes of those that were taken.
 
@@ -156,7 +167,14 @@ class RecordStore(ProcedureReads, Protocol):
         ...
 
     def has_searchable(self, field: str) -> bool:
-        """True if a stored procedure has this searchable field."""
+        """Look for one searchable field.
+
+        Args:
+            field: Its name.
+
+        Returns:
+            True if a stored procedure has the field, with a value or with None.
+        """
         ...
 
     def searchable_fields(self) -> list[str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from msgspec.structs import replace
 
-from actorproc import ProcedureManager, StoreReader
+from actorproc import ProcedureClient, ProcedureManager, StoreReader, UnknownProcedure
+from actorproc.api.stopped import StoppedStore
 from actorproc.cli.main import main
+from actorproc.engine.housekeeping.enqueued_taker import EnqueuedTaker
+from actorproc.engine.messages import Patience
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.rows.enqueued import refused_key
 from actorproc.model.rows.writes import DeleteEnqueued, PutEnqueued
@@ -21,7 +25,7 @@ from actorproc.store.tools.moving import move, take_mark_off
 from tests.databases import new_store
 from tests.engine.test_enqueue import Mail, Unknown, dsn, output
 from tests.kit.managers import LIGHT
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import BOUND, wait_until
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
 
@@ -55,6 +59,47 @@ def states(place):
 
 
 BOTH = {"waits": "waiting", "refused": "refused"}
+
+
+SAYS = {
+    "waits": r"no procedure has the id 'waits' yet: it is enqueued, and waits for the manager that leads",
+    "refused": r"no procedure has the id 'refused': it was enqueued, and refused: no class is registered",
+    "never": r"no procedure has the id 'never'(, or one that begins so|$)",
+}
+CALLS = {
+    "info": lambda place, id: place.info(id),
+    "steps": lambda place, id: place.steps(id),
+    "tree": lambda place, id: place.tree(id),
+    "get": lambda place, id: place.get(id),
+    "watch": lambda place, id: list(place.watch(id)),
+    "state": lambda place, id: place.state(id),
+}
+
+
+@pytest.mark.parametrize("id", SAYS)
+def test_what_is_enqueued_and_no_procedure_yet_is_called_so_where_it_is_asked_for(id, url, capsys):
+    with StoppedStore(url) as stopped, StoreReader(url) as reader:
+        for name, call in CALLS.items():
+            for place in (stopped, reader):
+                if hasattr(place, name) and (place, name) != (stopped, "watch"):
+                    with pytest.raises(UnknownProcedure, match=SAYS[id]):
+                        call(place, id)
+    for command in ("show", "steps", "why"):
+        if command != "why" or id == "never":
+            assert main([command, id, "--path", url]) == 3
+            assert re.search(SAYS[id], capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("id", SAYS)
+def test_a_manager_and_a_client_say_what_is_enqueued_and_not_taken_in(id, url, monkeypatch):
+    monkeypatch.setattr(EnqueuedTaker, "look", lambda self: None)
+    with ProcedureManager(url, workers=1, **LIGHT) as manager, ProcedureClient(url) as client:
+        for call in CALLS.values():
+            for place in (manager, client):
+                with pytest.raises(UnknownProcedure, match=SAYS[id]):
+                    call(place, id)
+        with pytest.raises(UnknownProcedure, match=SAYS[id]):
+            manager._tree.watch(id, Patience.CALL).result(BOUND)
 
 
 @pytest.mark.parametrize("how", ["a backup", "a move", "a move there and back"])

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.output.nearest import nearest_ids
 from actorproc.errors import (
@@ -237,6 +237,11 @@ def full_id(source: StoreReader | ReadingStore, start: str) -> str:
     if start in found:
         return start
     if not found:
+        from actorproc.model.rows.enqueued import no_procedure
+
+        store: Any = getattr(source, "_store", source)
+        if (row := store.enqueued_under(start)) is not None:
+            raise UnknownProcedure(no_procedure(start, row))
         near = nearest_ids(source, start)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         msg = f"no procedure has the id {start!r}, or one that begins so, in {source.path}{meant}"

@@ -34,6 +34,7 @@ from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_outage import StoreOutage
 from actorproc.engine.reply_router import Promise
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
+from actorproc.model.rows.enqueued import no_procedure
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
 from actorproc.report.health import RetentionHealth
@@ -133,7 +134,10 @@ class RequestHandler:
             self._waiters.begin(id, waiter, patience)
             self._parked_waits.watched(unfinished)
         else:
-            fail_future(waiter, UnknownProcedure(f"no procedure has the id {id!r}"))
+            fail_future(waiter, self._unknown(id))
+
+    def _unknown(self, id: str) -> UnknownProcedure:
+        return UnknownProcedure(no_procedure(id, self._store.enqueued_under(id)))
 
     def _tell_answer(self, id: str, waiter: AskListener) -> bool:
         """Tell the stored answer to an ask, or that none comes; False when it may come, or the end is to be told."""
@@ -178,7 +182,7 @@ class RequestHandler:
             if name is not None:
                 record = self._store.procedure(name)
                 if record is None:
-                    fail_future(message.future, UnknownProcedure(f"no procedure has the id {name!r}"))
+                    fail_future(message.future, self._unknown(name))
                     return
                 phase, reason = self._pipeline.core.phase(record)
                 parked = reason if phase is Phase.PARKED else None

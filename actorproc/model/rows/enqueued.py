@@ -6,7 +6,7 @@ import msgspec
 
 from actorproc.model.rows.records import NewProcedure
 
-__all__ = ["REFUSED", "WAITING", "EnqueuedRecord", "refused_key", "waiting_key"]
+__all__ = ["REFUSED", "WAITING", "EnqueuedRecord", "no_procedure", "refused_key", "waiting_key"]
 
 WAITING, REFUSED = b"w", b"r"
 """Beginnings of the keys of rows that wait, and of those that were refused."""
@@ -30,6 +30,26 @@ class EnqueuedRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True,
     refused_at: float | None = None
     raw: bytes = b""
     """The row as it was found, where it could not be read."""
+
+
+def no_procedure(id: str, row: EnqueuedRecord | None) -> str:
+    """The words for an id of which there is no procedure, but perhaps a row.
+
+    Args:
+        id: The id.
+        row: The row that was enqueued under it. None: there is none.
+
+    Returns:
+        A sentence without a full stop.
+    """
+    if row is None:
+        return f"no procedure has the id {id!r}"
+    if row.refused:
+        return f"no procedure has the id {id!r}: it was enqueued, and refused: {row.refused}"
+    return (
+        f"no procedure has the id {id!r} yet: it is enqueued, and waits for the manager that leads to take it in; ask "
+        f"again then, or ask why({id!r})"
+    )
 
 
 def waiting_key(at: float, random: bytes) -> bytes:

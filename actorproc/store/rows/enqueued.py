@@ -15,6 +15,10 @@ from actorproc.store.rows.tables import Rows, Table
 __all__ = ["EnqueuedReader"]
 
 
+_LOOKED_AT = 256
+"""Rows among which one of an id is looked for: one that came a moment ago is among the newest."""
+
+
 class EnqueuedReader(ABC):
     """Part of a `RecordReader`."""
 
@@ -32,6 +36,23 @@ class EnqueuedReader(ABC):
         with self._view() as rows:
             found = rows.scan(Table.ENQUEUED, REFUSED if refused else WAITING, after=after)
             return [_read(key, value) for key, value in islice(found, limit)]
+
+    def enqueued_under(self, id: str) -> EnqueuedRecord | None:
+        """The newest row that was enqueued under an id; one that waits goes before one that was refused.
+
+        Args:
+            id: The id.
+
+        Returns:
+            The row; None: none of the newest 256 that wait, and of those that were refused, has the id.
+        """
+        with self._view() as rows:
+            for start in (WAITING, REFUSED):
+                for key, value in islice(rows.scan(Table.ENQUEUED, start, reverse=True), _LOOKED_AT):
+                    record = _read(key, value)
+                    if record.new is not None and record.new.id == id:
+                        return record
+        return None
 
     def count_enqueued(self, *, refused: bool = False) -> tuple[int, float | None]:
         """Number of rows that wait, or that were refused, and the time of the oldest; None: there is none."""
