@@ -108,7 +108,7 @@ for pid in children:
 
 
 def test_copies_that_are_forked_under_load_log_and_submit(place):
-    """As gunicorn forks behind `preload_app`, from a process whose threads log and submit. ACTORPROC_MANY_FORKS: 1,000 by hand."""
+    """As gunicorn forks behind `preload_app`, from a process whose threads log and submit. More of them: ACTORPROC_MANY_FORKS."""
     lines = said(
         program(
             place,
