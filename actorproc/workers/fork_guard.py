@@ -7,10 +7,11 @@ are installed once, on import; they hold processes weakly and do nothing in a pr
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import weakref
 from typing import Protocol
+
+from actorproc.support.fork_hooks import at_fork
 
 __all__ = ["Forgettable", "guarded", "starting"]
 
@@ -41,5 +42,4 @@ def _in_forked_copy() -> None:
             item.forget()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=starting.acquire, after_in_parent=starting.release, after_in_child=_in_forked_copy)
+at_fork(before=starting.acquire, in_parent=starting.release, in_child=_in_forked_copy)

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -23,6 +24,7 @@ from actorproc.errors import UsageError
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.shipping.importing import imports_for_others, shut_here
 from actorproc.report.changes import LeaderEvent
+from actorproc.support.fork_hooks import at_fork
 
 if TYPE_CHECKING:
     from actorproc.api.home.shared_engine import SharedEngine
@@ -235,12 +237,22 @@ def _wait_elsewhere(remote: RemoteEngine, left: list[OpenWait]) -> None:
 
 
 # ---------------------------------------------------------------- forks
+_OPENING = 10.0
+"""Seconds that a fork waits at most while threads open connections: a module that is half imported stays so in a copy."""
+_here = threading.local()
+
+
 def _before_fork() -> None:
+    until = time.monotonic() + _OPENING
+    opening = [connection._opening for connection in list(_made)]
+    _here.held = [lock for lock in opening if lock.acquire(timeout=max(0.0, until - time.monotonic()))]
     for connection in list(_made):
         connection._types.hold()
 
 
 def _after_in_parent() -> None:
+    for lock in _here.held:
+        lock.release()
     for connection in list(_made):
         connection._types.release()
         is_open = connection._pid == os.getpid() and connection._tree is not None and not connection._tree.closed
@@ -261,7 +273,7 @@ def _after_in_child() -> None:
         connection._starting, connection._opening = threading.Lock(), threading.RLock()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+at_fork(before=_before_fork, in_parent=_after_in_parent, in_child=_after_in_child)
 
 
 def _line_of_user() -> str:

@@ -24,6 +24,7 @@ from actorproc.store.lmdb.upkeep.backup import back_up
 from actorproc.store.rows.layout import STORE_ID
 from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.tables import Table
+from actorproc.support.fork_hooks import at_fork
 
 __all__ = ["OpenStore", "leave_inherited"]
 
@@ -31,6 +32,8 @@ __all__ = ["OpenStore", "leave_inherited"]
 _PATIENCE = 2.0
 """Seconds to wait for a place among the readers, each of whom has one for a moment: who waits may be the manager."""
 _PAUSE = 0.002
+_COMMIT = 10.0
+"""Seconds that a fork waits at most for a commit: the disk may be slow."""
 
 
 _made: weakref.WeakSet[OpenStore] = weakref.WeakSet()
@@ -144,10 +147,11 @@ class OpenStore(RecordReader):
 def leave_inherited(path: Path) -> None:
     """In a forked copy: close what the parent has open of this store, without a trace in the parent.
 
-    Where the system does not let it, all stays as it is: then the copy cannot open the store.
+    Where the system does not let it, all stays as it is: then the copy cannot open the store. So it does where a commit
+    outlasted the patience of the fork, as LMDB would wait for its thread.
     """
     left = [store for store in list(_made) if store._env is not None and store._pid != os.getpid()]
-    left = [store for store in left if store.path == path]
+    left = [store for store in left if store.path == path and not store._writing.locked()]
     if left:
         with contextlib.suppress(OSError):
             part_from_table_of_readers(path / LOCK_FILE)
@@ -161,7 +165,7 @@ _held = threading.local()
 def _hold_writers() -> None:
     """Let write transactions end: the copy could close no environment that has one, as its thread is not there."""
     open_here = [store._writing for store in list(_made) if store._env is not None and store._pid == os.getpid()]
-    _held.locks = [lock for lock in open_here if lock.acquire(timeout=_PATIENCE)]
+    _held.locks = [lock for lock in open_here if lock.acquire(timeout=_COMMIT)]
 
 
 def _release_writers() -> None:
@@ -179,4 +183,4 @@ def _keep_in_a_forked_child() -> None:
 
 
 os.register_at_fork(after_in_child=_keep_in_a_forked_child)
-os.register_at_fork(before=_hold_writers, after_in_parent=_release_writers, after_in_child=_release_writers)
+at_fork(before=_hold_writers, in_parent=_release_writers, in_child=_release_writers)

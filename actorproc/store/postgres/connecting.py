@@ -23,6 +23,7 @@ from actorproc.errors import EngineError
 from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.sessions import IDLE_LOOK, Connection, Session, SessionKind, Statement, numbered
+from actorproc.support.fork_hooks import at_fork
 
 __all__ = ["HAS_TRANSACTION_TIMEOUT", "connect", "new_title", "title_of_owners"]
 
@@ -301,5 +302,4 @@ def _in_forked_copy() -> None:
         _replace(connection)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_connecting.acquire, after_in_parent=_connecting.release, after_in_child=_in_forked_copy)
+at_fork(before=_connecting.acquire, in_parent=_connecting.release, in_child=_in_forked_copy)
