@@ -24,7 +24,7 @@ _TURN = 0.02
 """Seconds of one try. Between two the locks are let go, as a handler may wait for another one, or for the module."""
 _HELD = 0.25
 """Seconds that handlers are held at most. A fork may wait for longer, for a lock of the program whose thread logs."""
-_RLOCK = type(threading.RLock())
+_RLOCK: Any = type(threading.RLock())
 
 
 class _Hold(threading.Thread):
@@ -93,5 +93,5 @@ os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_ch
 
 
 def at_fork(*, before: Callable[[], object], in_parent: Callable[[], object], in_child: Callable[[], object]) -> None:
-    """Register hooks as `os.register_at_fork` does. What `before` waits for may log: handlers are held behind it."""
+    """Register hooks as `os.register_at_fork` does. A thread that `before` waits for may log: handlers are held last."""
     os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tests.kit.waiting import BOUND, wait_until
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 FORKS = int(os.environ.get("ACTORPROC_MANY_FORKS", "10"))
+_IS_PLACE = re.compile("Timeout|Thread 0x|  File ").match  # of what hangs
 PATIENCE = 50
 """Seconds until a copy, and a program, that stands still says where."""
 
@@ -142,9 +144,8 @@ def output_of(place: Path, text: str, within: float, before: str = "") -> list[s
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", head + text],
         check=False, cwd=place, env=environment, capture_output=True, text=True, timeout=within,
     )  # fmt: skip
-    print(found.stderr)  # where one stood that hung
-    assert found.returncode == 0
-    return found.stdout.splitlines()
+    assert found.returncode == 0, found.stderr
+    return found.stdout.splitlines() + [line for line in found.stderr.splitlines() if _IS_PLACE(line)]
 
 
 def said_by_copies(place: Path) -> set[str]:

@@ -238,7 +238,7 @@ def _wait_elsewhere(remote: RemoteEngine, left: list[OpenWait]) -> None:
 
 # ---------------------------------------------------------------- forks
 _OPENING = 10.0
-"""Seconds that a fork waits at most while threads open connections: a module that is half imported stays so in a copy."""
+"""Seconds that a fork waits at most for threads that open connections: what is half imported stays so in a copy."""
 _here = threading.local()
 
 
