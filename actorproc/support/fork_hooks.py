@@ -93,5 +93,5 @@ os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_ch
 
 
 def at_fork(*, before: Callable[[], object], in_parent: Callable[[], object], in_child: Callable[[], object]) -> None:
-    """Register hooks as `os.register_at_fork` does. A thread that `before` waits for may log: handlers are held last."""
+    """Register hooks as `os.register_at_fork` does. A thread that `before` waits for may log."""
     os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
