@@ -103,6 +103,7 @@ def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: i
         110000062,
         130000472,
         130000582,
+        130000940,
         130001068,
         130001120,
         130009256,

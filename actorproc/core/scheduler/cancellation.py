@@ -65,8 +65,8 @@ def stop_forced(state: EngineState, worker: Worker, item: InHand) -> None:
     if state.workers.table.has_begun(worker, item):
         if not item.killed:
             item.killed = True
-            why = item.forced or "aborted"
-            state.decision.command(KillWorker(worker.id, item.token, _REASONS[why], KILLED if why == KILLED else ""))
+            # The kind says that no limit of the step was passed, also when memory is lost before its worker is.
+            state.decision.command(KillWorker(worker.id, item.token, _REASONS[item.forced or "aborted"], KILLED))
     elif not item.recalled:
         item.recalled = True
         state.decision.command(TakeBack(worker.id, (item.token,)))

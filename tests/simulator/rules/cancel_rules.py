@@ -31,6 +31,8 @@ class CancelRules(Judge):
         """Steps killed for an abort, or by an operator, until their procedure's next step is sent."""
         self.why: dict[str, str] = {}
         """Reason of each of these kills, in words."""
+        self.ending: set[StepToken] = set()
+        """Steps in hand that were killed, for whatever reason: there is no more to tell them."""
 
     # ------------------------------------------------------------ steps
     def on_sent(self, token: StepToken, record: int, warm: bool) -> None:
@@ -77,11 +79,13 @@ class CancelRules(Judge):
         self.told.clear()
         self.to_tell.clear()
         self.killed.clear()
+        self.ending.clear()
 
     def _over(self, token: StepToken) -> None:
         if self.in_hand.get(token.procedure) == token:
             del self.in_hand[token.procedure]
         self.told.discard(token)
+        self.ending.discard(token)
         self.to_tell.pop(token, None)
 
     # ------------------------------------------------------------ what they are told
@@ -95,6 +99,8 @@ class CancelRules(Judge):
             self.say(22, f"{token} is past the point of no return, and was told of an abort")
 
     def on_kill(self, token: StepToken, reason: str) -> None:
+        if self.in_hand.get(token.procedure) == token:
+            self.ending.add(token)
         if reason == BY_OPERATOR and self.in_hand.get(token.procedure) == token:
             self.killed[token.procedure] = token
             self.why[token.procedure] = "by an operator"
@@ -120,7 +126,7 @@ class CancelRules(Judge):
         token = self.in_hand.get(record.id)
         if token is not None and record.rolling and (before is None or not before.rolling):
             is_meant = token.mode in _FORWARD and not record.bypassing and not self._is_beyond(record, token)
-            if is_meant and token not in self.told:
+            if is_meant and token not in self.told | self.ending:
                 self.to_tell[token] = None
         if record.id in self.killed and before is not None:
             if (record.errors, record.crashes) > (before.errors, before.crashes):
