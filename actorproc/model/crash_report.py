@@ -11,7 +11,7 @@ HOST_LOST = "host-lost"
 
 KINDS_OF_DEATH = (
     *("exit", "signal", "out-of-memory", "memory-limit", "process-limit", "timeout", "cpu-limit", "heartbeat-limit"),
-    *("loop-blocked", "boot", "protocol", "killed", HOST_LOST),
+    *("loop-blocked", "boot", "protocol", "killed", "aborted", HOST_LOST),
 )
 """Kinds of reports of workers that were not asked to stop."""
 
@@ -21,7 +21,7 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     kind: str
     """exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit, heartbeat-limit, loop-blocked,
-    boot, protocol, killed, stopped, host-lost."""
+    boot, protocol, killed, aborted, stopped, host-lost."""
     message: str
     """One sentence: "killed by signal 9 (SIGKILL)", "exited with code 3 in the middle of a step"."""
     code: int | None = None

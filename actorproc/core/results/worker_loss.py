@@ -14,7 +14,7 @@ from actorproc.core.results.due_times import end_forced
 from actorproc.core.results.on_result import look_after, on_step_error
 from actorproc.core.rollback.failure_scope import aborted_error, fail, look_again
 from actorproc.core.rollback.undo_step import on_rollback_error
-from actorproc.core.scheduler.cancellation import KILLED
+from actorproc.core.scheduler.cancellation import ABORTED, KILLED
 from actorproc.core.scheduler.dedicated import join, was_lost
 from actorproc.core.scheduler.reload import gone
 from actorproc.core.scheduler.scaling import joined, left
@@ -157,6 +157,8 @@ def _charge(state: EngineState, record: ProcedureRecord, item: InHand, report: C
         _run_again(state, record, item)
     elif item.token.mode is Mode.ASK_ABORT or (item.forced is not None and item.forced != KILLED):
         end_forced(state, record, item)
+    elif report.kind == ABORTED:
+        _run_again(state, record, item)  # memory was lost since: what ended it is decided anew
     elif report.kind in _OVERTIME:
         error = ErrorInfo(
             "timeout",

@@ -21,6 +21,7 @@ from actorproc.model.messages.commands import AskAbort, KillWorker, TakeBack
 from actorproc.model.rows.records import ProcedureRecord
 
 __all__ = [
+    "ABORTED",
     "KILLED",
     "cancel_step",
     "kill_cancelled",
@@ -34,6 +35,8 @@ __all__ = [
 
 KILLED = "killed"
 """Reason to stop a step whose attempt an operator ends: it runs again."""
+ABORTED = "aborted"
+"""Kind of the report of a worker that is killed since its step must not go on: no limit was passed."""
 _REASONS = {
     KILLED: "killed by operator",
     "aborted": "aborted by force",
@@ -65,8 +68,10 @@ def stop_forced(state: EngineState, worker: Worker, item: InHand) -> None:
     if state.workers.table.has_begun(worker, item):
         if not item.killed:
             item.killed = True
+            why = item.forced or "aborted"
             # The kind says that no limit of the step was passed, also when memory is lost before its worker is.
-            state.decision.command(KillWorker(worker.id, item.token, _REASONS[item.forced or "aborted"], KILLED))
+            kind = KILLED if why == KILLED else ABORTED
+            state.decision.command(KillWorker(worker.id, item.token, _REASONS[why], kind))
     elif not item.recalled:
         item.recalled = True
         state.decision.command(TakeBack(worker.id, (item.token,)))

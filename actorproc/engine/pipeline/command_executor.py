@@ -17,6 +17,7 @@ from actorproc.engine.pipeline.task_cancellation import TaskCancellation
 from actorproc.engine.reply_router import Promise, ReplyRouter
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StorageUnavailable, StoreDamaged
+from actorproc.core.scheduler.cancellation import KILLED
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import (
     AddWorker,
@@ -275,13 +276,15 @@ class CommandExecutor:
             return  # it is dead already, or its answer came first: the answer wins
         self._flush()
         run = entry.queue[command.token]
-        if self._canceller.cancel(entry, run, command.kind, command.reason, run.grace):
+        is_by_operator = command.kind == KILLED
+        kind = command.kind if is_by_operator else ""
+        if self._canceller.cancel(entry, run, kind, command.reason, run.grace):
             return
         entry.killed = command.token
         if command.kind:
             entry.kind, entry.why = command.kind, command.reason
         # On an operator's word it is not asked by SIGTERM: a step that is interrupted might answer that it is done.
-        ask = not command.kind
+        ask = not is_by_operator
         grace = run.grace if ask else STACK_SECONDS
         self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason, ask=ask)
 
