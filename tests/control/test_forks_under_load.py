@@ -269,7 +269,8 @@ def test_a_fork_of_a_program_whose_lock_is_taken_in_a_later_hook_and_logged_unde
         over.set()
         thread.join()
     """
-    before = "import os, threading\nlock = threading.Lock()\n"
+    # Behind `logging`, whose own hook would wait for the thread without this package as well.
+    before = "import logging, os, threading\nlock = threading.Lock()\n"
     before += "os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)\n"
     assert output_of(tmp_path, text, within=4 * BOUND, before=before) == ["0"] * 10
     assert said_by_copies(tmp_path) == {f"INFO copy {number}" for number in range(10)}

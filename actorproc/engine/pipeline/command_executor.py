@@ -9,6 +9,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
+from actorproc.core.scheduler.cancellation import KILLED
 from actorproc.engine.messages import AddSlot, Ending, RetireSlot
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_cache import CommitCache
@@ -17,7 +18,6 @@ from actorproc.engine.pipeline.task_cancellation import TaskCancellation
 from actorproc.engine.reply_router import Promise, ReplyRouter
 from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StorageUnavailable, StoreDamaged
-from actorproc.core.scheduler.cancellation import KILLED
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.commands import (
     AddWorker,

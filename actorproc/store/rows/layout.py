@@ -244,7 +244,7 @@ def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
     if was.tags != record.tags:
         _move_texts(tag_key, was.tags, record.tags, record, rows)
         rows.extend(_debounce_rows(record))  # a tag that went may have had the same text
-    if was.searchable or record.past is not None:
+    if (was.searchable or record.past is not None) and was.searchable != record.searchable:
         _move_texts(field_key, was.searchable, record.searchable, record, rows)
 
 
