@@ -57,7 +57,7 @@ class HandleSource(Protocol):
         """The decoded output of a procedure that succeeded."""
         ...
 
-    def _send_ask(self, id: str, ask: AskKey, payload: Any) -> Future[bool]:
+    def _send_ask(self, id: str, ask: AskKey, payload: Any, reason: str | None, by: str | None) -> Future[bool]:
         """Send an ask to a procedure; the future of its being durable."""
         ...
 
@@ -193,6 +193,8 @@ class ProcedureHandle(Generic[R_co]):
         *,
         id: str | None = None,
         wait_parked: bool = False,
+        reason: str | None = None,
+        by: str | None = None,
     ) -> Any:
         """Send the procedure a signal, and wait for the reply of the step that takes it.
 
@@ -208,6 +210,8 @@ class ProcedureHandle(Generic[R_co]):
             id: Text by which the ask counts once for its procedure and name, also over restarts. Ids of the last 1000
                 signals that a procedure took are remembered. Default: None, a new one.
             wait_parked: As of `result`. Default: False.
+            reason: An operator's reason; with it, or with ``by``, the ask is recorded (`audit`). Default: None.
+            by: Name of the one who asks, for `audit`. Default: None, the user of this process.
 
         Returns:
             The value that the step gave to ``ctx.reply``.
@@ -228,7 +232,7 @@ class ProcedureHandle(Generic[R_co]):
         ask = AskKey(checked_event(name), new_id() if id is None else checked_ask_id(id))
         clock = _Countdown(timeout)
         try:
-            self._source._send_ask(self._id, ask, payload).result(clock.left())
+            self._source._send_ask(self._id, ask, payload, reason, by).result(clock.left())
             answer = _result_of(self._source._answer_to(self._id, ask, _PARKED if wait_parked else _CALL), clock.left())
         except TimeoutError:
             raise late(self._id, timeout, self._source._glance(self._id), ask) from None
@@ -242,6 +246,8 @@ class ProcedureHandle(Generic[R_co]):
         *,
         id: str | None = None,
         wait_parked: bool = False,
+        reason: str | None = None,
+        by: str | None = None,
     ) -> Any:
         """As `ask`, in a coroutine. To cancel it leaves the ask standing.
 
@@ -251,6 +257,8 @@ class ProcedureHandle(Generic[R_co]):
             timeout: As of `ask`. Default: None, without limit.
             id: As of `ask`. Default: None, a new one.
             wait_parked: As of `result`. Default: False.
+            reason: As of `ask`. Default: None.
+            by: As of `ask`. Default: None, the user of this process.
 
         Returns:
             The value that the step gave to ``ctx.reply``.
@@ -265,7 +273,7 @@ class ProcedureHandle(Generic[R_co]):
         clock, source = _Countdown(timeout), self._source
         try:
             # What may read the store is for another thread than that of the loop.
-            sent = await asyncio.to_thread(source._send_ask, self._id, ask, payload)
+            sent = await asyncio.to_thread(source._send_ask, self._id, ask, payload, reason, by)
             await _until_done(sent, clock.left())
             sent.result()
             found = await asyncio.to_thread(source._answer_to, self._id, ask, _PARKED if wait_parked else _CALL)

@@ -142,9 +142,9 @@ class StoppedStore(ScheduleVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Maint
             raise EngineError(msg)
         return cast("RunningEngine", self._engine)
 
-    def _send_ask(self, id: str, ask: AskKey, payload: Any) -> Future[bool]:
+    def _send_ask(self, id: str, ask: AskKey, payload: Any, reason: str | None, by: str | None) -> Future[bool]:
         """Send nothing, as no step would take it here; raise `ManagerStopped` unless the answer is stored."""
-        del payload
+        del payload, reason, by
         self._answer_to(id, ask, Patience.CALL)
         sent: Future[bool] = Future()
         sent.set_result(True)

@@ -24,7 +24,7 @@ class AuditInfo(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Epoch seconds (UTC)."""
     verb: str
-    """abort, kill, retry, bypass, rollback, pause, resume, signal, publish, withdraw, acknowledge, clear-poison,
+    """abort, kill, retry, bypass, rollback, pause, resume, signal, ask, publish, withdraw, acknowledge, clear-poison,
     delete."""
     reason: str | None
     detail: str

@@ -9,6 +9,7 @@ import pytest
 from actorproc import Procedure, ProcedureManager, Status
 from actorproc.cli.main import main
 from actorproc.cli.select.common import FAILED, OK, TIMED_OUT
+from actorproc.support.login_name import login_name
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import wait_until
 
@@ -65,3 +66,17 @@ def test_a_kept_reply_is_given_where_no_manager_runs_and_nothing_is_sent(tmp_pat
     assert "only a running one has 'a reply to an ask'" in capsys.readouterr().err
     assert main(["--path", path, "signals", "-o", "json"]) == OK
     assert json.loads(capsys.readouterr().out)["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "by"), [((), None, None), (("--reason", "a call", "--as", "ann"), "a call", "ann")]
+)
+def test_an_ask_of_a_command_is_recorded_with_its_author_and_one_that_comes_again_is_not(
+    running, capsys, words, reason, by
+):
+    for _ in range(2):
+        assert running("ask", "clerk-1", "desk", "1", "--id", "x", "--timeout", "30s", *words) == OK
+    capsys.readouterr()
+    assert running("audit", "clerk-1", "-o", "json") == OK
+    (row,) = json.loads(capsys.readouterr().out)["items"]
+    assert (row["verb"], row["detail"], row["reason"], row["by"]) == ("ask", "desk", reason, by or login_name())

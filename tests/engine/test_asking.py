@@ -37,6 +37,7 @@ from actorproc.api.stopped import StoppedStore
 from actorproc.errors import NotAllowed, StateNotEncodable, StateTooLarge, UnknownProcedure
 from actorproc.report.info import SignalInfo
 from actorproc.store.memory import MemoryStore
+from actorproc.support.login_name import login_name
 from actorproc.testing import InlineManager
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import BOUND, wait_until
@@ -588,3 +589,27 @@ def test_many_threads_that_ask_with_one_id_share_one_wait(manager):
         manager.resume("a")
         assert {wait.result(BOUND) for wait in waits} == {"one"}
     assert manager._tree._replies.ends._shared == {}
+
+
+# ---------------------------------------------------------------- who asked
+@pytest.mark.parametrize("how", ["plain", "in a coroutine", "kept for a wait"])
+@pytest.mark.parametrize("given", [{}, {"reason": "a call"}, {"by": "ann"}, {"reason": "a call", "by": "ann"}])
+def test_an_ask_with_an_author_or_a_reason_is_recorded_and_one_of_a_program_is_not(manager, how, given):
+    handle = manager.submit(Shop(), id="shop")
+    if how != "kept for a wait":
+        wait_until(lambda: handle.info().phase == "waiting")
+    if how == "in a coroutine":
+        assert asyncio.run(handle.ask_async("price", "tea", BOUND, **given)).of == "tea"
+    else:
+        assert handle.ask("price", "tea", BOUND, **given).of == "tea"
+    recorded = [(row.verb, row.detail, row.reason, row.by) for row in manager.audit("shop")]
+    by = given.get("by", login_name())
+    assert recorded == ([("ask", "price", given.get("reason"), by)] if given else [])
+
+
+@pytest.mark.parametrize("given", [{"reason": 5}, {"by": b"ann"}, {"by": ""}])
+def test_an_author_or_a_reason_that_is_no_text_is_refused_and_nothing_is_sent(manager, given):
+    handle = manager.submit(Asked(), id="asked")
+    with pytest.raises((TypeError, ValueError), match=next(iter(given))):
+        handle.ask("never", 1, BOUND, **given)
+    assert manager.signals("asked") == []

@@ -65,7 +65,8 @@ def enqueue(
             database.
 
     Returns:
-        The id, for `ProcedureClient.get` once the transaction is committed.
+        The id, for `ProcedureClient.get` once the leader has taken the row, a moment after the commit. A submit of the
+        same with this id gives a handle at once.
 
     Raises:
         EngineError: The database has no such store, one of an earlier version, or one that was moved; or the

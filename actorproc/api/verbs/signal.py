@@ -137,10 +137,11 @@ class SignalVerbs(EngineVerbs):
         return removed
 
     # ------------------------------------------------------------ what handles ask (HandleSource)
-    def _send_ask(self, id: str, ask: AskKey, payload: Any) -> Future[bool]:
+    def _send_ask(self, id: str, ask: AskKey, payload: Any, reason: str | None, by: str | None) -> Future[bool]:
         """Send an ask to a procedure; the future of its being durable, False: the procedure has ended."""
+        why, who = checked_reason(reason), None if reason is None and by is None else checked_by(by)
         data = self._checked_size(self._payload_for(id, payload))
-        return self._running().ask(lambda reply: Signalled(id, data, reply, ask=ask))
+        return self._running().ask(lambda reply: Signalled(id, data, reply, reason=why, by=who, ask=ask))
 
     def _answer_to(self, id: str, ask: AskKey, patience: Patience) -> Future[AskResult]:
         """Future of the outcome of an ask that was sent; `patience` says what keeps that waiting."""

@@ -24,6 +24,7 @@ from actorproc.cli.select.common import (
 )
 from actorproc.cli.select.filters import seconds
 from actorproc.cli.select.json_fields import fields_of, payload_of
+from actorproc.cli.select.selection import add_author, asked
 from actorproc.cli.select.steering import Steered
 from actorproc.errors import ManagerStopped, ProcedureFailed, ResultTimeout, UsageError
 from actorproc.model.policies import OnExisting
@@ -183,6 +184,7 @@ def add_ask(commands: _Commands) -> None:
     parser.add_argument("payload", nargs="?", metavar="JSON", help="what the step gets as ctx.event (default: null)")
     parser.add_argument("--id", metavar="TEXT", help="asks with the same text count once (default: a new one)")
     parser.add_argument("--timeout", type=seconds, metavar="TIME", help="give up waiting (exit code 124)")
+    add_author(parser)
     parser.set_defaults(run=_ask)
 
 
@@ -196,7 +198,7 @@ def _ask(options: argparse.Namespace) -> int:
         return _waited(
             "ask",
             id_,
-            lambda: handle.ask(options.name, payload, options.timeout, id=options.id),
+            lambda: handle.ask(options.name, payload, options.timeout, id=options.id, **asked(options)),
             output,
             options,
         )

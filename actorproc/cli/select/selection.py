@@ -20,7 +20,7 @@ from actorproc.ui.text import counted
 if TYPE_CHECKING:
     from actorproc.cli.select.steering import Steering
 
-__all__ = ["Act", "add_care", "add_selection", "apply", "asked", "carry_out", "confirmed", "selected"]
+__all__ = ["Act", "add_author", "add_care", "add_selection", "apply", "asked", "carry_out", "confirmed", "selected"]
 
 Act = Callable[["Steering", str], str]
 """Does it to one, and says what came of it."""
@@ -52,12 +52,17 @@ def asked(options: argparse.Namespace) -> Asked:
 
 def add_care(parser: argparse.ArgumentParser) -> None:
     """Add what every verb takes: a reason, a dry run, and the answer to the question."""
+    add_author(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before doing it to many")
+
+
+def add_author(parser: argparse.ArgumentParser) -> None:
+    """Add the reason and the name that are recorded with a request."""
     parser.add_argument("--reason", metavar="TEXT", help="why; it is recorded (actorproc show, actorproc audit)")
     parser.add_argument(
         "--as", dest="asked_by", metavar="NAME", help="the name that is recorded with it (default: your login name)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before doing it to many")
 
 
 def selected(options: argparse.Namespace, *, roots: bool = False) -> list[str]:

@@ -70,7 +70,8 @@ def signal(state: EngineState, event: Signalled) -> None:
         state.decision.command(Reply(event.reply, error=_too_many(f"signals to {event.id}")))
         return
     if event.reason is not None or event.by is not None:
-        state.audit(record, "signal", event)
+        verb, detail = ("signal", "") if event.ask is None else ("ask", event.ask.name)
+        state.audit(record, verb, event, detail)
     state.decision.command(Reply(event.reply, value=True))
 
 
