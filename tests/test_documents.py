@@ -86,7 +86,7 @@ def test_a_name_that_is_wrong_is_noticed(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("page", ["catalogue.md", "compared.md"])
+@pytest.mark.parametrize("page", ["evidence/catalogue.md", "compared.md"])
 def test_no_row_of_a_comparison_has_an_empty_cell(page):
     rows = [line for line in (ROOT / "docs" / "explanation" / page).read_text().splitlines() if line.startswith("|")]
 

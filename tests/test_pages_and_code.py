@@ -102,7 +102,7 @@ def test_every_phase_kind_and_table_is_listed_where_the_pages_say_so():
 
 
 def test_the_numbers_in_the_page_about_tests_are_those_of_the_tests():
-    text = page("explanation/testing.md")
+    text = page("explanation/evidence/testing.md")
 
     assert f"**every** place of {len(SMALL_SCENARIOS)} small scenarios" in text
     assert f"its recovery, on {len(SMALL_SCENARIOS)} scenarios, {WORDS[len(LINES)]} of them in every run" in text

@@ -114,7 +114,8 @@ def test_each_sentence_of_a_docstring_begins_with_its_subject():
 
 
 @pytest.mark.parametrize(
-    "page", ["CONTRIBUTING.md", "docs/explanation/architecture.md", "docs/glossary.md", "docs/explanation/testing.md"]
+    "page",
+    ["CONTRIBUTING.md", "docs/explanation/architecture.md", "docs/glossary.md", "docs/explanation/evidence/testing.md"],
 )
 def test_each_sentence_of_the_pages_about_the_code_begins_with_its_subject(page):
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)

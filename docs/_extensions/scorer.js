@@ -2,7 +2,7 @@
 // Scores of kinds are Sphinx's own.
 var Scorer = {
   score: ([page, _title, anchor, _text, score]) => {
-    if (/^(reliability\/|project\/(changelog|contributing|benchmarks|profiles)|explanation\/(catalogue|compared))/.test(page)) return score - 40;
+    if (/^(reliability\/|project\/(changelog|contributing|benchmarks|profiles)|explanation\/(compared)|explanation\/evidence\/(catalogue))/.test(page)) return score - 40;
     if (/^(howto|tutorial)\//.test(page)) return score + 10;
     if (/^reference\/(procedures|managers|settings)/.test(page)) return score + 6;
     if (/^reference\/api\//.test(page) && !anchor) return score - 4;

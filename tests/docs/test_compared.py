@@ -94,7 +94,7 @@ def refuses(limit: str, value: object) -> bool:
 
 
 def test_the_how_to_of_async_steps_sorts_all_limits_as_classes_do():
-    page = (ROOT / "docs" / "howto" / "async-steps.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "write" / "async-steps.md").read_text(encoding="utf-8")
     (row,) = re.findall(r"^\| (`wall_time`.+) \| (.+) \|$", page, re.MULTILINE)
     may, may_not = (set(re.findall(r"`(\w+)`", cell)) for cell in row)
     values = {"dedicated": True, "threads": 2, "cpus": (0,), "on": ("gpu",), "resources": {"gpu": 1}, "memory": 2**30}

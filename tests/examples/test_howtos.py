@@ -13,7 +13,8 @@ from tests.kit.page_runner import files_of, play, sessions_of
 pytestmark = pytest.mark.processes
 
 HOWTOS = Path(__file__).parents[2] / "docs" / "howto"
-PAGES = sorted(path for path in HOWTOS.glob("*.md") if path.name != "index.md")
+GROUPS = sorted(path for path in HOWTOS.iterdir() if path.is_dir())
+PAGES = sorted(path for path in HOWTOS.glob("*/*.md") if path.name != "index.md")
 NEEDS = {
     "django": ["django"],
     "enqueue-in-your-transaction": ["psycopg"],
@@ -48,13 +49,34 @@ def test_a_how_to_has_a_program_and_a_command(path):
     assert len(unnamed) <= (1 if path.stem == "debug" else 0)  # a variant in words
 
 
-def test_the_list_has_every_how_to_twice_in_a_table_and_in_the_tree():
-    index = (HOWTOS / "index.md").read_text(encoding="utf-8")
-    names = sorted(path.stem for path in PAGES)
+def in_tree(page: Path) -> list[str]:
+    """Pages below a page in the navigation, in its order."""
+    return re.findall(
+        r"^([a-z-]+(?:/[a-z-]+)?)$", page.read_text(encoding="utf-8").partition("{toctree}")[2], re.MULTILINE
+    )
 
-    assert len(names) >= 20
-    assert sorted(re.findall(r"\]\(([\w-]+)\.md\)", index)) == names
-    assert sorted(re.findall(r"^([a-z-]+)$", index.partition("{toctree}")[2], re.MULTILINE)) == names
+
+def test_the_list_has_every_how_to_under_the_heading_of_its_group_in_the_order_of_the_navigation():
+    index = (HOWTOS / "index.md").read_text(encoding="utf-8")
+    groups = [name.removesuffix("/index") for name in in_tree(HOWTOS / "index.md")]
+    parts = index.split("\n## ")[1:]
+    shown = [re.findall(r"^\|.*\]\(([\w/-]+)\.md\) \|$", part, re.MULTILINE) for part in parts]
+
+    assert len(PAGES) >= 20
+    assert sorted(groups) == [path.name for path in GROUPS]
+    for group, part, pages in zip(groups, parts, shown, strict=True):
+        page = HOWTOS / group / "index.md"
+        assert page.read_text(encoding="utf-8").startswith(f"# {part.splitlines()[0]}\n")
+        assert pages == [f"{group}/{name}" for name in in_tree(page)]
+    assert sorted(name for pages in shown for name in pages) == [
+        path.relative_to(HOWTOS).with_suffix("").as_posix() for path in PAGES
+    ]
+    assert len({path.stem for path in PAGES}) == len(PAGES)
+
+
+@pytest.mark.parametrize("folder", [HOWTOS, *GROUPS, HOWTOS.parent / "explanation"], ids=lambda path: path.name)
+def test_a_folder_of_pages_is_seen_at_once(folder):
+    assert 2 < len(list(folder.iterdir())) <= 14
 
 
 def test_an_output_that_differs_is_noticed(tmp_path):

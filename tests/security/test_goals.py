@@ -1,4 +1,7 @@
-"""The goals of docs/explanation/security.md, each test named after its row. What other folders test already is listed there."""
+"""The goals of docs/explanation/evidence/security.md, each test named after its row.
+
+The page lists what other folders test already.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ from tests.kit.managers import LIGHT
 
 ROOT = Path(__file__).parents[2]
 RECORDS = [table for table in Table if table in codec._DECODERS]
-PAGE_OF_GOALS = (ROOT / "docs" / "explanation" / "security.md").read_text()
+PAGE_OF_GOALS = (ROOT / "docs" / "explanation" / "evidence" / "security.md").read_text()
 
 
 # ---------------------------------------------------------------------- S1, S18: files
@@ -454,7 +457,7 @@ def test_s21_the_trust_model_says_who_is_inside_how_to_report_and_what_is_not_pr
         "90 days",
         "same user",
         "not encrypted",
-        "docs/explanation/security.md",
+        "docs/explanation/evidence/security.md",
         "sandbox",
     ):
         assert words in page, words

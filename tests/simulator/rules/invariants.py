@@ -30,8 +30,8 @@ its steps, and what was removed is forgotten, so that its id may be used anew.
 The rules are split by what they look at: `execution_rules`, `log_rules`, `undo_rules`, `lock_rules`, `family_rules`,
 `caller_rules`, `operator_rules`, `cancel_rules`, `deploy_rules`, `report_rules` and `placement_rules`. A pure function over one history cannot see 0 and
 16 (the simulation compares memory with a restored core, and one recovery with another), 18 and 19 (tests of their own),
-nor the gate (the fake shell watches it). ``docs/explanation/testing.md`` says for each number which check or test covers it, on
-which input.
+nor the gate (the fake shell watches it). ``docs/explanation/evidence/testing.md`` says for each number which check or
+test covers it, on which input.
 """
 
 from __future__ import annotations
