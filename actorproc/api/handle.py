@@ -205,8 +205,7 @@ class ProcedureHandle(Generic[R_co]):
         Args:
             name: The event that the procedure waits for, or will.
             payload: The step finds it in ``ctx.event``. Default: None.
-            timeout: Seconds, or a timedelta, to wait at most; the ask stands when they are over. Default: None, without
-                limit.
+            timeout: Seconds, or a timedelta, to wait at most; then the ask stands. Default: None, without limit.
             id: Text by which the ask counts once for its procedure and name, also over restarts. Ids of the last 1000
                 signals that a procedure took are remembered. Default: None, a new one.
             wait_parked: As of `result`. Default: False.
@@ -229,8 +228,7 @@ class ProcedureHandle(Generic[R_co]):
             ValueNotDecodable: The classes of the reply have changed since.
             ManagerStopped: The manager stopped first; ask again with the same id.
         """
-        ask = AskKey(checked_event(name), new_id() if id is None else checked_ask_id(id))
-        clock = _Countdown(timeout)
+        ask, clock = AskKey(checked_event(name), new_id() if id is None else checked_ask_id(id)), _Countdown(timeout)
         try:
             self._source._send_ask(self._id, ask, payload, reason, by).result(clock.left())
             answer = _result_of(self._source._answer_to(self._id, ask, _PARKED if wait_parked else _CALL), clock.left())
@@ -288,13 +286,8 @@ class ProcedureHandle(Generic[R_co]):
         record = answer.ending.record
         if record.state != _SUCCESS:
             raise self._failure(answer.ending)
-        raise NoReply(
-            f"procedure {self._id} has ended {record.state} without a reply to the ask {ask.name!r} ({ask.id})",
-            ask=ask.id,
-            id=self._id,
-            state=str(record.state),
-            step=record.step,
-        )
+        msg = f"procedure {self._id} has ended {record.state} without a reply to the ask {ask.name!r} ({ask.id})"
+        raise NoReply(msg, ask=ask.id, id=self._id, state=str(record.state), step=record.step)
 
     def done(self) -> bool:
         """True if it has ended, one way or the other. Does not wait."""
@@ -446,12 +439,11 @@ def as_completed(
         if not isinstance(handle, ProcedureHandle):
             msg = f"as_completed takes handles, as submit and get return them, not {handle!r:.80}"
             raise TypeError(msg)
-    seconds = waiting_seconds(timeout)
-    return _in_order_of_ends(given, None if seconds is None else time.monotonic() + seconds, timeout)
+    return _in_order_of_ends(given, _Countdown(timeout), timeout)
 
 
 def _in_order_of_ends(
-    handles: list[ProcedureHandle[R]], until: float | None, timeout: float | timedelta | None
+    handles: list[ProcedureHandle[R]], clock: _Countdown, timeout: float | timedelta | None
 ) -> Iterator[ProcedureHandle[R]]:
     over: queue.SimpleQueue[ProcedureHandle[R]] = queue.SimpleQueue()
     waited: list[tuple[Future[Ending], Callable[[Any], object]]] = []
@@ -468,7 +460,7 @@ def _in_order_of_ends(
                     waited.append((future, hear))
         while left:
             try:
-                handle = over.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+                handle = over.get(timeout=clock.left())
             except queue.Empty:
                 first = next(iter(left))
                 error = late(first.id, timeout, first._source._glance(first.id))
@@ -535,8 +527,7 @@ def late(
         )
     if seen is None:
         return ResultTimeout(f"{msg}; how it stands is not known now", id=id, ask=known_by)
-    step, reason = seen.record.step, seen.reason or ""
-    name = seen.record.current_name
+    step, name, reason = seen.record.step, seen.record.current_name, seen.reason or ""
     words = f"{msg}: it is {seen.phase} at {step_in_words(step, name)}" + (f" ({reason})" if reason else "")
     return ResultTimeout(words, id=id, phase=str(seen.phase), step=step, step_name=name, reason=reason, ask=known_by)
 
