@@ -23,12 +23,16 @@ NOT_YET = {
 LAB_BOOKS = {"bench/PROFILES.md", *(f"docs/reliability/{name}.md" for name in ("bugs", "changes", "runs"))}
 """Pages that are no reading matter: what was measured, found and run. Their sentences may be long."""
 READ = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in LAB_BOOKS]
+WRAPPED = LAB_BOOKS | NOT_YET.keys() | {"CHANGELOG.md"}
+"""Pages in which a line may hold several sentences, or a part of one; the form of the changelog asks for it."""
 FEW = 10
 """Sentences below which figures say nothing; then none is longer than the ninth tenth of others by more than this."""
 
 _FENCE = re.compile(r"^(`{3,}).*?^\1`*$|<!--.*?-->", re.MULTILINE | re.DOTALL)
 _PART = re.compile(r"\n\s*\n|\n(?=\s*[-*] |\s*\d+\. |#|\|)")
 _STOP = re.compile(r"""(?<=[.!?:])["”)`*]*\s+(?=[A-Z`"(*\[])""")
+_END = re.compile(r"""[.!?]["”)`*]*\s+(?=["“`*(\[]*[A-Z`\["“])""")
+_SPAN = re.compile(r"^\s*(?:(?:[-*]|\d+\.) )?(?:\*\*[^*]+\*\* )?|`[^`]*`")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
@@ -58,6 +62,35 @@ def test_sentences_of_a_page_are_short(page):
     if count >= FEW:
         assert middle <= most[0]
     assert ninth_tenth <= most[1] + (FEW if count < FEW else 0)
+
+
+def crowded(text: str) -> list[str]:
+    """Lines in which a second sentence begins, outside of programs, tables and brackets; a title in bold is none."""
+    lines = [line for line in _FENCE.sub("", text).splitlines() if not line.lstrip().startswith(("#", "|", "<"))]
+    plain = [re.sub(r"\([^()]*\)", "()", _LINK.sub("L", _SPAN.sub("`x` ", line))) for line in lines]
+    return [line for line, words in zip(lines, plain, strict=True) if _END.search(words)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in WRAPPED], ids=name_of)
+def test_each_sentence_of_a_page_has_a_line_of_its_own(page):
+    assert crowded(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_crowded"),
+    [
+        ("One. Two.", True),
+        ("- One! `Two` is.", True),
+        ("1. One (a. B. c).", False),
+        ("**One.** Two.", False),
+        ("**One.** Two. Three.", True),
+        ("[A link. Of two](x.md) goes on.", False),
+        ("| One. Two. |", False),
+        ("One, e.g. two.", False),
+    ],
+)
+def test_a_line_of_two_sentences_is_noticed(line, is_crowded):
+    assert bool(crowded(line)) is is_crowded
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
