@@ -24,9 +24,8 @@ from actorproc.store.lmdb.upkeep.backup import back_up
 from actorproc.store.rows.layout import STORE_ID
 from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.tables import Table
-from actorproc.support.fork_hooks import at_fork
 
-__all__ = ["OpenStore", "leave_inherited"]
+__all__ = ["OpenStore", "hold_writers", "leave_inherited", "release_writers"]
 
 
 _PATIENCE = 2.0
@@ -162,13 +161,14 @@ def leave_inherited(path: Path) -> None:
 _held = threading.local()
 
 
-def _hold_writers() -> None:
+def hold_writers() -> None:
     """Let write transactions end: the copy could close no environment that has one, as its thread is not there."""
     open_here = [store._writing for store in list(_made) if store._env is not None and store._pid == os.getpid()]
     _held.locks = [lock for lock in open_here if lock.acquire(timeout=_COMMIT)]
 
 
-def _release_writers() -> None:
+def release_writers() -> None:
+    """Let them go, in the parent and in the copy."""
     for lock in _held.__dict__.pop("locks", ()):
         lock.release()
 
@@ -183,4 +183,3 @@ def _keep_in_a_forked_child() -> None:
 
 
 os.register_at_fork(after_in_child=_keep_in_a_forked_child)
-at_fork(before=_hold_writers, in_parent=_release_writers, in_child=_release_writers)

@@ -39,7 +39,7 @@ from actorproc.store.lmdb.commit.page_clustering import PageClustering
 from actorproc.store.lmdb.commit.redo_record import RedoRecord
 from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import BlobFiles
-from actorproc.store.lmdb.open_store import OpenStore
+from actorproc.store.lmdb.open_store import OpenStore, hold_writers, release_writers
 from actorproc.store.lmdb.owner_lock import OwnerLock
 from actorproc.store.lmdb.page_check import examined, seal_of
 from actorproc.store.lmdb.reader import LmdbReader, here
@@ -58,6 +58,7 @@ from actorproc.store.rows.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_B
 from actorproc.store.rows.reading import refuse_moved
 from actorproc.store.rows.tables import Table
 from actorproc.store.verify.cross_check import Findings, cross_check
+from actorproc.support.fork_hooks import at_fork
 
 __all__ = ["LmdbReader", "LmdbStore"]
 
@@ -71,6 +72,8 @@ _PART = 256
 its next search for cycles nearer."""
 
 _T = TypeVar("_T")
+
+at_fork(before=hold_writers, in_parent=release_writers, in_child=release_writers)  # readers need no logging for it
 
 
 class LmdbStore(OpenStore):
