@@ -13,7 +13,7 @@ import actorproc.store.lmdb.store as store_lmdb
 from actorproc.store.lmdb.map_gate import MapGate
 from tests.kit.waiting import BOUND, wait_until
 
-ROOT = Path(store_lmdb.__file__).parents[2]
+ROOT = Path(store_lmdb.__file__).parents[3]
 
 
 def alone(gate):

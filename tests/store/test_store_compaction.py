@@ -19,7 +19,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from actorproc.store.lmdb.upkeep.compaction import FRESH_FILE
 
-ROOT = Path(store_lmdb.__file__).parents[2]
+ROOT = Path(store_lmdb.__file__).parents[3]
 KEPT = 20
 REMOVED = 400
 

@@ -31,7 +31,7 @@ from actorproc.store.rows.layout import FORMAT, FORMAT_KEY
 from actorproc.store.rows.tables import Table
 from tests.kit.stores import opened
 
-ROOT = Path(store_lmdb.__file__).parents[2]
+ROOT = Path(store_lmdb.__file__).parents[3]
 IMPORTS = """
 import sys
 sys.path.insert(0, sys.argv[1])
