@@ -100,3 +100,24 @@ def operated() -> Plan:
     )
     kills = tuple(Fault(TortureFault.OPERATOR_KILL, after=after, draw=0.9) for after in (0.1, 0.3, 0.5, 0.7))
     return Plan(seed=12, roots=roots, lives=(Life("quiet", 0.0, kills),))
+
+
+@pytest.fixture(scope="session")
+def asked() -> Plan:
+    """Two desks that are asked in both lives, with workers that die in replies, and commits that fail."""
+    orders = [
+        {"do": "ask", "name": "price"},
+        {"do": "flaky", "times": 1, "die": ["do:mid"]},
+        {"do": "ask", "name": "price"},
+        {"do": "ask", "name": "place", "die": ["do:half-answer"]},
+        {"do": "work"},
+    ]
+    asks = (("price", "ask-0", 0.0), ("price", "ask-1", 0.1), ("place", "ask-2", 0.0))
+    desk = {"type": "desk", "keys": [], "orders": orders}
+    roots = tuple(Root(f"desk-{number}", desk, ("SUCCESS",), asks=asks) for number in range(2))
+    faults = (
+        Fault(TortureFault.EIO_LOST, nth=5),
+        Fault(TortureFault.EIO_APPLIED, nth=8),
+        Fault(TortureFault.HOST_POINT, point="after-commit", nth=12),
+    )
+    return Plan(seed=13, roots=roots, lives=(Life("killed", 10.0, faults), Life("quiet", 0.0)))

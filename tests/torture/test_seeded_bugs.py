@@ -19,6 +19,7 @@ TRIES = 4
 PATIENCE = 4.0
 """Seconds until work that does not end counts as stuck, and until a host is killed that does not come to its end."""
 EXPECTED = {
+    "asks that come again count anew": {20},
     "attempts that operators kill count as crashes": {22},
     "the end of an earlier generation is told": {14},
     "submits are acknowledged before the commit": {1},
@@ -41,6 +42,7 @@ EXPECTED = {
 
 
 PLANS = {
+    "asks that come again count anew": "asked",
     "attempts that operators kill count as crashes": "operated",
     "the end of an earlier generation is told": "operated",
     "a refused submit is done all the same": "refusing",

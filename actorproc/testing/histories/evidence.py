@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from actorproc.errors import StoreDamaged
+from actorproc.model.rows.asks import ReplyRecord
 from actorproc.model.rows.records import (
     AttemptRecord,
     ExposedRecord,
@@ -36,6 +37,8 @@ class StoreDump(msgspec.Struct):
     """Failed attempts by procedure; None: they were not read."""
     exposed: dict[str, list[ExposedRecord]] | None = None
     """Values that procedures show; None: they were not read."""
+    replies: dict[str, list[ReplyRecord]] | None = None
+    """Replies to asks by procedure; None: they were not read."""
 
     @classmethod
     def of(cls, store: RecordStore) -> StoreDump:

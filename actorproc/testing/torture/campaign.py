@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from actorproc.errors import StoreDamaged
+from actorproc.store.base import RecordStore
 from actorproc.store.home import home_of
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.journal import Journal
@@ -103,14 +104,20 @@ def _dump_of(store: Path) -> tuple[StoreDump, list[Violation]]:
         return StoreDump({}, {}, [], []), []
     try:
         with home_of(store).reader() as reader:
-            return StoreDump.of(reader), []
+            return _read(reader), []
     except StoreDamaged as error:
         found = [Violation(4, str(error))]
     try:
         with home_of(store).reader(even_damaged=True) as reader:
-            return StoreDump.of(reader), found
+            return _read(reader), found
     except StoreDamaged as error:
         return StoreDump({}, {}, [], []), [*found, Violation(4, str(error))]
+
+
+def _read(store: RecordStore) -> StoreDump:
+    dump = StoreDump.of(store)
+    dump.replies = {id: store.replies(id) for id in dump.heads}
+    return dump
 
 
 def campaign(

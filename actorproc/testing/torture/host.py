@@ -36,6 +36,7 @@ from actorproc.procedure.values.error_text import in_words
 from actorproc.report.info import ProcedureInfo
 from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
+from actorproc.testing.torture.orders.asking import ask_all
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan, Root
 from actorproc.testing.torture.procedures import CLASSES, made_of
@@ -100,6 +101,8 @@ class _Caller:
             if root.restarts:
                 self._restart(root, procedure)
                 return
+            if root.asks:
+                ask_all(self.manager, self.journal, root, self.up + root.after)
             errands = [(after, "signal", event) for event, after in root.signals]
             if root.abort_after is not None:
                 errands.append((root.abort_after, "force" if root.force else "abort", root.id))

@@ -8,7 +8,8 @@ before the attempt it was handed out in is durable · 6 none begins when its res
 it gave before · 11 nothing is left in the world of what was rolled back · 12 a parent goes on when its children's ends
 are durable · 13 a tree that succeeded has the members its orders say · 14 each end is one that the orders allow, with
 the output they say, told only when it is durable · 15 everything ends when the faults stop · 16 a recovery that is
-repeated leads to the same · 18 no process outlives its host · 20 what was refused is not there ·
+repeated leads to the same · 18 no process outlives its host · 20 what was refused is not there, and each ask has one
+reply ·
 22 a running step is told within a second that its undo is decided, or killed within its grace and a second ·
 26 an attempt is given the heartbeat of an earlier one of its step, and what a last step showed is stored with its end ·
 27 fences of the attempts of a procedure grow.
@@ -28,6 +29,7 @@ from actorproc.model.states import TERMINAL
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.orders.asking import judge_asks
 from actorproc.testing.torture.orders.cancelling import CancelJudge
 from actorproc.testing.torture.orders.operating import AGAIN, KillJudge, RestartJudge
 from actorproc.testing.torture.orders.reporting import judge_reports
@@ -57,6 +59,7 @@ def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: froz
         cancelling.read(line)
     found += judge_submits(lines, dump)
     found += judge_reports(lines, dump)
+    found += judge_asks(plan.roots, lines, dump)
     for root in plan.roots:
         if not root.restarts:
             found += judge_root(root, lines, dump, world)

@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, ClusterPlan, Fault, TortureFault
+from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, ClusterPlan, Fault, TortureFault
+from actorproc.testing.torture.orders.asking import draw_desk
 from actorproc.testing.torture.orders.cancelling import draw_cancelled
+from actorproc.testing.torture.orders.drawing import TreeDraw
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
 
@@ -41,6 +43,8 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """The abort is one by force."""
     signals: tuple[tuple[str, float], ...] = ()
     """Events to send, and when."""
+    asks: tuple[tuple[str, str, float], ...] = ()
+    """Names and ids of asks, and when they are sent first; each life sends all of them again."""
     insists: bool = True
     """The caller submits again what was refused."""
     restarts: int = 0
@@ -94,6 +98,7 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     if not module:
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
         roots += _restarted(Random(f"restarted roots of {seed}"))
+        roots += _desks(Random(f"desks of {seed}"))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     # Drawn apart, so that all else in a plan is what its seed gave before there were such faults.
     lives = [_with_failing_reads(Random(f"reads of life {place} of {seed}"), life) for place, life in enumerate(lives)]
@@ -151,6 +156,16 @@ def _restarted(chance: Random) -> tuple[Root, ...]:
     return tuple(roots)
 
 
+def _desks(chance: Random) -> tuple[Root, ...]:
+    """Roots that are asked; also drawn apart."""
+    roots = []
+    for number in range(chance.choice((0, 1, 1, 2))):
+        spec, asks = draw_desk(chance)
+        end = "ROLLEDBACK" if spec["orders"][-1]["do"] == "fail" else "SUCCESS"
+        roots.append(Root(f"desk-{number}", spec, (end,), round(chance.uniform(0.0, 0.3), 3), asks=asks))
+    return tuple(roots)
+
+
 def _with_kills(chance: Random, lives: list[Life]) -> list[Life]:
     """Attempts that an operator ends, in half of the lives that are no part of a storm; also drawn apart."""
     return [
@@ -175,106 +190,8 @@ def _clocks(lives: list[Life]) -> list[float]:
 
 
 # ------------------------------------------------------------ procedures
-class _Draw:
-    """Draws the orders of one tree, and keeps what follows from them."""
-
-    def __init__(self, chance: Random, id: str, *, is_small: bool) -> None:
-        self.chance = chance
-        self.id = id
-        self.is_small = is_small
-        self.fails = False
-        self.may_fail = False
-        self.deadly = False
-        self.fans = 0
-        self.contained = False
-        self.signals: list[tuple[str, float]] = []
-
-    def spec(self, depth: int, keys: list[list[str]], *, bad: bool) -> Spec:
-        """One procedure and those below it; with `bad` something in it goes wrong for good."""
-        chance = self.chance
-        kind = chance.choices(("errand", "journey", "circuit"), (5, 3, 2))[0]
-        if self.is_small:
-            kind = "errand"
-        length = {"errand": chance.randint(2, 2 if self.is_small else 5), "journey": 4, "circuit": 3}[kind]
-        # Locks on the way are for roots only: their members would wait for each other.
-        grabs = 2 if kind == "errand" and depth == 0 else 0
-        orders = [self._order(grabs) for _ in range(length)]
-        if depth < 2 and not self.is_small and chance.random() < (0.6 if depth == 0 else 0.3):
-            orders[chance.randrange(length - 1)] = self._fan(depth, keys, bad=bad and chance.random() < 0.5)
-            if kind == "errand" and self.fails and chance.random() < 0.4:
-                kind, self.contained = "lenient", True
-                bad = self.fails = self.deadly = False
-        if bad and not self.fails:
-            kind, orders = self._spoil(kind, orders)
-        for order in orders:
-            self._arm(order)
-        return {"type": kind, "orders": orders, "keys": keys}
-
-    def _order(self, grabs: int) -> Spec:
-        chance = self.chance
-        what = chance.choices(("work", "sleep", "wait", "flaky", "note", "grab"), (8, 2, 2, 2, 2, grabs))[0]
-        order: Spec = {"do": what}
-        if chance.random() < 0.6:
-            order["seconds"] = round(chance.uniform(0.001, 0.03), 4)
-        if what == "sleep":
-            order["for"] = round(chance.uniform(0.01, 0.2), 3)
-        elif what == "flaky":
-            order["times"] = chance.randint(1, 3)
-        elif what == "grab":
-            order["key"] = f"market/{chance.choice('ab')}"
-            self.may_fail = True  # as the victim of a deadlock
-        elif what == "wait":
-            order["event"] = f"{self.id}/{len(self.signals)}"
-            self.signals.append((order["event"], round(chance.uniform(0.0, 0.8), 3)))
-            if chance.random() < 0.2:
-                order["timeout"] = round(chance.uniform(0.1, 0.6), 3)
-                self.may_fail = True
-        return order
-
-    def _fan(self, depth: int, keys: list[list[str]], *, bad: bool) -> Spec:
-        chance = self.chance
-        written = [path for mode, path in keys if mode == "w"]
-        children = []
-        count = chance.randint(2, 4)
-        self.fans += 1
-        yard = f"yard/{self.id}/{self.fans}"
-        for number in range(count):
-            # Below what the parent has for itself, or among siblings only: so no two can wait for each other.
-            above = chance.choice(written) if written and chance.random() < 0.5 else yard
-            child_keys = [["w", f"{above}/{chance.randint(0, 2)}"]] if chance.random() < 0.5 else []
-            children.append(self.spec(depth + 1, child_keys, bad=bad and number == count - 1))
-        fan: Spec = {"do": "fan", "children": children, "named": chance.random() < 0.5}
-        if chance.random() < 0.3:
-            fan["parallel"] = chance.randint(1, 2)
-        return fan
-
-    def _spoil(self, kind: str, orders: list[Spec]) -> tuple[str, list[Spec]]:
-        chance = self.chance
-        self.fails = True
-        at = chance.randrange(len(orders))
-        if any("children" in order for order in orders[at : at + 1]):
-            at = len(orders) - 1
-        way = chance.choices(("fail", "hang", "crash"), (6, 1, 1))[0]
-        if kind != "errand":
-            way = "fail"
-        orders[at] = {"do": way}
-        if way == "crash":
-            self.deadly = True
-        return {"fail": kind, "hang": "hasty", "crash": "deadly"}[way], orders
-
-    def _arm(self, order: Spec) -> None:
-        chance = self.chance
-        die = [f"do:{point}" for point in WORKER_POINTS if chance.random() < 0.03]
-        die += [f"undo:{point}" for point in WORKER_POINTS if chance.random() < 0.03]
-        die += [f"do:{trick}" for trick in ("twice", "late") if chance.random() < 0.03]
-        if die:
-            order["die"] = die
-        if chance.random() < 0.1:
-            order["undo_errors"] = 2
-
-
 def draw_root(chance: Random, number: int, *, is_small: bool) -> Root:
-    draw = _Draw(chance, f"root-{number}", is_small=is_small)
+    draw = TreeDraw(chance, f"root-{number}", is_small=is_small)
     places = chance.sample(("town/a", "town/b", "town/c"), chance.choice((0, 1, 1, 2)))
     keys = [[chance.choice("rww"), place] for place in places]
     # A reader of a place lets no child write below it; `_fan` looks at that.
@@ -294,7 +211,7 @@ def draw_root(chance: Random, number: int, *, is_small: bool) -> Root:
     )
 
 
-def _ends(draw: _Draw, *, loose: bool) -> tuple[str, ...]:
+def _ends(draw: TreeDraw, *, loose: bool) -> tuple[str, ...]:
     if draw.deadly:
         # Its undo may take three workers along as well, when kills hit it: then it is given up.
         return ("ROLLEDBACK", "FAILED")

@@ -1,8 +1,8 @@
 """Procedures under torture, which do as their orders say. Loaded by workers, so nothing here loads the store.
 
-An order is plain data: ``do`` is work, sleep, wait, fan, grab, flaky, fail, hang, crash, listen, deaf or note; ``die``
-names the points at which the worker kills itself, each once in an episode. Each order leaves a file in the world, and
-its undo removes it: at the end the files of what succeeded are there, and none of what was rolled back.
+An order is plain data: ``do`` is work, sleep, wait, ask, fan, grab, flaky, fail, hang, crash, listen, deaf or note;
+``die`` names the points at which the worker kills itself, each once in an episode. Each order leaves a file in the
+world, and its undo removes it: at the end the files of what succeeded are there, and none of what was rolled back.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from actorproc.procedure.authoring.status import Status
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.testing.journal import Referee
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
+from actorproc.testing.torture.orders.asking import reply_to_ask
 from actorproc.testing.torture.orders.cancelling import ABORT_GRACE, GRACE, WAITS
 from actorproc.testing.torture.orders.operating import Echo
 from actorproc.testing.torture.orders.padding import check_padding, padding_of
@@ -36,7 +37,7 @@ from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.workers.child.runtime.step_line import StepLine
 from actorproc.workers.protocol.frames import Ended, FromWorker
 
-__all__ = ["CLASSES", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "Lenient", "made_of"]
+__all__ = ["CLASSES", "Circuit", "Deadly", "Desk", "Errand", "Hasty", "Journey", "Lenient", "made_of"]
 
 Order = dict[str, Any]
 
@@ -232,6 +233,7 @@ class _Ordered:
     def _follow(self, scene: _Scene, at: int, *, last: bool) -> Status | None:
         """Do one order; None: go on."""
         order, ctx = scene.order, scene.ctx
+        reply_to_ask(ctx)
         self.done.append(at)  # before it can fail: a repeated step must not see it
         if order["do"] == "flaky" and ctx.attempt <= order["times"]:
             raise RetryLater(after=0.002)
@@ -262,6 +264,8 @@ class _Ordered:
                 return Status.sleep(order["for"])
             case "wait" if not last:
                 return Status.wait(order["event"], timeout=order.get("timeout"))
+            case "ask" if not last:
+                return Status.wait(order["name"])
             case "fan" if not last:
                 made = [made_of(spec, self.folder) for spec in order["children"]]
                 named = [(f"{ctx.id}-{at}-{number}", child) for number, child in enumerate(made)]
@@ -331,6 +335,10 @@ class Brief(Errand):
     """Is given little time once its undo is decided."""
 
     limits: ClassVar[Limits] = Limits(crashes=100_000, grace=GRACE, abort_grace=ABORT_GRACE)
+
+
+class Desk(Errand):
+    """Is asked, and replies."""
 
 
 class Deadly(Errand):
@@ -451,6 +459,7 @@ CLASSES: dict[str, Callable[[str, list[Order], list[list[str]]], Procedure]] = {
     "hasty": Hasty,
     "brief": Brief,
     "deadly": Deadly,
+    "desk": Desk,
     "journey": Journey,
     "circuit": Circuit,
     "echo": Echo,

@@ -14,6 +14,7 @@ Kinds beside those of `JournalLine`:
 - ``restarting``, then ``restarted`` or ``restart-refused``: a root that has ended is submitted again;
 - ``generation-ended``: step is the generation, text its output;
 - ``operator-killed``: an operator ended an attempt; text is what the audit log says of it;
+- ``answered``, ``unanswered``: what the one who asked was told; unit is the name and the id of the ask, text the reply;
 - ``forced``: an abort by force was acknowledged;
 - ``lag``: seconds for which the host got no processor;
 - ``fenced``: a step found that a later one has changed the world;

@@ -271,7 +271,19 @@ def _ends_of_earlier_generations_are_told() -> None:
     CommitCache.end = end  # type: ignore[method-assign]
 
 
+def _asks_that_come_again_count_anew() -> None:
+    from actorproc.core.lifecycle import signals
+    from actorproc.core.state.signal_ids import is_repeated as honest
+
+    def is_repeated(buffer: Any, target: str, dedup: str | None) -> bool:
+        is_ask = dedup is not None and dedup.startswith("\0")
+        return not is_ask and honest(buffer, target, dedup)
+
+    vars(signals)["is_repeated"] = is_repeated
+
+
 SEEDED_BUGS: dict[str, SeededBug] = {
+    "asks that come again count anew": SeededBug(in_host=_asks_that_come_again_count_anew),
     "attempts that operators kill count as crashes": SeededBug(in_host=_killed_attempts_are_crashes),
     "the end of an earlier generation is told": SeededBug(in_host=_ends_of_earlier_generations_are_told),
     "running steps are not told of their undo": SeededBug(in_host=_running_steps_are_not_told),
