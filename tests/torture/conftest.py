@@ -112,6 +112,7 @@ def asked() -> Plan:
         {"do": "ask", "name": "place", "die": ["do:half-answer"]},
         {"do": "work"},
     ]
+    orders = [{**order, "tag": True} for order in orders]
     asks = (("price", "ask-0", 0.0), ("price", "ask-1", 0.1), ("place", "ask-2", 0.0))
     desk = {"type": "desk", "keys": [], "orders": orders}
     roots = tuple(Root(f"desk-{number}", desk, ("SUCCESS",), asks=asks) for number in range(2))

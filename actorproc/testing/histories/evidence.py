@@ -39,6 +39,8 @@ class StoreDump(msgspec.Struct):
     """Values that procedures show; None: they were not read."""
     replies: dict[str, list[ReplyRecord]] | None = None
     """Replies to asks by procedure; None: they were not read."""
+    lists: dict[str, list[str]] | None = None
+    """Ids that lists find, by ``tag TEXT`` and ``field TEXT``, and wrong rows of their index; None: not read."""
 
     @classmethod
     def of(cls, store: RecordStore) -> StoreDump:

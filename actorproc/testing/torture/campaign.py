@@ -25,6 +25,7 @@ from actorproc.testing.torture.cluster.plan import TESTIMONY, draw_cluster_plan
 from actorproc.testing.torture.coverage import Tally, count
 from actorproc.testing.torture.episode_runner import EpisodeRunner
 from actorproc.testing.torture.oracle import judge
+from actorproc.testing.torture.orders.tagging import read_lists
 from actorproc.testing.torture.plan import Plan, draw_plan
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.user_module import own_opinion
@@ -116,6 +117,7 @@ def _dump_of(store: Path) -> tuple[StoreDump, list[Violation]]:
 
 def _read(store: RecordStore) -> StoreDump:
     dump = StoreDump.of(store)
+    read_lists(store, dump)
     dump.replies = {id: store.replies(id) for id in dump.heads}
     return dump
 

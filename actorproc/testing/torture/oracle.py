@@ -12,7 +12,7 @@ repeated leads to the same · 18 no process outlives its host · 20 what was ref
 reply ·
 22 a running step is told within a second that its undo is decided, or killed within its grace and a second ·
 26 an attempt is given the heartbeat of an earlier one of its step, and what a last step showed is stored with its end ·
-27 fences of the attempts of a procedure grow.
+27 fences of the attempts of a procedure grow · 35 lists by tags and searchable fields are what heads say.
 
 Restarts, and attempts that operators kill, have judges of their own (`operating`).
 
@@ -33,6 +33,7 @@ from actorproc.testing.torture.orders.asking import judge_asks
 from actorproc.testing.torture.orders.cancelling import CancelJudge
 from actorproc.testing.torture.orders.operating import AGAIN, KillJudge, RestartJudge
 from actorproc.testing.torture.orders.reporting import judge_reports
+from actorproc.testing.torture.orders.tagging import judge_lists
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
 
 __all__ = ["EpisodeHistory", "judge", "judge_root", "judge_submits"]
@@ -44,7 +45,7 @@ _FOUND = {"stalled": 15, "orphan": 18, "unsound": 16, "fenced": 27}
 def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: frozenset[str]) -> list[Violation]:
     """All violations of an episode. Pure. `world` has the files the procedures left, as ``id/order``."""
     lines = list(lines)
-    found = _judge_operators(plan, lines, dump, world)
+    found = [*_judge_operators(plan, lines, dump, world), *judge_lists(plan.roots, dump)]
     lines, dump = _without_restarted(lines, dump)
     found += check_journal(lines, dump)
     if not any(line.kind == "enter" for line in lines):

@@ -13,6 +13,7 @@ from actorproc.testing.torture.orders.cancelling import draw_cancelled
 from actorproc.testing.torture.orders.drawing import TreeDraw
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
+from actorproc.testing.torture.orders.tagging import tagged
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "draw_root", "with_padding", "work_of"]
 
@@ -96,6 +97,8 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     # Drawn apart, and from this text: so a plan stays what its seed gave before.
     roots = with_padding(Random(f"ballast of {seed}"), roots)
     if not module:
+        tags = Random(f"tags of {seed}")
+        roots = tuple(msgspec.structs.replace(root, spec=tagged(tags, root.spec)) for root in roots)
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
         roots += _restarted(Random(f"restarted roots of {seed}"))
         roots += _desks(Random(f"desks of {seed}"))

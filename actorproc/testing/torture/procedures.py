@@ -32,6 +32,7 @@ from actorproc.testing.torture.orders.asking import reply_to_ask
 from actorproc.testing.torture.orders.cancelling import ABORT_GRACE, GRACE, WAITS
 from actorproc.testing.torture.orders.operating import Echo
 from actorproc.testing.torture.orders.padding import check_padding, padding_of
+from actorproc.testing.torture.orders.tagging import set_tags
 from actorproc.testing.torture.record import SHOWN_KEY, EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.workers.child.runtime.step_line import StepLine
@@ -234,6 +235,7 @@ class _Ordered:
         """Do one order; None: go on."""
         order, ctx = scene.order, scene.ctx
         reply_to_ask(ctx)
+        set_tags(order, ctx, at)
         self.done.append(at)  # before it can fail: a repeated step must not see it
         if order["do"] == "flaky" and ctx.attempt <= order["times"]:
             raise RetryLater(after=0.002)
@@ -347,7 +349,7 @@ class Deadly(Errand):
     limits: ClassVar[Limits] = Limits(crashes=3)
 
 
-class Journey(_Ordered, Saga):
+class Journey(_Ordered, Saga, searchable=("place",)):
     """Four orders, each with an undo of its own."""
 
     limits: ClassVar[Limits] = _STURDY
@@ -358,6 +360,7 @@ class Journey(_Ordered, Saga):
     keys: list[list[str]]
     done: list[int]
     grabbed: list[list[str]]
+    place: int
 
     def __init__(self, folder: str, orders: list[Order], keys: list[list[str]]) -> None:
         self.folder = folder
@@ -365,11 +368,13 @@ class Journey(_Ordered, Saga):
         self.keys = keys
         self.done = []
         self.grabbed = []
+        self.place = 0
 
     def _go(self, ctx: Context, at: int) -> Any:
         scene = _Scene(self, ctx, self.orders[at])
         with scene.played():
             status = self._follow(scene, at, last=at == 3)
+            self.place = at + 1
         return (len(self.done) if at == 3 else None) if status is None else status
 
     def _return(self, ctx: Context, at: int) -> None:

@@ -282,8 +282,18 @@ def _asks_that_come_again_count_anew() -> None:
     vars(signals)["is_repeated"] = is_repeated
 
 
+def _old_tags_stay_in_the_index() -> None:
+    from actorproc.model.rows.writes import Was
+
+    def of(record: Any) -> Was:
+        return Was(record.state, record.due_at, record.finished_at, (), record.searchable)
+
+    Was.of = of  # type: ignore[method-assign]
+
+
 SEEDED_BUGS: dict[str, SeededBug] = {
     "asks that come again count anew": SeededBug(in_host=_asks_that_come_again_count_anew),
+    "old tags stay in the index of lists": SeededBug(in_host=_old_tags_stay_in_the_index),
     "attempts that operators kill count as crashes": SeededBug(in_host=_killed_attempts_are_crashes),
     "the end of an earlier generation is told": SeededBug(in_host=_ends_of_earlier_generations_are_told),
     "running steps are not told of their undo": SeededBug(in_host=_running_steps_are_not_told),

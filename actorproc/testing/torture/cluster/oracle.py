@@ -26,6 +26,7 @@ from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.cluster.plan import LEASE
 from actorproc.testing.torture.oracle import EpisodeHistory, judge_root, judge_submits
 from actorproc.testing.torture.orders.reporting import judge_reports
+from actorproc.testing.torture.orders.tagging import judge_lists
 from actorproc.testing.torture.plan import Plan
 
 __all__ = ["judge_cluster", "merged"]
@@ -78,6 +79,7 @@ def judge_cluster(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, wor
     found += history.found + stored.found
     found += judge_submits(lines, dump)
     found += judge_reports(lines, dump)
+    found += judge_lists(plan.roots, dump)
     for root in plan.roots:
         if not _was_lost_with_hosts(root.id, dump):
             found += judge_root(root, lines, dump, world)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from actorproc.testing.torture.faults import ClusterFault, ClusterPlan, Strike
+from actorproc.testing.torture.orders.tagging import tagged
 from actorproc.testing.torture.plan import Plan, Root, draw_root, with_padding
 
 __all__ = ["HOST_PATIENCE", "LEASE", "TESTIMONY", "draw_cluster_plan"]
@@ -69,6 +70,8 @@ def draw_cluster_plan(seed: int, *, bug: str = "", patience: float = 90.0) -> Pl
         msgspec.structs.replace(root, after=round(chance.uniform(0.0, 0.8 * seconds), 3), insists=True)
         for root in roots
     ]
+    tags = Random(f"tags of {seed}")
+    roots = [msgspec.structs.replace(root, spec=tagged(tags, root.spec)) for root in roots]
     return Plan(
         seed=seed,
         roots=with_padding(chance, tuple(roots)),

@@ -78,7 +78,7 @@ def _between(chance: Random) -> dict[str, Any]:
 
 # ------------------------------------------------------------ callers
 def ask_all(manager: Any, journal: EpisodeJournal, root: Root, up: float) -> None:
-    """Send all asks of a root, each twice, and note the answers. Returns when all have one, or the manager stops.
+    """Send all asks of a root, each twice at a time, and note the answers. Returns when all have one.
 
     Args:
         manager: The manager.
@@ -88,7 +88,7 @@ def ask_all(manager: Any, journal: EpisodeJournal, root: Root, up: float) -> Non
     """
     threads = [
         threading.Thread(target=_ask, args=(manager, journal, root.id, name, id, up + after), daemon=True)
-        for name, id, after in root.asks
+        for name, id, after in root.asks * 2
     ]
     for thread in threads:
         thread.start()
@@ -98,8 +98,7 @@ def ask_all(manager: Any, journal: EpisodeJournal, root: Root, up: float) -> Non
 
 def _ask(manager: Any, journal: EpisodeJournal, root: str, name: str, id: str, at: float) -> None:
     time.sleep(max(0.0, at - time.monotonic()))
-    left = 2
-    while left:
+    while True:
         try:
             answer = manager.get(root).ask(name, id, id=id)
         except (StorageUnavailable, ManagerBusy, OutcomeUnknown):
@@ -111,7 +110,7 @@ def _ask(manager: Any, journal: EpisodeJournal, root: str, name: str, id: str, a
             journal.note("unanswered", procedure=root, unit=f"{name} {id}")
         else:
             journal.note("answered", procedure=root, unit=f"{name} {id}", text=json.dumps(answer))
-        left -= 1
+        return
 
 
 # ------------------------------------------------------------ judging
