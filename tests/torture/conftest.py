@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actorproc.testing.torture.faults import IN_TROUBLE, Fault, TortureFault
+from actorproc.testing.torture.orders.debouncing import Debounced
 from actorproc.testing.torture.plan import Life, Plan, Root
 
 _TREE = {
@@ -122,3 +123,19 @@ def asked() -> Plan:
         Fault(TortureFault.HOST_POINT, point="after-commit", nth=12),
     )
     return Plan(seed=13, roots=roots, lives=(Life("killed", 10.0, faults), Life("quiet", 0.0)))
+
+
+@pytest.fixture(scope="session")
+def debounced() -> Plan:
+    """Two keys that are submitted quickly and slowly in three lives, and commits that fail."""
+    calm = {"type": "calm", "keys": [], "orders": [{"do": "work"}] * 2}
+    quick = Debounced(0.2, None, (0.0, 0.02, 0.02, 0.02))
+    slow = Debounced(0.05, 0.15, (0.0, 0.04, 0.04, 0.04, 0.2, 0.04))
+    roots = (Root("calm-0", calm, ("SUCCESS",), debounce=quick), Root("calm-1", calm, ("SUCCESS",), debounce=slow))
+    faults = (Fault(TortureFault.EIO_LOST, nth=3), Fault(TortureFault.EIO_APPLIED, nth=5))
+    lives = (
+        Life("killed", 10.0, (*faults, Fault(TortureFault.HOST_POINT, point="after-commit", nth=7))),
+        Life("killed", 10.0, (*faults, Fault(TortureFault.HOST_POINT, point="before-commit", nth=9))),
+        Life("quiet", 0.0),
+    )
+    return Plan(seed=14, roots=roots, lives=lives)

@@ -21,6 +21,7 @@ PATIENCE = 4.0
 EXPECTED = {
     "asks that come again count anew": {20},
     "old tags stay in the index of lists": {35},
+    "each debounced submit begins a run": {33},
     "attempts that operators kill count as crashes": {22},
     "the end of an earlier generation is told": {14},
     "submits are acknowledged before the commit": {1},
@@ -43,6 +44,7 @@ EXPECTED = {
 
 
 PLANS = {
+    "each debounced submit begins a run": "debounced",
     "old tags stay in the index of lists": "asked",
     "asks that come again count anew": "asked",
     "attempts that operators kill count as crashes": "operated",

@@ -37,6 +37,7 @@ from actorproc.report.info import ProcedureInfo
 from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
 from actorproc.testing.torture.orders.asking import ask_all
+from actorproc.testing.torture.orders.debouncing import submit_many
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan, Root
 from actorproc.testing.torture.procedures import CLASSES, made_of
@@ -92,6 +93,9 @@ class _Caller:
         """Everything the plan wants of one root. Ends with the manager."""
         try:
             self._wait(root.after)
+            if root.debounce is not None:
+                submit_many(self.manager, self.journal, root, procedure)
+                return
             if f"given-up {root.id}" in known:
                 return
             # One that may be there already is insisted on: it needs its signals.

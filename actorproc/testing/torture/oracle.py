@@ -12,7 +12,8 @@ repeated leads to the same · 18 no process outlives its host · 20 what was ref
 reply ·
 22 a running step is told within a second that its undo is decided, or killed within its grace and a second ·
 26 an attempt is given the heartbeat of an earlier one of its step, and what a last step showed is stored with its end ·
-27 fences of the attempts of a procedure grow · 35 lists by tags and searchable fields are what heads say.
+27 fences of the attempts of a procedure grow ·
+33 of debounced submits the last one runs, once · 35 lists by tags and searchable fields are what heads say.
 
 Restarts, and attempts that operators kill, have judges of their own (`operating`).
 
@@ -31,6 +32,7 @@ from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.orders.asking import judge_asks
 from actorproc.testing.torture.orders.cancelling import CancelJudge
+from actorproc.testing.torture.orders.debouncing import judge_debounces, runs_of
 from actorproc.testing.torture.orders.operating import AGAIN, KillJudge, RestartJudge
 from actorproc.testing.torture.orders.reporting import judge_reports
 from actorproc.testing.torture.orders.tagging import judge_lists
@@ -46,7 +48,8 @@ def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: froz
     """All violations of an episode. Pure. `world` has the files the procedures left, as ``id/order``."""
     lines = list(lines)
     found = [*_judge_operators(plan, lines, dump, world), *judge_lists(plan.roots, dump)]
-    lines, dump = _without_restarted(lines, dump)
+    found += judge_debounces(lines, dump, world)
+    lines, dump = _without_generations_and_runs(lines, dump)
     found += check_journal(lines, dump)
     if not any(line.kind == "enter" for line in lines):
         # A user's own procedures, which keep no journal: what ran cannot be compared with what is stored.
@@ -84,10 +87,15 @@ def _judge_operators(plan: Plan, lines: list[JournalLine], dump: StoreDump, worl
     return found
 
 
-def _without_restarted(lines: list[JournalLine], dump: StoreDump) -> tuple[list[JournalLine], StoreDump]:
-    """Leave out restarted trees, whose generations the other rules would take for one."""
-    heads = {id: head for id, head in dump.heads.items() if not head.root.startswith(AGAIN)}
-    kept = [line for line in lines if not line.procedure.startswith(AGAIN) or line.kind in _FOUND]
+def _without_generations_and_runs(lines: list[JournalLine], dump: StoreDump) -> tuple[list[JournalLine], StoreDump]:
+    """Leave out restarted trees, whose generations the other rules would take for one, and what was debounced."""
+    runs = runs_of(dump)
+    heads = {id: head for id, head in dump.heads.items() if not head.root.startswith(AGAIN) and id not in runs}
+    kept = [
+        line
+        for line in lines
+        if line.kind in _FOUND or not (line.procedure.startswith(AGAIN) or line.procedure in runs)
+    ]
     steps = {id: dump.steps[id] for id in heads}
     return kept, msgspec.structs.replace(dump, heads=heads, steps=steps)
 

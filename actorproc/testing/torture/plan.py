@@ -10,6 +10,7 @@ import msgspec
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, ClusterPlan, Fault, TortureFault
 from actorproc.testing.torture.orders.asking import draw_desk
 from actorproc.testing.torture.orders.cancelling import draw_cancelled
+from actorproc.testing.torture.orders.debouncing import Debounced, draw_debounced
 from actorproc.testing.torture.orders.drawing import TreeDraw
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
@@ -46,6 +47,8 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """Events to send, and when."""
     asks: tuple[tuple[str, str, float], ...] = ()
     """Names and ids of asks, and when they are sent first; each life sends all of them again."""
+    debounce: Debounced | None = None
+    """Its id is a debounce key, and it is submitted so, several times in each life."""
     insists: bool = True
     """The caller submits again what was refused."""
     restarts: int = 0
@@ -102,6 +105,7 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
         roots += _restarted(Random(f"restarted roots of {seed}"))
         roots += _desks(Random(f"desks of {seed}"))
+        roots += _debounced(Random(f"debounced submits of {seed}"))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     # Drawn apart, so that all else in a plan is what its seed gave before there were such faults.
     lives = [_with_failing_reads(Random(f"reads of life {place} of {seed}"), life) for place, life in enumerate(lives)]
@@ -167,6 +171,14 @@ def _desks(chance: Random) -> tuple[Root, ...]:
         end = "ROLLEDBACK" if spec["orders"][-1]["do"] == "fail" else "SUCCESS"
         roots.append(Root(f"desk-{number}", spec, (end,), round(chance.uniform(0.0, 0.3), 3), asks=asks))
     return tuple(roots)
+
+
+def _debounced(chance: Random) -> tuple[Root, ...]:
+    """Keys of debounced submits; also drawn apart."""
+    drawn = [draw_debounced(chance) for _ in range(chance.choice((0, 1, 1, 2)))]
+    return tuple(
+        Root(f"calm-{number}", spec, ("SUCCESS",), debounce=debounce) for number, (spec, debounce) in enumerate(drawn)
+    )
 
 
 def _with_kills(chance: Random, lives: list[Life]) -> list[Life]:

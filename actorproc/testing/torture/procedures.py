@@ -30,6 +30,7 @@ from actorproc.testing.journal import Referee
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
 from actorproc.testing.torture.orders.asking import reply_to_ask
 from actorproc.testing.torture.orders.cancelling import ABORT_GRACE, GRACE, WAITS
+from actorproc.testing.torture.orders.debouncing import Calm
 from actorproc.testing.torture.orders.operating import Echo
 from actorproc.testing.torture.orders.padding import check_padding, padding_of
 from actorproc.testing.torture.orders.tagging import set_tags
@@ -468,6 +469,7 @@ CLASSES: dict[str, Callable[[str, list[Order], list[list[str]]], Procedure]] = {
     "journey": Journey,
     "circuit": Circuit,
     "echo": Echo,
+    "calm": Calm,
 }
 
 if _SEEDED := os.environ.get(VARIABLE):

@@ -15,6 +15,7 @@ Kinds beside those of `JournalLine`:
 - ``generation-ended``: step is the generation, text its output;
 - ``operator-killed``: an operator ended an attempt; text is what the audit log says of it;
 - ``answered``, ``unanswered``: what the one who asked was told; unit is the name and the id of the ask, text the reply;
+- ``calling``, then ``called`` or ``call-refused``: debounced submit number step of a key; unit is its run;
 - ``forced``: an abort by force was acknowledged;
 - ``lag``: seconds for which the host got no processor;
 - ``fenced``: a step found that a later one has changed the world;
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.states import TERMINAL
 from actorproc.testing.journal import Journal, JournalLine
 from actorproc.testing.torture.faults import FaultPhase, TortureFault
@@ -72,8 +74,16 @@ def durable_fields(head: ProcedureRecord, epoch: int) -> dict[str, Any]:
         "mode": head.state.value,
         "state": str(head.records),
         "unit": str(head.generation) if head.generation > 1 else None,
-        "text": "rolling" if head.rolling or head.failing else "ended" if head.state in TERMINAL else "",
+        "text": _flag_of(head),
     }
+
+
+def _flag_of(head: ProcedureRecord) -> str:
+    if head.rolling or head.failing:
+        return "rolling"
+    if head.state in TERMINAL:
+        return "ended"
+    return "waits" if is_debounced(head) else ""
 
 
 class Tail:

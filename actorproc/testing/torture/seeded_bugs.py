@@ -291,9 +291,16 @@ def _old_tags_stay_in_the_index() -> None:
     Was.of = of  # type: ignore[method-assign]
 
 
+def _debounced_submits_do_not_wait_for_others() -> None:
+    from actorproc.core.lifecycle import submit
+
+    vars(submit)["is_debounced"] = lambda _record: False
+
+
 SEEDED_BUGS: dict[str, SeededBug] = {
     "asks that come again count anew": SeededBug(in_host=_asks_that_come_again_count_anew),
     "old tags stay in the index of lists": SeededBug(in_host=_old_tags_stay_in_the_index),
+    "each debounced submit begins a run": SeededBug(in_host=_debounced_submits_do_not_wait_for_others),
     "attempts that operators kill count as crashes": SeededBug(in_host=_killed_attempts_are_crashes),
     "the end of an earlier generation is told": SeededBug(in_host=_ends_of_earlier_generations_are_told),
     "running steps are not told of their undo": SeededBug(in_host=_running_steps_are_not_told),
