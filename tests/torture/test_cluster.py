@@ -19,7 +19,9 @@ from actorproc.testing.torture.cluster.oracle import judge_cluster, merged
 from actorproc.testing.torture.cluster.plan import draw_cluster_plan
 from actorproc.testing.torture.cluster.seeded_bugs import CLUSTER_BUGS
 from actorproc.testing.torture.faults import ClusterFault, ClusterPlan, Strike
+from actorproc.testing.torture.orders.enqueueing import Enqueueing
 from actorproc.testing.torture.plan import Plan, Root
+from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS
 from tests.databases import database_or_skip
 from tests.simulator.rules.invariants import StoreDump
@@ -66,6 +68,19 @@ def test_a_leader_and_a_host_are_killed_and_links_cut_and_no_promise_is_broken(t
     assert episode.violations == []
     assert {kind for kind, _ in episode.tally.hits} >= {strike.kind for strike in strikes[:2]}
     assert judge_folder(tmp_path / "episode").violations == []
+
+
+def test_what_applications_enqueue_is_a_procedure_once_if_they_commit_and_else_it_is_none(tmp_path):
+    database_or_skip()
+
+    episode = play(ENQUEUED, tmp_path / "episode")
+
+    assert episode.violations == []
+    lines = EpisodeJournal(tmp_path / "episode" / "journal").lines()
+    known = {line.procedure for line in lines if line.kind == "enter" and line.procedure.startswith("enqueued")}
+    certain = {f"enqueued-{number}" for number, ends in enumerate(ENDS * 2) if ends in {"commit", "killed-after"}}
+    doubtful = {f"enqueued-{number}" for number, ends in enumerate(ENDS * 2) if ends == "killed-during"}
+    assert certain <= known <= certain | doubtful
 
 
 # ------------------------------------------------------------ plans and the command
@@ -230,6 +245,24 @@ MIXED = msgspec.structs.replace(
     MIXED,
     roots=tuple(Root(f"root-{number}", LONG if number < 3 else BRIEF, ("SUCCESS",)) for number in range(6)),
 )
+ENDS = ("rollback", "commit", "savepoint", "killed-after", "killed-before", "killed-during")
+ENQUEUED = plan_of(Strike(ClusterFault.LEADER_KILL, after=0.8, seconds=0.1), work=BRIEF, many=2)
+ENQUEUED = msgspec.structs.replace(
+    ENQUEUED,
+    roots=(
+        *ENQUEUED.roots,
+        *(
+            Root(
+                f"enqueued-{number}",
+                {**BRIEF, "orders": [{"do": "work"}]},
+                ("SUCCESS",),
+                0.1 * number,
+                enqueue=Enqueueing(ends, 0.002),
+            )
+            for number, ends in enumerate(ENDS * 2)
+        ),
+    ),
+)
 BUGS = {
     "a leader does not wait for hosts that it has not met": (
         plan_of(Strike(ClusterFault.LEADER_KILL, 1.0, 0.5), work=LONG),
@@ -248,6 +281,8 @@ BUGS = {
         plan_of(Strike(ClusterFault.LEADER_STOP, 1.0, 4.0), work=SLOW, many=10, agents=1),
         {29},
     ),
+    "what is enqueued does not wait for the commit of its application": (ENQUEUED, {34}),
+    "rows of what was enqueued go without their procedures": (ENQUEUED, {34}),
     "steps are handed out before the commit": (plan_of(work=QUICK, many=8, agents=1), {5, 6}),
 }
 

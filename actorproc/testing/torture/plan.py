@@ -12,6 +12,7 @@ from actorproc.testing.torture.orders.asking import draw_desk
 from actorproc.testing.torture.orders.cancelling import draw_cancelled
 from actorproc.testing.torture.orders.debouncing import Debounced, draw_debounced
 from actorproc.testing.torture.orders.drawing import TreeDraw
+from actorproc.testing.torture.orders.enqueueing import Enqueueing
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
 from actorproc.testing.torture.orders.tagging import tagged
@@ -49,6 +50,8 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """Names and ids of asks, and when they are sent first; each life sends all of them again."""
     debounce: Debounced | None = None
     """Its id is a debounce key, and it is submitted so, several times in each life."""
+    enqueue: Enqueueing | None = None
+    """An application enqueues it in this transaction, which may never be committed."""
     insists: bool = True
     """The caller submits again what was refused."""
     restarts: int = 0

@@ -21,7 +21,9 @@ Kinds beside those of `JournalLine`:
 - ``fenced``: a step found that a later one has changed the world;
 - ``frozen`` and ``thawed``: around the time in which a process stands still; ``leads``, ``follows``: of a candidate;
 - ``host-lost``: a leader has given up the host of this process, or one that it has not met (0);
-- ``takeover``, ``committed``, ``removed``: by the witness in a database: a new epoch, a commit, a head that is gone.
+- ``takeover``, ``committed``, ``removed``: by the witness in a database: a new epoch, a commit, a head that is gone;
+- ``row-put``, ``row-gone``: the same of rows that applications enqueue; unit is the key;
+- ``transacting``, ``transacted``: an application begins a transaction, and has seen its end.
 """
 
 from __future__ import annotations

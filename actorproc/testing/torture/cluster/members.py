@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -18,7 +19,7 @@ from actorproc.testing.torture.cluster.process import STOP
 from actorproc.testing.torture.cluster.proxy import Proxy
 from actorproc.testing.torture.record import EpisodeJournal
 
-__all__ = ["Agent", "Candidate", "Member"]
+__all__ = ["Agent", "Application", "Candidate", "Member"]
 
 _ENDS_WITHIN = 60.0
 """Seconds for an orderly end."""
@@ -180,4 +181,41 @@ class Agent(Member):
         until = time.monotonic() + _COMES_UP_WITHIN
         while "offers" not in self._said()[self._said_before :] and process.poll() is None and time.monotonic() < until:
             time.sleep(0.02)  # before that the signal ends it as it ends any program
+        process.terminate()
+
+
+class Application(Member):
+    """A program that enqueues in transactions of its own, and kills itself in some of them.
+
+    Args:
+        number: Its number among those of the episode.
+        folder: Folder of the episode.
+        url: URL of the store.
+        mark: Beginning of the mark of its processes.
+    """
+
+    kind = "application"
+
+    def __init__(self, number: int, folder: Path, url: str, mark: str) -> None:
+        super().__init__(f"application-{number}", folder, url, mark)
+        self._number = number
+
+    def _arguments(self) -> list[str]:
+        return [str(self._number)]
+
+    def run(self, over: threading.Event) -> None:
+        """Run it, again after each kill, until it has done everything or the episode is over."""
+        while not over.is_set():
+            self.start()
+            process = self.process
+            assert process is not None
+            code = process.wait()
+            with self.lock:
+                self._reap(process)
+            if code != -signal.SIGKILL:
+                if code != 0:
+                    self.journal.note("stalled", text=f"{self.name} ended with {code}")
+                return
+
+    def _ask_to_leave(self, process: subprocess.Popen[bytes]) -> None:
         process.terminate()

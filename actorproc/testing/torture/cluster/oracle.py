@@ -8,7 +8,8 @@ Beside the numbers of `actorproc.testing.torture.oracle`:
 8 two copies of a step run at a time only if the host of one of them stood still, or if it ran on the own workers of a
 leader that was succeeded, for as long as that may take to learn of it ·
 28 epochs never fall, in the order of the commits, and a takeover raises them ·
-29 no commit of an older epoch comes after one of a newer · 30 a parent is woken once for each suspend.
+29 no commit of an older epoch comes after one of a newer · 30 a parent is woken once for each suspend ·
+34 what an application enqueued is a procedure, once, if its transaction was committed, and else it is none.
 
 Answers that were given are not lost with a leader (6): the host keeps them. Promise 22 is not judged: to be told of
 its undo a step waits for the next leader.
@@ -25,6 +26,7 @@ from actorproc.testing.histories.real_histories import JournalHistory
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.cluster.plan import LEASE
 from actorproc.testing.torture.oracle import EpisodeHistory, judge_root, judge_submits
+from actorproc.testing.torture.orders.enqueueing import judge_enqueued
 from actorproc.testing.torture.orders.reporting import judge_reports
 from actorproc.testing.torture.orders.tagging import judge_lists
 from actorproc.testing.torture.plan import Plan
@@ -80,6 +82,7 @@ def judge_cluster(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, wor
     found += judge_submits(lines, dump)
     found += judge_reports(lines, dump)
     found += judge_lists(plan.roots, dump)
+    found += judge_enqueued(plan.roots, everything, dump)
     for root in plan.roots:
         if not _was_lost_with_hosts(root.id, dump):
             found += judge_root(root, lines, dump, world)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from actorproc.testing.torture.faults import ClusterFault, ClusterPlan, Strike
+from actorproc.testing.torture.orders.enqueueing import draw_enqueued
 from actorproc.testing.torture.orders.tagging import tagged
 from actorproc.testing.torture.plan import Plan, Root, draw_root, with_padding
 
@@ -72,9 +73,10 @@ def draw_cluster_plan(seed: int, *, bug: str = "", patience: float = 90.0) -> Pl
     ]
     tags = Random(f"tags of {seed}")
     roots = [msgspec.structs.replace(root, spec=tagged(tags, root.spec)) for root in roots]
+    enqueued = _enqueued(Random(f"enqueued of {seed}"), seconds)
     return Plan(
         seed=seed,
-        roots=with_padding(chance, tuple(roots)),
+        roots=(*with_padding(chance, tuple(roots)), *enqueued),
         lives=(),
         workers=chance.randint(1, 2),
         bug=bug,
@@ -101,6 +103,16 @@ def _strike(chance: Random, seconds: float) -> Strike:
     return Strike(
         kind, after=round(chance.uniform(0.0, seconds), 3), seconds=round(lasts, 3), draw=round(chance.random(), 4)
     )
+
+
+def _enqueued(chance: Random, seconds: float) -> list[Root]:
+    """Roots that applications enqueue; drawn apart, so a plan stays what its seed gave before."""
+    roots = []
+    for number in range(chance.randint(3, 10)):
+        spec, terms = draw_enqueued(chance)
+        after = round(chance.uniform(0.0, 0.8 * seconds), 3)
+        roots.append(Root(f"enqueued-{number}", spec, ("SUCCESS",), after, enqueue=terms))
+    return roots
 
 
 def _slow(chance: Random) -> dict[str, Any]:

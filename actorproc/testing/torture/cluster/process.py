@@ -1,9 +1,10 @@
-"""A process under torture: a candidate for the lead, or the agent of a host, as users start them.
+"""A process under torture: a candidate for the lead, the agent of a host, or an application, as users start them.
 
 It writes down what cannot be seen from outside: kills of its own, hosts that it gives up, changes of the lead.
 
     python -m actorproc.testing.torture.cluster.process FOLDER candidate URL LISTEN ADVERTISE
     python -m actorproc.testing.torture.cluster.process FOLDER agent URL
+    python -m actorproc.testing.torture.cluster.process FOLDER application URL NUMBER
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from actorproc.config import Config
 from actorproc.engine.workers.absent_hosts import AbsentHosts
 from actorproc.errors import ActorprocError
 from actorproc.report.changes import LeaderEvent, LifecycleEvent
+from actorproc.testing.torture.cluster import application
 from actorproc.testing.torture.cluster.plan import HOST_PATIENCE, LEASE
 from actorproc.testing.torture.cluster.seeded_bugs import CLUSTER_BUGS
 from actorproc.testing.torture.host import Notary, watch_for_lag
@@ -57,13 +59,15 @@ def main(arguments: list[str]) -> int:
     elif plan.bug:
         os.environ[VARIABLE] = plan.bug
         SEEDED_BUGS[plan.bug].in_host()
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
+    if kind == "application":
+        return application.main(plan, folder, url, int(arguments[3]))
     journal = EpisodeJournal(folder / "journal")
     logging.getLogger().addHandler(Notary(journal))
     _announce_kills(journal)
     _announce_losses(journal)
     threading.Thread(target=watch_for_lag, args=(journal,), daemon=True).start()
-    stop = threading.Event()
-    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
     if kind == "agent":
         sys.argv[1:] = ["worker", MODULE, "--path", url, "--workers", str(plan.workers)]
         runpy.run_module("actorproc", run_name="__main__")

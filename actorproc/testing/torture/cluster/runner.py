@@ -17,8 +17,9 @@ from actorproc.store.home import home_of
 from actorproc.store.tools.moving import move
 from actorproc.testing.database_server import DatabaseServer
 from actorproc.testing.journal import Journal
+from actorproc.testing.torture.cluster.application import APPLICATIONS
 from actorproc.testing.torture.cluster.callers import ClusterCaller
-from actorproc.testing.torture.cluster.members import Agent, Candidate, Member
+from actorproc.testing.torture.cluster.members import Agent, Application, Candidate, Member
 from actorproc.testing.torture.cluster.plan import TESTIMONY
 from actorproc.testing.torture.cluster.proxy import Proxy
 from actorproc.testing.torture.cluster.strikes import Strikes
@@ -53,6 +54,7 @@ class ClusterRunner:
         self.journal = EpisodeJournal(folder / "journal")
         self._mark = f"{os.getpid()}-{time.monotonic_ns()}"
         self._over = threading.Event()
+        self._enqueues = any(root.enqueue is not None for root in plan.roots)
 
     def run(self) -> None:
         """Play it. Faults that it finds are in the journal."""
@@ -60,10 +62,10 @@ class ClusterRunner:
         with DatabaseServer(fsync=True, settings=SETTINGS) as server:
             url = server.url(_STORE)
             prepare(url)
-            with self._members(server, url) as (candidates, agents):
+            with self._members(server, url) as (candidates, agents, applications):
                 if self._come_up(candidates, agents):
                     strikes = Strikes(self.journal, server, url, candidates, agents, self._mark)
-                    self._live(url, strikes)
+                    self._live(url, strikes, applications)
                 for agent in agents:
                     self._leave(agent)
                 for candidate in candidates:
@@ -71,17 +73,21 @@ class ClusterRunner:
             self._keep(url)
 
     @contextlib.contextmanager
-    def _members(self, server: DatabaseServer, url: str) -> Iterator[tuple[list[Candidate], list[Agent]]]:
+    def _members(
+        self, server: DatabaseServer, url: str
+    ) -> Iterator[tuple[list[Candidate], list[Agent], list[Application]]]:
         candidates: list[Candidate] = []
         agents = [Agent(f"agent-{number}", self.folder, url, self._mark) for number in range(self.cluster.agents)]
+        applications = [Application(number, self.folder, url, self._mark) for number in range(APPLICATIONS)]
         try:
             for number in range(self.cluster.candidates):
                 base = Proxy("127.0.0.1", server.port)
                 through = url.replace(f":{server.port}/", f":{base.port}/")
                 candidates.append(Candidate(f"candidate-{number}", self.folder, through, self._mark, base))
-            yield candidates, agents
+            yield candidates, agents, applications
         finally:
-            for member in (*agents, *candidates):
+            self._over.set()
+            for member in (*applications, *agents, *candidates):
                 member.kill()
             for candidate in candidates:
                 candidate.close()
@@ -99,20 +105,22 @@ class ClusterRunner:
         return False
 
     # ------------------------------------------------------------ the life of all
-    def _live(self, url: str, strikes: Strikes) -> None:
+    def _live(self, url: str, strikes: Strikes, applications: list[Application]) -> None:
         with ProcedureClient(url, procedures=CLASSES.values(), patience=_CLIENT_PATIENCE) as client:  # type: ignore[arg-type]
             callers = [
                 ClusterCaller(client, self.journal, root, made_of(root.spec, str(self.folder)), self._over)
                 for root in self.plan.roots
+                if root.enqueue is None
             ]
             threads = [_thread(caller.serve) for caller in callers]
+            enqueueing = [_thread(application.run, self._over) for application in applications if self._enqueues]
             began = time.monotonic()
             striking = [_thread(self._strike, strikes, strike, began) for strike in self.cluster.strikes]
             for thread in striking:
                 thread.join()
             strikes.heal()
             deadline = time.monotonic() + self.plan.patience
-            for thread in threads:
+            for thread in (*threads, *enqueueing):
                 thread.join(max(0.1, deadline - time.monotonic()))
             left = self._await_ends(client, deadline)
             self._over.set()
@@ -135,6 +143,7 @@ class ClusterRunner:
             try:
                 left = [info for info in client.list() if info.finished_at is None]
                 reasons = {info.id: f"{info.phase}: {info.reason}" for info in left}
+                reasons |= {row.id: f"enqueued, and {row.reason or 'it waits'}" for row in client.enqueued()}
             except ActorprocError as error:
                 reasons = {"": f"what has ended cannot be read: {error}"}
             if not reasons:

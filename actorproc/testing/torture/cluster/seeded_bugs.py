@@ -65,11 +65,37 @@ def _former_leaders_commit() -> None:
     vars(store_lock)["end_sessions"] = end_locks_alone
 
 
+def _rows_need_no_commit() -> None:
+    import psycopg
+
+    from actorproc.api.verbs import enqueue
+    from actorproc.store.postgres.borrowed import asked as honest
+
+    def asked(connection: Any, question: Any) -> Any:
+        with psycopg.connect(connection.info.dsn, autocommit=True) as own:
+            return honest(own, question)
+
+    vars(enqueue)["asked"] = asked
+
+
+def _rows_go_without_procedures() -> None:
+    from actorproc.core.lifecycle import enqueued
+
+    honest: Callable[..., None] = vars(enqueued)["take_in"]
+
+    def take_in(state: Any, accepted: list[Any], restarted: list[str]) -> None:
+        honest(state, [new for new in accepted if not new.id.endswith("1")], restarted)
+
+    vars(enqueued)["take_in"] = take_in
+
+
 CLUSTER_BUGS: dict[str, Callable[[], None]] = {
     "a leader does not wait for hosts that it has not met": _leaders_do_not_wait,
     "an agent goes on when no leader hears it": _agents_go_on_unheard,
     "an agent goes on with steps that its leader does not know": _unknown_steps_go_on,
     "a host forgets its answers with their leader": _answers_go_with_their_leader,
     "a leader that stood still may commit": _former_leaders_commit,
+    "what is enqueued does not wait for the commit of its application": _rows_need_no_commit,
+    "rows of what was enqueued go without their procedures": _rows_go_without_procedures,
 }
 """By their words."""

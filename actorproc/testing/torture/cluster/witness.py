@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import cast
 
+from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.store.home import home_of
 from actorproc.store.postgres.connecting import connect, new_title
@@ -31,15 +32,22 @@ _MADE = """
 CREATE SCHEMA torture_witness
 CREATE TABLE torture_witness.heads (n bigserial, k bytea, v bytea)
 CREATE TABLE torture_witness.commits (n bigserial, epoch bigint, batch bigint)
+CREATE TABLE torture_witness.enqueued (n bigserial, k bytea, v bytea)
+CREATE TABLE torture_witness.applied (n bigserial, id text PRIMARY KEY)
 CREATE FUNCTION torture_witness.head() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF TG_OP = 'DELETE' THEN INSERT INTO torture_witness.heads (k) VALUES (OLD.k);
   ELSE INSERT INTO torture_witness.heads (k, v) VALUES (NEW.k, NEW.v); END IF; RETURN NULL; END $$
+CREATE FUNCTION torture_witness.enqueued() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF TG_OP = 'DELETE' THEN INSERT INTO torture_witness.enqueued (k) VALUES (OLD.k);
+  ELSE INSERT INTO torture_witness.enqueued (k, v) VALUES (NEW.k, NEW.v); END IF; RETURN NULL; END $$
 CREATE FUNCTION torture_witness.commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   INSERT INTO torture_witness.commits (epoch, batch) VALUES (NEW.epoch, NEW.n); RETURN NULL; END $$
 CREATE FUNCTION torture_witness.takeover() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   INSERT INTO torture_witness.commits (epoch, batch) VALUES (NEW.epoch, -1); RETURN NULL; END $$
 CREATE TRIGGER torture AFTER INSERT OR UPDATE OR DELETE ON {schema}.procedures
   FOR EACH ROW EXECUTE FUNCTION torture_witness.head()
+CREATE TRIGGER torture AFTER INSERT OR UPDATE OR DELETE ON {schema}.enqueued
+  FOR EACH ROW EXECUTE FUNCTION torture_witness.enqueued()
 CREATE TRIGGER torture AFTER INSERT OR UPDATE ON {schema}.batch FOR EACH ROW EXECUTE FUNCTION torture_witness.commit()
 CREATE TRIGGER torture AFTER UPDATE ON {schema}.leader
   FOR EACH ROW WHEN (OLD.epoch <> NEW.epoch) EXECUTE FUNCTION torture_witness.takeover()
@@ -47,6 +55,8 @@ CREATE TRIGGER torture AFTER UPDATE ON {schema}.leader
 _TIME = "(extract(epoch FROM pg_xact_commit_timestamp(xmin)) * 1000000)::bigint"
 _COMMITS = f"SELECT {_TIME}, n, xmin::text::bigint, epoch, batch FROM torture_witness.commits ORDER BY 1, 2"  # noqa: S608
 _HEADS = f"SELECT {_TIME}, n, xmin::text::bigint, k, v FROM torture_witness.heads ORDER BY 1, 2"  # noqa: S608
+_ROWS = f"SELECT {_TIME}, n, k, v FROM torture_witness.enqueued ORDER BY 1, 2"  # noqa: S608
+_APPLIED = f"SELECT {_TIME}, id FROM torture_witness.applied"  # noqa: S608
 _END = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
     "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -69,10 +79,13 @@ def end_sessions(url: str) -> None:
 
 
 def testimony(url: str) -> list[JournalLine]:
-    """All commits in order: ``takeover`` and ``committed`` with their epochs, ``durable`` and ``removed`` heads."""
-    lines: list[JournalLine] = []
+    """All commits in order: ``takeover`` and ``committed`` with their epochs, ``durable`` and ``removed`` heads.
+
+    And those of applications: ``submitted`` for a row of their own, ``row-put`` and ``row-gone`` for what is enqueued.
+    """
     epochs: dict[int, int] = {}
     since = time.time_ns() - time.monotonic_ns()
+    lines = _of_applications(url, since)
     commits = _ask(url, _COMMITS)
     for row in range(commits.ntuples):
         at, _, transaction, epoch, batch = (numbered(commits.get_value(row, column)) for column in range(5))
@@ -90,6 +103,25 @@ def testimony(url: str) -> list[JournalLine]:
         fields = durable_fields(head, epochs.get(transaction, 0))
         lines.append(JournalLine(kind="durable", at=at * 1000 - since, pid=0, **fields))
     return sorted(lines, key=lambda line: line.at)
+
+
+def _of_applications(url: str, since: int) -> list[JournalLine]:
+    """Rows of applications, and those that they enqueued. `since`: wall clock at the origin of lines, in ns."""
+    lines: list[JournalLine] = []
+    applied = _ask(url, _APPLIED)
+    for row in range(applied.ntuples):
+        at, id = numbered(applied.get_value(row, 0)), (applied.get_value(row, 1) or b"").decode()
+        lines.append(JournalLine(kind="submitted", at=at * 1000 - since, pid=0, procedure=id, text="enqueued"))
+    rows = _ask(url, _ROWS)
+    for row in range(rows.ntuples):
+        at, key, value = numbered(rows.get_value(row, 0)), rows.get_value(row, 2) or b"", rows.get_value(row, 3)
+        if value is None:
+            lines.append(JournalLine(kind="row-gone", at=at * 1000 - since, pid=0, unit=key.hex()))
+            continue
+        record: EnqueuedRecord = codec.decode(Table.ENQUEUED, key, value)
+        id = "" if record.new is None else record.new.id
+        lines.append(JournalLine(kind="row-put", at=at * 1000 - since, pid=0, procedure=id, unit=key.hex()))
+    return lines
 
 
 def _ask(url: str, sql: str) -> Answer:
