@@ -399,7 +399,7 @@ class FakeShell:
                 return
             state = record.state
         if worker.id in self.known:
-            self.known[worker.id][1][command.token] = 1 if command.limits is None else command.limits.threads
+            self.known[worker.id][1][command.token] = 1 if command.limits is None else command.limits.beside
         self.workers.hand_out(worker, command, state)
 
     def _retire_worker(self, command: RetireWorker) -> None:
@@ -412,7 +412,7 @@ class FakeShell:
         self.world.journal.append(("kill", command.token, command.reason))
         worker = self.workers.live.get(command.worker)
         if worker is not None:
-            self.workers.kill(worker, command.kind or "timeout", blamed=command.token)
+            self.workers.end_step(worker, command.token, command.kind or "timeout")
 
     def _reply(self, command: Reply) -> None:
         call = self.callers.pop(command.reply, None)

@@ -21,7 +21,7 @@ from actorproc.model.messages.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.messages.outcomes import Failed, Outcome, Refused
+from actorproc.model.messages.outcomes import Failed, Outcome, Refused, Stopped
 from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.store.base import RecordStore
 from tests.simulator.core_sim.fake_hosts import FakeHosts
@@ -36,6 +36,8 @@ NO_PLACE = "today's code has no place for it"
 """Reason of one that is refused before its step began."""
 REPORTED = "at"
 """Key of the value that steps show."""
+_SWALLOWS = 0.2
+"""Chance that an async step does not end when it is cancelled, so that its worker is killed after all."""
 _MAY_REFUSE = frozenset({Mode.EXECUTE, Mode.ROLLBACK})
 """Calls of user code that may meet a stored value that cannot be read."""
 
@@ -53,7 +55,19 @@ def has_note(store: RecordStore, token: StepToken) -> bool:
 class FakeWorker:
     """One life of one slot: at most one step begun, the others queued in the order they were handed out."""
 
-    __slots__ = ("asked", "channel", "hanging", "id", "live", "queue", "reserved", "running", "started_at", "stopping")
+    __slots__ = (
+        "asked",
+        "cancelled",
+        "channel",
+        "hanging",
+        "id",
+        "live",
+        "queue",
+        "reserved",
+        "running",
+        "started_at",
+        "stopping",
+    )
 
     def __init__(self, id: WorkerId, reserved: str | None = None) -> None:
         self.id = id
@@ -67,6 +81,8 @@ class FakeWorker:
         self.hanging = False
         self.asked: int | None = None
         """Number of the request the running step waits for."""
+        self.cancelled: dict[StepToken, CrashReport] = {}
+        """Async steps that were told to end, with what their answers say."""
         self.channel: deque[Event] = deque()
         self.live: dict[str, bytes] = {}
         """State of the live object of each procedure that ran here last."""
@@ -88,6 +104,8 @@ class FakeWorkers:
         self.world = world
         self.live: dict[WorkerId, FakeWorker] = {}
         self.booting: list[WorkerId] = [WorkerId(slot, 1) for slot in range(world.scenario.slots)]
+        self.tasks: set[StepToken] = set()
+        """Async steps that were handed out."""
         self._reserved: dict[WorkerId, str] = {}
         """Coming workers that belong to one procedure each."""
         self._retired: set[WorkerId] = set()
@@ -151,6 +169,9 @@ class FakeWorkers:
     # ------------------------------------------------------------ commands of the host
     def hand_out(self, worker: FakeWorker, command: RunStep, state: bytes | None) -> None:
         """A `Run` frame arrives; state None: go on with the live object."""
+        if command.limits is not None and command.limits.tasks:
+            self.tasks.add(command.token)
+            self.world.journal.append(("task", command.token, command.limits.tasks))
         self.world.journal.append(("sent", command.token, command.record, command.warm))
         worker.queue.append((command, state))
 
@@ -228,6 +249,30 @@ class FakeWorkers:
         report = CrashReport(kind=kind, message="killed")
         self.world.inbox.append(WorkerLost(worker.id, report, blamed=blamed, crashed=crashed))
         self._replace(worker)
+
+    def end_step(self, worker: FakeWorker, token: StepToken, kind: str) -> None:
+        """End a step: an async one is cancelled, which it may swallow, and for any other its worker is killed.
+
+        An answer of an async step that is on its way counts.
+        """
+        if token not in self.tasks:
+            self.kill(worker, kind, blamed=token)
+            return
+        running = worker.running is not None and worker.running[0].token == token
+        if not running and all(command.token != token for command, _ in worker.queue):
+            return
+        if token in worker.cancelled:
+            return
+        worker.cancelled[token] = CrashReport(kind=kind, message="cancelled")
+        if running and self.world.random() < _SWALLOWS:
+            self.kill(worker, kind, blamed=token)
+        elif running:
+            worker.hanging, worker.asked = False, None
+
+    def end_hanging(self, worker: FakeWorker) -> None:
+        """The wall time of the step that hangs is over."""
+        assert worker.running is not None
+        self.end_step(worker, worker.running[0].token, "timeout")
 
     def host_died(self) -> None:
         """Workers end with their host; the last thing one of them said may come late."""
@@ -315,6 +360,8 @@ class FakeWorkers:
         """Act of a forward step before it can answer: hang, or make a note and wait until it is durable."""
         token = command.token
         operation = self.world.scenario.programs[command.type_name].operations[int(state.split(b":", 1)[0])]
+        if token in worker.cancelled:
+            return
         if token.attempt <= operation.hangs:
             worker.hanging = True
         elif operation.note and not has_note(self.world.store, token):
@@ -344,14 +391,17 @@ class FakeWorkers:
         command, state = worker.running
         worker.running = None
         token = command.token
-        if token.mode in _MAY_REFUSE and self.world.plan.fires(FaultKind.REFUSED):
+        report = worker.cancelled.pop(token, None)
+        if report is not None:
+            outcome: Outcome = Stopped(report=report)
+        elif token.mode in _MAY_REFUSE and self.world.plan.fires(FaultKind.REFUSED):
             # The type that would mend it is now and then another one, as that of a child with an unreadable output.
             needs = min(self.world.scenario.programs) if self.world.random() < 0.5 else ""
             is_passing = token.mode is Mode.EXECUTE and (token.step + token.attempt) % 2 == 0
-            outcome: Outcome = Refused(reason="not today", needs=needs, is_passing=is_passing)
+            outcome = Refused(reason="not today", needs=needs, is_passing=is_passing)
         else:
             outcome = self._of_new_code(command, state) or self._outcome(command, state)
-        if isinstance(outcome, (Failed, Refused)) or self.world.random() < 0.05:
+        if isinstance(outcome, (Failed, Refused, Stopped)) or self.world.random() < 0.05:
             # After a failure the object is thrown away; now and then a sound one is evicted.
             worker.live.pop(token.procedure, None)
         else:

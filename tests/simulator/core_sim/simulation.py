@@ -163,7 +163,7 @@ class Simulation(Player):
         if hanging is not None and (deadline is None or hanging[0] <= deadline):
             until, worker = hanging
             world.now = max(world.now, until)
-            shell.workers.kill(worker, "timeout", blamed=worker.running[0].token if worker.running else None)
+            shell.workers.end_hanging(worker)
         elif deadline is not None:
             world.now = max(world.now, deadline)
             world.inbox.append(Tick())

@@ -57,7 +57,12 @@ def _with_generations(scenario: Scenario) -> Scenario:
 
 
 def changed_meta(meta: TypeMeta, trait: str) -> TypeMeta:
-    """A class with one trait changed: its class of work ("class"), "threads", "own" worker, or `abort` ("asks")."""
+    """A class with one trait changed: its class of work ("class"), "threads", "own" worker, or `abort` ("asks").
+
+    An asynchronous one becomes a plain one instead of getting threads or a worker of its own, which it cannot have.
+    """
+    if meta.tasks and trait in {"threads", "own"}:
+        return msgspec.structs.replace(meta, tasks=0)
     changes: dict[str, dict[str, Any]] = {
         "class": {"work_class": BATCH_CLASS if meta.work_class == "default" else "default"},
         "threads": {"threads": 3 - meta.threads},

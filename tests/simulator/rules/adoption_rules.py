@@ -7,7 +7,7 @@ its host is charged with no error and no crash for that (32).
 from __future__ import annotations
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
-from actorproc.model.messages.outcomes import Failed, Refused
+from actorproc.model.messages.outcomes import Failed, Refused, Stopped
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL
@@ -40,7 +40,7 @@ class AdoptionRules(Judge):
         del unit
         head = self.facts.heads.get(token.procedure)
         # An answer of a later generation is not taken over: one of an earlier may bear the same numbers.
-        if isinstance(outcome, (Failed, Refused)) or (head is not None and head.generation > 1):
+        if isinstance(outcome, (Failed, Refused, Stopped)) or (head is not None and head.generation > 1):
             self._over(token)
 
     def on_cut(self, token: StepToken) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
+from actorproc.model.messages.outcomes import Stopped
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.slots import host_of
 from actorproc.testing.histories.evidence import Violation
@@ -41,8 +42,10 @@ class CancelRules(Judge):
         self.killed.pop(token.procedure, None)
 
     def on_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
-        del unit, outcome
+        del unit
         self._over(token)
+        if isinstance(outcome, Stopped):
+            return  # for that it was cancelled
         if self.killed.get(token.procedure) == token:  # its answer came before the kill: it may be an error
             del self.killed[token.procedure]
 

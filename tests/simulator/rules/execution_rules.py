@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
-from actorproc.model.messages.outcomes import Failed, Refused
+from actorproc.model.messages.outcomes import Failed, Refused, Stopped
 from actorproc.model.rows.records import ProcedureRecord, StepRecord
 from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL
@@ -94,7 +94,7 @@ class ExecutionRules(Judge):
         key = (token.step, token.mode, unit, head.undone, head.run)
         runs = self.runs.setdefault(token.procedure, {})
         run = runs.get(key)
-        if run is not None and run.ended == "exit" and not isinstance(run.outcome, (Failed, Refused)):
+        if run is not None and run.ended == "exit" and not isinstance(run.outcome, (Failed, Refused, Stopped)):
             if run.saved:
                 self.say(6, f"{token} runs again although its result is durable")
             elif run.disturbed == self.facts.disturbed and head.errors == run.errors:

@@ -21,8 +21,9 @@ nor on one with other code of its type, steps never take more of a host's resour
 lost with three hosts in a row runs with no other on its host · 28 each instant of a schedule starts one procedure, in
 the commit that moves the schedule on · 33 of debounced submits the last durable one runs, in its time, and each
 counts once · 34 the row of what an application enqueued goes in the commit that creates its procedure, or keeps the
-refusal · 35 lists find a procedure by the tags that its last recorded step left, and by its state. Number 0 is
-"memory equals store".
+refusal · 35 lists find a procedure by the tags that its last recorded step left, and by its state · 36 async steps run
+beside each other, as many as may be and no plain ones among them, and none is charged with the death of a worker in
+which others ran. Number 0 is "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
@@ -90,6 +91,7 @@ from tests.simulator.rules.placement_rules import PlacementRules
 from tests.simulator.rules.report_rules import ReportRules
 from tests.simulator.rules.schedule_rules import ScheduleRules
 from tests.simulator.rules.tag_rules import TagRules
+from tests.simulator.rules.task_rules import TaskRules
 from tests.simulator.rules.undo_rules import UndoRules
 
 __all__ = ["Entry", "StoreDump", "Violation", "check"]
@@ -147,6 +149,7 @@ class _Pass:
             AdoptionRules(facts, found),
             LossRules(facts, found),
             AskRules(facts, found),
+            TaskRules(facts, found),
         ]
         self._listeners: dict[str, list[Callable[..., None]]] = {}
         self._readers: dict[type[Write], Callable[[Any], None]] = {
