@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from actorproc.errors import ManagerBusy, ManagerStopped, OutcomeUnknown, StorageUnavailable
+from actorproc.model.rows.cold_trees import debounce_of
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.authoring.context import Context
 from actorproc.procedure.authoring.procedure import Procedure
@@ -96,7 +97,7 @@ def submit_many(manager: Any, journal: EpisodeJournal, root: Root, procedure: An
 # ------------------------------------------------------------ judging
 def runs_of(dump: StoreDump) -> dict[str, str]:
     """Keys by the ids of debounced roots."""
-    marks = {id: None if head.past is None else head.past.debounce for id, head in dump.heads.items()}
+    marks = {id: debounce_of(head) for id, head in dump.heads.items()}
     return {id: mark.key for id, mark in marks.items() if mark is not None}
 
 
