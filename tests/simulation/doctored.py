@@ -14,8 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from actorproc.errors import UnknownProcedure
+from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode, StepToken, WorkerId
-from actorproc.model.messages.outcomes import Failed, Refused
+from actorproc.model.messages.outcomes import Failed, Refused, Stopped
 from actorproc.model.policies import Scheduling
 from actorproc.model.rows.asks import AskKey, ask_of, enclosed
 from actorproc.model.rows.cold_trees import is_debounced
@@ -900,6 +901,54 @@ def _an_end_is_told_instead_of_a_reply(left: Left) -> Left | None:
     return None
 
 
+# ------------------------------------------------------------ async steps
+def _tasks(left: Left) -> Iterator[tuple[int, StepToken, int]]:
+    """Places behind the lines that say that an async step was sent, where several may run."""
+    for place, (_, token, most) in _lines(left, "task"):
+        if most > 1:
+            yield place + 2, token, most
+
+
+def _beside(token: StepToken, number: int) -> StepToken:
+    return replace(token, procedure=f"beside{number}")
+
+
+def _a_plain_step_joins_async_ones(left: Left) -> Left | None:
+    for place, token, _ in _tasks(left):
+        return _with(left, place, ("sent", _beside(token, 0), 1, False))
+    return None
+
+
+def _more_async_steps_than_may(left: Left) -> Left | None:
+    for place, token, most in _tasks(left):
+        others = [_beside(token, number) for number in range(most)]
+        sent: list[Entry] = []
+        for other in others:
+            sent += [("task", other, most), ("sent", other, 1, False)]
+        return _with(left, place, *sent)
+    return None
+
+
+def _a_plain_step_is_cancelled(left: Left) -> Left | None:
+    tasks = {line[1] for _, line in _lines(left, "task")}
+    for place, (kind, token, unit, _) in _lines(left, "exit"):
+        if token not in tasks:
+            return _without(left, place, (kind, token, unit, Stopped(report=CrashReport("timeout", "made up"))))
+    return None
+
+
+def _a_step_is_charged_for_its_neighbour(left: Left) -> Left | None:
+    worker = WorkerId(99, 1)
+    for place, before, head in _heads(left):
+        if before is None and head.state not in TERMINAL:
+            mine = StepToken(1, worker, head.id, head.step, head.attempt, Mode.EXECUTE)
+            both = (mine, _beside(mine, 1))
+            sent = [line for one in both for line in (("task", one, 2), ("sent", one, 1, False))]
+            charged = replace(head, crashes=head.crashes + 1)
+            return _with(left, place + 1, *sent, ("worker-died", worker), _stored(charged))
+    return None
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
     "a debounced submit counts twice": (33, "one submit changed", _a_debounced_submit_counts_twice),
     "a debounced root waits longer": (33, "and should until", _a_wait_is_longer),
@@ -935,6 +984,10 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
         "went back from",
         _row_becomes(lambda before, _: {"watermark": before.watermark - 1.0}),
     ),
+    "a plain step joins async ones": (36, "not all are async steps", _a_plain_step_joins_async_ones),
+    "more async steps run than may": (36, "may run there at once", _more_async_steps_than_may),
+    "a plain step is cancelled": (36, "is no async step, and was cancelled", _a_plain_step_is_cancelled),
+    "a step is charged for its neighbour": (36, "in which other async steps ran", _a_step_is_charged_for_its_neighbour),
     "tags come of nothing": (35, "has the tags", _tags_come_of_nothing),
     "a state is not found": (35, "is found by", _a_state_is_not_found),
     "stored tags are others": (35, "is left with the tags", _stored_tags_are_others),

@@ -48,7 +48,7 @@ from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
 from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
 from tests.simulator.actor_sim.hazards import CHANCES
-from tests.simulator.actor_sim.history import ASKS_FROM, HOSTS_FROM, NEW_CODE_FROM, REPORTS_FROM, perform
+from tests.simulator.actor_sim.history import ASKS_FROM, HOSTS_FROM, NEW_CODE_FROM, REPORTS_FROM, TASKS, perform
 from tests.simulator.core_sim.campaigns import in_turn
 from tests.simulator.core_sim.faults import FaultKind
 
@@ -175,7 +175,8 @@ def test_everything_worth_seeing_happens_in_the_actor_simulation() -> None:
     reports, losses = range(REPORTS_FROM, REPORTS_FROM + 40), range(LOSSES_FROM, LOSSES_FROM + 40)
     hosts = range(HOSTS_FROM, HOSTS_FROM + 160)
     kills = range(KILLS_FROM, KILLS_FROM + 50)
-    for seed in in_turn(range(1, 401), new_code, reads, kills, reports, losses, hosts):
+    tasks = TASKS[:60]
+    for seed in in_turn(range(1, 401), new_code, reads, kills, reports, losses, hosts, tasks):
         history = perform(seed)
         seen += goals_in(history.journal)
         faults += history.faults

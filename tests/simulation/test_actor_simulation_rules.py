@@ -16,7 +16,7 @@ from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.history import perform
 from tests.simulator.actor_sim.pool import SimulatedPool
-from tests.simulator.actor_sim.rules import GATED, misses, slots_differ, strikes_another
+from tests.simulator.actor_sim.rules import GATED, kills_too_soon, misses, slots_differ, strikes_another
 from tests.simulator.actor_sim.workers import SimulatedStep, SimulatedWorker
 from tests.simulator.core_sim.world import World
 from tests.simulator.generators.groups import FIRST_SEED
@@ -112,3 +112,16 @@ def test_memory_that_is_not_what_the_store_holds_is_told(monkeypatch):
     monkeypatch.setattr(rules, "compare_with_restored", lambda *_: "memory is another one")
 
     assert {violation.text for violation in perform(1).violations} == {"memory is another one"}
+
+
+# ---------------------------------------------------------------- async steps that are to end
+@pytest.mark.parametrize(
+    ("told_at", "now", "words"),
+    [(None, 9.0, "was not told to end"), (8.5, 9.0, "was told to end 0.5 s ago"), (8.0, 9.0, None), (1.0, 9.0, None)],
+)
+def test_a_worker_is_killed_for_an_async_step_when_its_grace_is_over(told_at, now, words):
+    command = RunStep(token("A"), "T0", False, "A", None, False, False, None, 0, limits=StepLimits(tasks=2), grace=1.0)
+
+    found = kills_too_soon(command, told_at, now)
+
+    assert found is None if words is None else words in found

@@ -14,7 +14,7 @@ from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
 from tests.simulator.core_sim.simulation import Simulation, simulate
-from tests.simulator.generators import asks, debounces, hosts, schedules
+from tests.simulator.generators import asks, debounces, hosts, schedules, tasks
 from tests.simulator.generators.editions import FIRST_SEED
 from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
 from tests.simulator.rules.invariants import check
@@ -32,7 +32,10 @@ SEEDS = (
 _WITH_SCHEDULES = range(schedules.FIRST_SEED, schedules.FIRST_SEED + 60)
 _DEBOUNCED = range(debounces.FIRST_SEED, debounces.FIRST_SEED + 60)
 _ASKED = range(asks.FIRST_SEED, asks.FIRST_SEED + 60)
+_WITH_TASKS = range(tasks.FIRST_SEED, tasks.FIRST_SEED + 20)
 RARE = {
+    "a plain step joins async ones": _WITH_TASKS,
+    "more async steps run than may": _WITH_TASKS,
     "an ask is answered twice": _ASKED,
     "a reply is of no step": _ASKED,
     "a reply goes without its procedure": _ASKED,

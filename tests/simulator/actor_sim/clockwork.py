@@ -13,7 +13,6 @@ class SimulatedClock:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._elapsed = 0.0
 
     def wall(self) -> float:
         """Epoch seconds."""
@@ -21,11 +20,11 @@ class SimulatedClock:
 
     def monotonic(self) -> float:
         """Seconds since the history began."""
-        return self._elapsed
+        return self._world.elapsed
 
     def go_on(self, seconds: float) -> None:
         """So much time passes."""
-        self._elapsed += seconds
+        self._world.elapsed += seconds
         self._world.now += seconds
 
     def jump(self, seconds: float) -> None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from actorproc.model.messages.events import Submitted
+from actorproc.model.messages.outcomes import Stopped
 from actorproc.model.rows.writes import PutAttempt, PutExposed, PutStep
 from tests.simulator.rules.cancel_rules import BY_OPERATOR
 from tests.simulator.rules.judge import Entry
@@ -58,6 +59,8 @@ class ActorGoal(StrEnum):
     ADOPTED = "a new leader took a running step over"
     CLAIM_LATE = "a host was let in only when it asked again"
     SAID_TWICE = "an answer came twice"
+    CANCELLED = "an async step ended as it was told to"
+    SWALLOWED = "a worker was killed for an async step that did not end"
     EXCEEDED = "a step on a worker host used more than it may"
 
 
@@ -118,6 +121,10 @@ def _host_lost(_name: str, steps: int) -> Iterable[ActorGoal]:
     return (ActorGoal.HOST_LOST,) if steps else ()
 
 
+def _exit(_token: object, _unit: object, outcome: object) -> Iterable[ActorGoal]:
+    return (ActorGoal.CANCELLED,) if isinstance(outcome, Stopped) else ()
+
+
 _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "need-state": _always(ActorGoal.NEEDED_STATE),
     "sent-again": _sent_again,
@@ -132,6 +139,8 @@ _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "resized": _resized,
     "vacated": _always(ActorGoal.VACATED),
     "kill": _kill,
+    "exit": _exit,
+    "kill-of-task": _always(ActorGoal.SWALLOWED),
     "resubmit": _always(ActorGoal.RESUBMITTED),
     "worker-died": _always(ActorGoal.WORKER_DIED),
     "worker-left": _always(ActorGoal.WORKER_LEFT),

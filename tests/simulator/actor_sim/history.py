@@ -31,6 +31,7 @@ from tests.simulator.generators.enqueued import add_enqueued
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.generators.hosts import with_hosts
 from tests.simulator.generators.schedules import LONGEST, add_schedules
+from tests.simulator.generators.tasks import add_tasks
 from tests.simulator.rules.invariants import StoreDump, check
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "NEW_CODE_FROM",
     "REPORTS_FROM",
     "SCHEDULES_FROM",
+    "TASKS",
+    "TASKS_ON_HOSTS",
     "ActorSimulation",
     "perform",
 ]
@@ -65,6 +68,8 @@ ENQUEUED_FROM = 170_000_000
 """The first seed of a history in which applications enqueue."""
 ASKS_FROM = 145_000_000
 """The first seed of a history whose roots are asked, and reply; the last one is before those with schedules."""
+TASKS, TASKS_ON_HOSTS = range(100_000_000, LOSSES_FROM), range(142_000_000, ASKS_FROM)
+"""Seeds of histories with async steps."""
 _TROUBLE = 0.03
 """Chance in each turn that a worker host may have trouble."""
 _LONELY_SWEEPS = 8
@@ -101,6 +106,8 @@ class ActorSimulation(Player):
             self.world.scenario = add_debounces(self.world.scenario, random.Random(f"debounces of {seed}"))
         if ASKS_FROM <= seed < SCHEDULES_FROM:
             self.world.scenario = add_asks(self.world.scenario, random.Random(f"asks of {seed}"))
+        if seed in TASKS or seed in TASKS_ON_HOSTS:
+            self.world.scenario = add_tasks(self.world.scenario, random.Random(f"tasks of {seed}"))
         self.clock = SimulatedClock(self.world)
         self.fleet = self._fleet(seed) if seed >= HOSTS_FROM else None
         if self.fleet is not None:

@@ -12,15 +12,17 @@ from actorproc.model.messages.commands import RunStep
 from actorproc.model.slots import is_dedicated
 from actorproc.testing.no_processes import NoProcesses
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo
-from actorproc.workers.protocol.frames import AbortAsked, FromWorker, Run, Stop, ToWorker
+from actorproc.workers.protocol.frames import AbortAsked, CancelStep, FromWorker, Run, Stop, ToWorker
 from tests.simulator.actor_sim import rules
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.workers import SimulatedWorker
 from tests.simulator.core_sim.world import World
 from tests.simulator.rules.judge import Entry
 
-__all__ = ["PoolOwner", "SimulatedPool", "note_fence"]
+__all__ = ["PoolOwner", "SimulatedPool", "judge_kill_of_task", "note_cancelled", "note_fence", "note_sent"]
 
+_AT_ONCE = frozenset({"process-limit"})
+"""Kinds of limits for which a worker is killed without a grace."""
 _SUCCEEDED = 0.5
 """Chance that a spare is there for a worker that dies in a step."""
 
@@ -81,6 +83,8 @@ class SimulatedPool(NoProcesses):
                 self._note_sent(found, message)
             elif isinstance(message, AbortAsked):
                 self._note(("ask-abort", message.token))
+            elif isinstance(message, CancelStep):
+                note_cancelled(self.world, self._note, message)
             found.wire.append(message)
 
     def forget_spares(self) -> None:
@@ -115,6 +119,7 @@ class SimulatedPool(NoProcesses):
         if found is None or found.doom is not None:
             return
         if blamed is not None:
+            self._judge_task(found, blamed, kind)
             self._judge(found, blamed)
         kind = kind or ("stopped" if blamed is None else "timeout")
         found.doom = CrashReport(kind=kind, message=reason, signal="SIGKILL")
@@ -175,11 +180,14 @@ class SimulatedPool(NoProcesses):
             self.world.journal.append(("sent-again", token, behind))
         note_fence(self.world, run)
         command = worker.given[token] = self.owner.command_of(token)
-        self.world.journal.append(("sent", token, command.record, run.state is None))
+        note_sent(self.world, command, run)
 
     def _note(self, entry: Entry) -> None:
         """Note what the engine wants of a worker."""
         self.world.journal.append(entry)
+
+    def _judge_task(self, worker: SimulatedWorker, blamed: StepToken, kind: str) -> None:
+        judge_kill_of_task(self.world, worker.given.get(blamed), kind)
 
     def _judge(self, worker: SimulatedWorker, blamed: StepToken) -> None:
         unheard = [*worker.out, *self.owner.unheard(worker.id)]
@@ -187,6 +195,29 @@ class SimulatedPool(NoProcesses):
             text = rule(worker, blamed, unheard)
             if text is not None:
                 self.world.violate(rules.AIMED, text)
+
+
+def note_cancelled(world: World, note: Callable[[Entry], None], order: CancelStep) -> None:
+    """Note that an async step is to end, and since when. It is the same promise as that of a kill."""
+    note(("kill", order.token, order.reason))
+    world.told_to_end.setdefault(order.token, world.elapsed)
+
+
+def judge_kill_of_task(world: World, command: RunStep | None, kind: str) -> None:
+    """A worker is killed for an async step only if that was told to end, and has not done so within its grace."""
+    if command is None or command.limits is None or not command.limits.tasks or kind in _AT_ONCE:
+        return
+    world.journal.append(("kill-of-task", command.token))
+    text = rules.kills_too_soon(command, world.told_to_end.get(command.token), world.elapsed)
+    if text is not None:
+        world.violate(rules.CANCELLED, text)
+
+
+def note_sent(world: World, command: RunStep, run: Run) -> None:
+    """Note that a step is sent, and of an async one how many may run in a worker."""
+    if run.limits is not None and run.limits.tasks:
+        world.journal.append(("task", run.token, run.limits.tasks))
+    world.journal.append(("sent", run.token, command.record, run.state is None))
 
 
 def note_fence(world: World, run: Run) -> None:

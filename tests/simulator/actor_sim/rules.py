@@ -13,6 +13,7 @@ from types import MappingProxyType
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.model.ids import StepToken
+from actorproc.model.messages.commands import RunStep
 from actorproc.model.slots import host_of
 from actorproc.model.states import TERMINAL
 from actorproc.store.base import ProcedureStore
@@ -23,11 +24,13 @@ from tests.simulator.core_sim.restored import compare_with_restored
 
 __all__ = [
     "AIMED",
+    "CANCELLED",
     "ENDS",
     "FENCED",
     "GATED",
     "MEMORY",
     "SLOTS",
+    "kills_too_soon",
     "memory_differs",
     "misses",
     "slots_differ",
@@ -36,6 +39,8 @@ __all__ = [
     "told_in_vain",
 ]
 
+_INSTANT = 1e-6
+"""Seconds that count as none."""
 NO_HOSTS: Mapping[int, int] = MappingProxyType({})
 
 MEMORY = 0
@@ -50,6 +55,8 @@ SLOTS = 23
 """There are as many worker slots as were asked for."""
 FENCED = 27
 """Fences grow."""
+CANCELLED = 36
+"""An async step is told to end, and its worker is killed only if it does not."""
 
 
 # ---------------------------------------------------------------- when a worker is to be killed for a step
@@ -77,9 +84,17 @@ def misses(worker: SimulatedWorker, blamed: StepToken, unheard: Iterable[FromWor
     return f"a kill is meant for {blamed}, which is not there: {[*worker.running]} run, {waiting} wait"
 
 
+def kills_too_soon(command: RunStep, told_at: float | None, now: float) -> str | None:
+    """An async step was not told to end for as long as its grace lasts, and its worker is killed for it."""
+    if told_at is not None and now >= told_at + command.grace - _INSTANT:
+        return None
+    told = "was not told to end" if told_at is None else f"was told to end {now - told_at:g} s ago"
+    return f"a worker is killed for the async step {command.token}, which {told}; its grace is {command.grace:g} s"
+
+
 def _is_beside_others(worker: SimulatedWorker, blamed: StepToken) -> bool:
     command = worker.given.get(blamed)
-    is_one_of_many = command is not None and command.limits is not None and command.limits.threads > 1
+    is_one_of_many = command is not None and command.limits is not None and command.limits.beside > 1
     return is_one_of_many or any(is_threaded(step.run) for step in worker.running.values())
 
 

@@ -13,13 +13,15 @@ from typing import Protocol
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.commands import RunStep
-from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Refused
+from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Refused, Stopped
 from actorproc.model.names import LAST_HEARTBEAT
 from actorproc.workers.base import WorkerMessages
 from actorproc.workers.protocol.frames import (
     AbortAsked,
     Ask,
     Began,
+    CancelBegan,
+    CancelStep,
     Ended,
     Exposed,
     FromWorker,
@@ -39,24 +41,31 @@ from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import World, children_seen
 from tests.simulator.generators.scripts import listens, placed_elsewhere, play
 
-__all__ = ["SimulatedStep", "SimulatedWorker", "is_threaded"]
+__all__ = ["SimulatedStep", "SimulatedWorker", "is_task", "is_threaded"]
 
 _BOOT_FAILS = 0.1
 _HANGS = 0.05
 _WEARS_OUT = 0.02
+_SWALLOWS = 0.3
+"""Chance that an async step goes on when it is cancelled, as one does that blocks its loop."""
 _FORGETS = 0.4
 """Chance that the object of a step is evicted before the next one."""
 
 
 def is_threaded(run: Run) -> bool:
-    """True if the step may run beside others like it."""
-    return run.limits is not None and run.limits.threads > 1
+    """True if the step may run beside others like it, on threads or as tasks."""
+    return run.limits is not None and run.limits.beside > 1
+
+
+def is_task(run: Run) -> bool:
+    """True of an async step."""
+    return run.limits is not None and bool(run.limits.tasks)
 
 
 class SimulatedStep:
     """One step that has begun."""
 
-    __slots__ = ("asked", "hanging", "run", "state")
+    __slots__ = ("asked", "hanging", "order", "run", "state")
 
     def __init__(self, run: Run, state: bytes) -> None:
         self.run = run
@@ -65,6 +74,14 @@ class SimulatedStep:
         """It ends only with its worker."""
         self.asked: int | None = None
         """Number of the request it waits for."""
+        self.order: CancelStep | None = None
+        """It was told to end: that is its outcome, whatever it does."""
+
+    def cancel(self, order: CancelStep, *, swallows: bool) -> None:
+        """Tell it to end; it ends at once, or goes on."""
+        self.order = self.order or order
+        if not swallows:
+            self.hanging, self.asked = False, None
 
 
 class Listener(Protocol):
@@ -125,6 +142,8 @@ class SimulatedWorker:
         """As the host knows it: steps that were sent and not answered."""
         self.put_off: set[StepToken] = set()
         """Steps whose states it asked for, and that it has not answered since."""
+        self.orders: dict[StepToken, CancelStep] = {}
+        """For async steps that have not begun."""
         self.objects: dict[str, bytes] = {}
         """State of the live object of each procedure that ran here last."""
         self.is_told_to_stop = False
@@ -154,8 +173,11 @@ class SimulatedWorker:
         return found
 
     def _has_room(self) -> bool:
-        running = self.running.values()
-        return not running or (is_threaded(self.queue[0]) and all(is_threaded(step.run) for step in running))
+        following = self.queue[0]
+        return all(
+            is_threaded(step.run) and is_threaded(following) and is_task(step.run) is is_task(following)
+            for step in self.running.values()
+        )
 
     # ------------------------------------------------------------ moves
     def boot(self) -> None:
@@ -186,6 +208,17 @@ class SimulatedWorker:
         elif isinstance(message, AbortAsked) and message.token in self.running:
             step = self.running[message.token]
             step.hanging = step.hanging and not listens(message.token)
+        elif isinstance(message, CancelStep):
+            self._cancel(message)
+
+    def _cancel(self, order: CancelStep) -> None:
+        """End an async step; an answer that is on its way counts."""
+        step = self.running.get(order.token)
+        if step is not None:
+            self.out.append(CancelBegan(order.token))
+            step.cancel(order, swallows=self._world.random() < _SWALLOWS)
+        elif any(run.token == order.token for run in self.queue):
+            self.orders[order.token] = order
 
     def speak(self) -> None:
         """Something of what it said is heard: one message, or all that there are come together."""
@@ -205,7 +238,7 @@ class SimulatedWorker:
             return
         step = self.running[run.token] = SimulatedStep(run, state)
         self._note_begin(step)
-        if is_threaded(run):
+        if is_threaded(run) or is_task(run):
             self.out.append(Began(run.token, 100 + len(self.running)))
         if run.tells_begin:
             self.out.append(Began(run.token, 100 + len(self.running), in_code=True))
@@ -215,6 +248,8 @@ class SimulatedWorker:
         self._report(run.token)
         if run.token.mode is Mode.EXECUTE:
             self._hold_up(step)
+        if (order := self.orders.pop(run.token, None)) is not None:
+            self._cancel(order)
 
     def end(self) -> None:
         """A step ends, and its worker may die, or want to leave."""
@@ -312,6 +347,8 @@ class SimulatedWorker:
 
     def _outcome(self, step: SimulatedStep) -> Outcome:
         run, token = step.run, step.run.token
+        if step.order is not None:
+            return Stopped(report=CrashReport(kind=step.order.kind, message=step.order.reason))
         if token.mode in {Mode.EXECUTE, Mode.ROLLBACK} and self._hazards.fires(FaultKind.REFUSED):
             is_passing = token.mode is Mode.EXECUTE and (token.step + token.attempt) % 2 == 0
             return Refused(reason="not today", is_passing=is_passing)

@@ -95,6 +95,10 @@ class World:
         self.reports = scenario is not None or (drawn == "all" and seed >= FIRST_REPORTS)
         """Steps show values, and send heartbeats with details."""
         self.now = EPOCH_START
+        self.elapsed = 0.0
+        """Seconds since the history began, by a clock that never jumps."""
+        self.told_to_end: dict[StepToken, float] = {}
+        """Times by that clock at which async steps were told to end."""
         self.store = MemoryStore()
         self.inbox: deque[Event] = deque()
         self.late: list[Event] = []

@@ -83,6 +83,12 @@ class TaskRules(Judge):
         for worker in [worker for worker in self.in_hand if f"h{host_of(worker.slot)}" == name]:
             del self.in_hand[worker]
 
+    def on_claimed(self, number: int, _keep: object, adopted: tuple[StepToken, ...]) -> None:
+        """A leader has let a host in: of its workers' steps it knows those that it takes over; others never came."""
+        for worker, steps in self.in_hand.items():
+            if host_of(worker.slot) == number:
+                self.in_hand[worker] = {token: None for token in steps if token in adopted}
+
     def _over(self, token: StepToken) -> None:
         self.in_hand.get(token.worker, {}).pop(token, None)
 

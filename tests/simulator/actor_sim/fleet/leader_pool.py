@@ -12,8 +12,8 @@ from actorproc.model.slots import host_of, is_dedicated
 from actorproc.workers.base import PoolSettings
 from actorproc.workers.hosts.pool import HostedPool
 from actorproc.workers.hosts.remote_host import RemoteHost
-from actorproc.workers.protocol.frames import AbortAsked, Run, ToWorker
-from tests.simulator.actor_sim.pool import note_fence
+from actorproc.workers.protocol.frames import AbortAsked, CancelStep, Run, ToWorker
+from tests.simulator.actor_sim.pool import judge_kill_of_task, note_cancelled, note_fence, note_sent
 
 if TYPE_CHECKING:
     from tests.simulator.actor_sim.fleet.machines import Fleet
@@ -68,9 +68,11 @@ class LeaderPool(HostedPool):
                 if isinstance(message, Run):
                     command = self._fleet.commands[message.token] = self._host.command_of(message.token)
                     note_fence(self._fleet.world, message)
-                    journal.append(("sent", message.token, command.record, message.state is None))
+                    note_sent(self._fleet.world, command, message)
                 elif isinstance(message, AbortAsked):
                     journal.append(("ask-abort", message.token))
+                elif isinstance(message, CancelStep):
+                    note_cancelled(self._fleet.world, journal.append, message)
         super().send(worker, messages)
 
     def _has(self, worker: WorkerId) -> bool:
@@ -82,4 +84,5 @@ class LeaderPool(HostedPool):
         """Have a worker killed by its machine."""
         if blamed is not None and self._has(worker):
             self._fleet.world.journal.append(("kill", blamed, reason))
+            judge_kill_of_task(self._fleet.world, self._fleet.commands.get(blamed), how.get("kind", ""))
         super().kill(worker, blamed=blamed, reason=reason, **how)

@@ -22,6 +22,7 @@ from tests.simulator.actor_sim.clockwork import SimulatedClock
 from tests.simulator.actor_sim.fleet.links import PlayedSession, Wire, connected
 from tests.simulator.actor_sim.hazards import Hazards
 from tests.simulator.actor_sim.pool import SimulatedPool
+from tests.simulator.actor_sim.workers import is_task
 from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.world import HostCrash, World
 from tests.simulator.generators import scripts
@@ -76,11 +77,18 @@ class _HostPool(SimulatedPool):
     def _note(self, entry: tuple[object, ...]) -> None:
         """The leader's pool has noted it."""
 
+    def _judge_task(self, worker: Any, blamed: StepToken, kind: str) -> None:
+        """The leader's pool has judged it, when it was asked for."""
+
     def exceed(self) -> None:
         """A running step uses more than it may."""
-        token = next(token for worker in self.workers.values() for token in worker.running)
+        token, step = next(item for worker in self.workers.values() for item in worker.running.items())
         self.world.journal.append(("exceeded", token))
-        self.sink(WorkerExceeded(token.worker, token, "memory-limit", f"{token.procedure} uses too much memory"))
+        # Memory is that of a whole worker, and no limit of an async step; the number of its processes is one.
+        kind, what = (
+            ("process-limit", "too many processes") if is_task(step.run) else ("memory-limit", "too much memory")
+        )
+        self.sink(WorkerExceeded(token.worker, token, kind, f"{token.procedure} uses {what}"))
 
     @property
     def is_busy(self) -> bool:
