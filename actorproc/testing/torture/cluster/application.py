@@ -24,12 +24,17 @@ from actorproc.testing.torture.plan import Plan, Root
 from actorproc.testing.torture.procedures import made_of
 from actorproc.testing.torture.record import EpisodeJournal
 
-__all__ = ["APPLICATIONS", "main"]
+__all__ = ["APPLICATIONS", "connected", "main"]
 
 APPLICATIONS = 2
 """Processes that enqueue at the same time."""
 _PAUSE = 0.05
 """Seconds until a transaction that failed is tried again."""
+
+
+def connected(url: str) -> psycopg.Connection[tuple[object, ...]]:
+    """A connection of an application, outside of any transaction."""
+    return psycopg.connect(url, autocommit=True)
 
 
 class _Application:
@@ -67,7 +72,7 @@ class _Application:
     def _transacted(self, root: Root, terms: Enqueueing) -> bool:
         """Try a transaction; False if the database was not there for it."""
         try:
-            with psycopg.connect(self._place.url, autocommit=True) as connection, connection.transaction():
+            with connected(self._place.url) as connection, connection.transaction():
                 if terms.ends == "savepoint":
                     with connection.transaction() as inner:
                         self._write(connection, root, terms)

@@ -66,13 +66,12 @@ def _former_leaders_commit() -> None:
 
 
 def _rows_need_no_commit() -> None:
-    import psycopg
-
     from actorproc.api.verbs import enqueue
     from actorproc.store.postgres.borrowed import asked as honest
+    from actorproc.testing.torture.cluster.application import connected
 
     def asked(connection: Any, question: Any) -> Any:
-        with psycopg.connect(connection.info.dsn, autocommit=True) as own:
+        with connected(connection.info.dsn) as own:
             return honest(own, question)
 
     vars(enqueue)["asked"] = asked
