@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actorproc.testing.torture.faults import IN_TROUBLE, Fault, TortureFault
-from actorproc.testing.torture.orders.debouncing import Debounced
+from actorproc.testing.torture.orders.roots import Debounced
 from actorproc.testing.torture.plan import Life, Plan, Root
 
 _TREE = {

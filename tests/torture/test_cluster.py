@@ -19,7 +19,7 @@ from actorproc.testing.torture.cluster.oracle import judge_cluster, merged
 from actorproc.testing.torture.cluster.plan import draw_cluster_plan
 from actorproc.testing.torture.cluster.seeded_bugs import CLUSTER_BUGS
 from actorproc.testing.torture.faults import ClusterFault, ClusterPlan, Strike
-from actorproc.testing.torture.orders.enqueueing import Enqueueing
+from actorproc.testing.torture.orders.roots import Enqueueing
 from actorproc.testing.torture.plan import Plan, Root
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS

@@ -10,7 +10,8 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.testing.histories.evidence import StoreDump
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.cluster.plan import draw_cluster_plan
-from actorproc.testing.torture.orders.enqueueing import Enqueueing, TransactionEnd, judge_enqueued
+from actorproc.testing.torture.orders.enqueueing import judge_enqueued
+from actorproc.testing.torture.orders.roots import Enqueueing, TransactionEnd
 from actorproc.testing.torture.plan import Root
 
 SPEC = {"type": "errand", "keys": [], "orders": [{"do": "work"}]}

@@ -10,11 +10,11 @@ import msgspec
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, ClusterPlan, Fault, TortureFault
 from actorproc.testing.torture.orders.asking import draw_desk
 from actorproc.testing.torture.orders.cancelling import draw_cancelled
-from actorproc.testing.torture.orders.debouncing import Debounced, draw_debounced
+from actorproc.testing.torture.orders.debouncing import draw_debounced
 from actorproc.testing.torture.orders.drawing import TreeDraw
-from actorproc.testing.torture.orders.enqueueing import Enqueueing
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
+from actorproc.testing.torture.orders.roots import Root
 from actorproc.testing.torture.orders.tagging import tagged
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "draw_root", "with_padding", "work_of"]
@@ -29,35 +29,6 @@ _STORMS = 0.2
 """The share of episodes with a storm of restarts."""
 _CARRIERS = {"errand", "lenient", "hasty", "deadly"}
 """Types of procedures whose states can be made long."""
-
-
-class Root(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One procedure that is submitted."""
-
-    id: str
-    spec: Spec
-    ends: tuple[str, ...]
-    """Final states that are right."""
-    after: float = 0.0
-    """Seconds after the host is up."""
-    deadline: float | None = None
-    abort_after: float | None = None
-    force: bool = False
-    """The abort is one by force."""
-    signals: tuple[tuple[str, float], ...] = ()
-    """Events to send, and when."""
-    asks: tuple[tuple[str, str, float], ...] = ()
-    """Names and ids of asks, and when they are sent first; each life sends all of them again."""
-    debounce: Debounced | None = None
-    """Its id is a debounce key, and it is submitted so, several times in each life."""
-    enqueue: Enqueueing | None = None
-    """An application enqueues it in this transaction, which may never be committed."""
-    insists: bool = True
-    """The caller submits again what was refused."""
-    restarts: int = 0
-    """The root is submitted again so many times, each time when it has ended."""
-    exact: bool = True
-    """True if the remains of a success are known: no part of the tree may fail on the way."""
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -19,7 +19,7 @@ import psycopg
 
 from actorproc.postgres import enqueue
 from actorproc.store.postgres.place import place_of
-from actorproc.testing.torture.orders.enqueueing import Enqueueing
+from actorproc.testing.torture.orders.roots import Enqueueing
 from actorproc.testing.torture.plan import Plan, Root
 from actorproc.testing.torture.procedures import made_of
 from actorproc.testing.torture.record import EpisodeJournal

@@ -30,7 +30,7 @@ from actorproc.testing.torture.faults import WORKER_POINTS
 from actorproc.testing.torture.record import EpisodeJournal
 
 if TYPE_CHECKING:
-    from actorproc.testing.torture.plan import Root
+    from actorproc.testing.torture.orders.roots import Root
 
 __all__ = ["ask_all", "draw_desk", "judge_asks", "reply_to_ask"]
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-
 from actorproc.errors import ManagerBusy, ManagerStopped, OutcomeUnknown, StorageUnavailable
 from actorproc.model.rows.cold_trees import debounce_of
 from actorproc.model.states import ProcedureState
@@ -23,21 +21,13 @@ from actorproc.procedure.authoring.status import Status
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.orders.roots import Debounced
 
 if TYPE_CHECKING:
-    from actorproc.testing.torture.plan import Root
+    from actorproc.testing.torture.orders.roots import Root
     from actorproc.testing.torture.record import EpisodeJournal
 
-__all__ = ["Calm", "Debounced", "draw_debounced", "judge_debounces", "runs_of", "submit_many"]
-
-
-class Debounced(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The submits of one key in each life."""
-
-    within: float
-    at_most: float | None
-    pauses: tuple[float, ...]
-    """Seconds before each submit."""
+__all__ = ["Calm", "draw_debounced", "judge_debounces", "runs_of", "submit_many"]
 
 
 # ------------------------------------------------------------ steps

@@ -8,33 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-import msgspec
+from typing import TYPE_CHECKING, Any, get_args
 
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.orders.roots import Enqueueing, TransactionEnd
 
 if TYPE_CHECKING:
-    from actorproc.testing.torture.plan import Root
+    from actorproc.testing.torture.orders.roots import Root
 
-__all__ = ["Enqueueing", "TransactionEnd", "draw_enqueued", "judge_enqueued"]
+__all__ = ["draw_enqueued", "judge_enqueued"]
 
-TransactionEnd = Literal["commit", "rollback", "savepoint", "killed-before", "killed-during", "killed-after"]
-"""Course of a transaction: committed, rolled back, rolled back to a savepoint and committed; or its application kills
-itself before its commit, while that is under way, or after it."""
 _ENDS: tuple[TransactionEnd, ...] = get_args(TransactionEnd)
 _WEIGHTS = (5, 2, 2, 2, 3, 2)
-
-
-class Enqueueing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The transaction that enqueues a root."""
-
-    ends: TransactionEnd
-    seconds: float = 0.0
-    """Seconds from its first statement to its end; of ``killed-during``: from the begin of its commit to the kill."""
-    notifies: bool = True
-    """The commit wakes the leader."""
 
 
 # ------------------------------------------------------------ plans

@@ -16,7 +16,7 @@ from actorproc.testing.histories.evidence import StoreDump, Violation
 if TYPE_CHECKING:
     from actorproc.model.rows.records import ProcedureRecord
     from actorproc.store.base import RecordStore
-    from actorproc.testing.torture.plan import Root
+    from actorproc.testing.torture.orders.roots import Root
 
 __all__ = ["TAG", "judge_lists", "read_lists", "set_tags", "tagged"]
 
