@@ -78,7 +78,7 @@ def test_what_applications_enqueue_is_a_procedure_once_if_they_commit_and_else_i
     assert episode.violations == []
     lines = EpisodeJournal(tmp_path / "episode" / "journal").lines()
     known = {line.procedure for line in lines if line.kind == "enter" and line.procedure.startswith("enqueued")}
-    certain = {f"enqueued-{number}" for number, ends in enumerate(ENDS * 2) if ends in {"commit", "killed-after"}}
+    certain = {f"enqueued-{number}" for number, ends in enumerate(ENDS * 2) if ends in CERTAIN}
     doubtful = {f"enqueued-{number}" for number, ends in enumerate(ENDS * 2) if ends == "killed-during"}
     assert certain <= known <= certain | doubtful
 
@@ -245,6 +245,8 @@ MIXED = msgspec.structs.replace(
     MIXED,
     roots=tuple(Root(f"root-{number}", LONG if number < 3 else BRIEF, ("SUCCESS",)) for number in range(6)),
 )
+CERTAIN = {"commit", "savepoint", "killed-after"}
+"""Ends of transactions that are committed, whatever happens."""
 ENDS = ("rollback", "commit", "savepoint", "killed-after", "killed-before", "killed-during")
 ENQUEUED = plan_of(Strike(ClusterFault.LEADER_KILL, after=0.8, seconds=0.1), work=BRIEF, many=2)
 ENQUEUED = msgspec.structs.replace(

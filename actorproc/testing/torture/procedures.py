@@ -1,8 +1,8 @@
 """Procedures under torture, which do as their orders say. Loaded by workers, so nothing here loads the store.
 
-An order is plain data: ``do`` is work, sleep, wait, ask, fan, grab, flaky, fail, hang, crash, listen, deaf or note;
+An order is plain data: ``do`` is work, sleep, wait, ask, fan, grab, flaky, fail, hang, crash, listen, deaf or note.
 ``die`` names the points at which the worker kills itself, each once in an episode. Each order leaves a file in the
-world, and its undo removes it: at the end the files of what succeeded are there, and none of what was rolled back.
+world, and its undo removes it. At the end the files of what succeeded are there, and none of what was rolled back.
 """
 
 from __future__ import annotations

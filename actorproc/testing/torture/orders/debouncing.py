@@ -54,7 +54,7 @@ class Calm(Procedure):
 
 # ------------------------------------------------------------ plans
 def draw_debounced(chance: Random) -> tuple[dict[str, Any], Debounced]:
-    """What is submitted for a key, and when."""
+    """The spec of a procedure for a key, and the times of its submits."""
     within = round(chance.uniform(0.03, 0.12), 3)
     pauses = tuple(round(chance.uniform(0.0, 1.8 * within), 3) for _ in range(chance.randint(3, 6)))
     at_most = round(3 * within, 3) if chance.random() < 0.5 else None
