@@ -105,7 +105,7 @@ def operated() -> Plan:
 
 @pytest.fixture(scope="session")
 def asked() -> Plan:
-    """Two desks that are asked in both lives, with workers that die in replies, and commits that fail."""
+    """Two roots that are asked in both lives, with workers that die in replies, and commits that fail."""
     orders = [
         {"do": "ask", "name": "price"},
         {"do": "flaky", "times": 1, "die": ["do:mid"]},
@@ -115,8 +115,8 @@ def asked() -> Plan:
     ]
     orders = [{**order, "tag": True} for order in orders]
     asks = (("price", "ask-0", 0.0), ("price", "ask-1", 0.1), ("place", "ask-2", 0.0))
-    desk = {"type": "desk", "keys": [], "orders": orders}
-    roots = tuple(Root(f"desk-{number}", desk, ("SUCCESS",), asks=asks) for number in range(2))
+    desk = {"type": "asked", "keys": [], "orders": orders}
+    roots = tuple(Root(f"asked-{number}", desk, ("SUCCESS",), asks=asks) for number in range(2))
     faults = (
         Fault(TortureFault.EIO_LOST, nth=5),
         Fault(TortureFault.EIO_APPLIED, nth=8),

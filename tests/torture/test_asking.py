@@ -16,24 +16,26 @@ from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.orders.asking import judge_asks
 from actorproc.testing.torture.plan import Root, draw_plan
 
-SPEC = {"type": "desk", "keys": [], "orders": [{"do": "ask", "name": "price"}, {"do": "work"}]}
-ROOT = Root("desk-0", SPEC, ("SUCCESS",), asks=(("price", "ask-0", 0.0), ("price", "ask-1", 0.0)))
+SPEC = {"type": "asked", "keys": [], "orders": [{"do": "ask", "name": "price"}, {"do": "work"}]}
+ROOT = Root("asked-0", SPEC, ("SUCCESS",), asks=(("price", "ask-0", 0.0), ("price", "ask-1", 0.0)))
 HEAD = ProcedureRecord(
-    id="desk-0", type_name="t", version=1, root="desk-0", parent=None, seq=1, state=ProcedureState.SUCCESS
+    id="asked-0", type_name="t", version=1, root="asked-0", parent=None, seq=1, state=ProcedureState.SUCCESS
 )
-REPLY = ReplyRecord("desk-0", "price", "ask-0", PLAIN.encode(["ask-0", 2, 7]))
+REPLY = ReplyRecord("asked-0", "price", "ask-0", PLAIN.encode(["ask-0", 2, 7]))
 
 
 def told(ask: str, answer: object = None) -> JournalLine:
     kind, text = ("unanswered", "") if answer is None else ("answered", json.dumps(answer))
-    return JournalLine(kind=kind, at=1, pid=1, procedure="desk-0", unit=f"price {ask}", text=text)
+    return JournalLine(kind=kind, at=1, pid=1, procedure="asked-0", unit=f"price {ask}", text=text)
 
 
 LINES = [told("ask-0", ["ask-0", 2, 7]), told("ask-0", ["ask-0", 2, 7]), told("ask-1")]
 
 
 def judged(lines=LINES, replies=(REPLY,), state=ProcedureState.SUCCESS):
-    dump = StoreDump({"desk-0": replace(HEAD, state=state)}, {"desk-0": []}, [], [], replies={"desk-0": list(replies)})
+    dump = StoreDump(
+        {"asked-0": replace(HEAD, state=state)}, {"asked-0": []}, [], [], replies={"asked-0": list(replies)}
+    )
     return [(found.number, found.text) for found in judge_asks((ROOT,), lines, dump)]
 
 
@@ -58,7 +60,7 @@ def test_an_ask_that_breaks_a_promise_is_told(words, broken):
     assert [number for number, text in judged(**broken) if words in text] == [20]
 
 
-def test_plans_draw_desks_that_are_asked_too_often_and_desks_that_fail():
+def test_plans_draw_roots_that_are_asked_too_often_and_some_that_fail():
     desks = [root for seed in range(200) for root in draw_plan(seed).roots if root.asks]
 
     assert {root.ends for root in desks} == {("SUCCESS",), ("ROLLEDBACK",)}

@@ -191,7 +191,7 @@ def test_plans_draw_every_fault_and_every_point():
         re.findall(r"\w+:[\w-]+", text)
     )
     assert {"do:twice", "do:late"} <= set(re.findall(r"\w+:\w+", text))
-    for kind in ("errand", "lenient", "journey", "circuit", "hasty", "deadly", "desk", "calm"):
+    for kind in ("errand", "lenient", "journey", "circuit", "hasty", "deadly", "asked", "calm"):
         assert f"'type': '{kind}'" in text
     for order in ("work", "sleep", "wait", "ask", "fan", "grab", "flaky", "fail", "hang", "crash", "note"):
         assert f"'do': '{order}'" in text

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import msgspec
 
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, ClusterPlan, Fault, TortureFault
-from actorproc.testing.torture.orders.asking import draw_desk
+from actorproc.testing.torture.orders.asking import draw_asked
 from actorproc.testing.torture.orders.cancelling import draw_cancelled
 from actorproc.testing.torture.orders.debouncing import draw_debounced
-from actorproc.testing.torture.orders.drawing import TreeDraw
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
 from actorproc.testing.torture.orders.roots import Root
 from actorproc.testing.torture.orders.tagging import tagged
+from actorproc.testing.torture.orders.trees import TreeDraw
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "draw_root", "with_padding", "work_of"]
 
@@ -78,7 +78,7 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
         roots = tuple(msgspec.structs.replace(root, spec=tagged(tags, root.spec)) for root in roots)
         roots += _cancelled(Random(f"cancelled trees of {seed}"))
         roots += _restarted(Random(f"restarted roots of {seed}"))
-        roots += _desks(Random(f"desks of {seed}"))
+        roots += _asked(Random(f"desks of {seed}"))
         roots += _debounced(Random(f"debounced submits of {seed}"))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     # Drawn apart, so that all else in a plan is what its seed gave before there were such faults.
@@ -137,13 +137,13 @@ def _restarted(chance: Random) -> tuple[Root, ...]:
     return tuple(roots)
 
 
-def _desks(chance: Random) -> tuple[Root, ...]:
+def _asked(chance: Random) -> tuple[Root, ...]:
     """Roots that are asked; also drawn apart."""
     roots = []
     for number in range(chance.choice((0, 1, 1, 2))):
-        spec, asks = draw_desk(chance)
+        spec, asks = draw_asked(chance)
         end = "ROLLEDBACK" if spec["orders"][-1]["do"] == "fail" else "SUCCESS"
-        roots.append(Root(f"desk-{number}", spec, (end,), round(chance.uniform(0.0, 0.3), 3), asks=asks))
+        roots.append(Root(f"asked-{number}", spec, (end,), round(chance.uniform(0.0, 0.3), 3), asks=asks))
     return tuple(roots)
 
 

@@ -39,7 +39,7 @@ from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.workers.child.runtime.step_line import StepLine
 from actorproc.workers.protocol.frames import Ended, FromWorker
 
-__all__ = ["CLASSES", "Circuit", "Deadly", "Desk", "Errand", "Hasty", "Journey", "Lenient", "made_of"]
+__all__ = ["CLASSES", "Replying", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "Lenient", "made_of"]
 
 Order = dict[str, Any]
 
@@ -340,7 +340,7 @@ class Brief(Errand):
     limits: ClassVar[Limits] = Limits(crashes=100_000, grace=GRACE, abort_grace=ABORT_GRACE)
 
 
-class Desk(Errand):
+class Replying(Errand):
     """Is asked, and replies."""
 
 
@@ -465,7 +465,7 @@ CLASSES: dict[str, Callable[[str, list[Order], list[list[str]]], Procedure]] = {
     "hasty": Hasty,
     "brief": Brief,
     "deadly": Deadly,
-    "desk": Desk,
+    "asked": Replying,
     "journey": Journey,
     "circuit": Circuit,
     "echo": Echo,

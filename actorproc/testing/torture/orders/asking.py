@@ -32,17 +32,17 @@ from actorproc.testing.torture.record import EpisodeJournal
 if TYPE_CHECKING:
     from actorproc.testing.torture.orders.roots import Root
 
-__all__ = ["ask_all", "draw_desk", "judge_asks", "reply_to_ask"]
+__all__ = ["ask_all", "draw_asked", "judge_asks", "reply_to_ask"]
 
 _NAMES = ("price", "place")
 _PAUSE = 0.02
 """Seconds before an ask is sent again that met a store in trouble."""
 _SURPLUS = 0.25
-"""Share of desks that are asked once more than they reply."""
+"""Share of asked roots that are asked once more than they reply."""
 _FAILING = 0.2
-"""Share of desks that fail in the end."""
+"""Share of asked roots that fail in the end."""
 _DEADLY = 0.3
-"""Share of steps of desks whose worker dies in them once."""
+"""Share of steps of asked roots whose worker dies in them once."""
 
 
 # ------------------------------------------------------------ steps
@@ -53,7 +53,7 @@ def reply_to_ask(ctx: Context) -> None:
 
 
 # ------------------------------------------------------------ plans
-def draw_desk(chance: Random) -> tuple[dict[str, Any], tuple[tuple[str, str, float], ...]]:
+def draw_asked(chance: Random) -> tuple[dict[str, Any], tuple[tuple[str, str, float], ...]]:
     """A root that replies to some asks, and the asks: name, id, and when each is sent."""
     names = [chance.choice(_NAMES) for _ in range(chance.randint(1, 4))]
     orders: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ def draw_desk(chance: Random) -> tuple[dict[str, Any], tuple[tuple[str, str, flo
             order["die"] = [f"do:{chance.choice(WORKER_POINTS)}"]
     sent = [*names, *([chance.choice(_NAMES)] if chance.random() < _SURPLUS else [])]
     asks = tuple((name, f"ask-{number}", round(chance.uniform(0.0, 0.5), 3)) for number, name in enumerate(sent))
-    return {"type": "desk", "orders": orders, "keys": []}, asks
+    return {"type": "asked", "orders": orders, "keys": []}, asks
 
 
 def _between(chance: Random) -> dict[str, Any]:

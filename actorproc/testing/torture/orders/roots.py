@@ -11,8 +11,8 @@ __all__ = ["Debounced", "Enqueueing", "Root", "TransactionEnd"]
 Spec = dict[str, Any]
 
 TransactionEnd = Literal["commit", "rollback", "savepoint", "killed-before", "killed-during", "killed-after"]
-"""Course of a transaction: committed; rolled back; rolled back to a savepoint, after which the same is written again and
-committed. Or its application kills itself before the commit, while that is under way, or after it."""
+"""Course of a transaction: committed; rolled back; or rolled back to a savepoint, written again and committed. In the
+others its application kills itself: before the commit, while that is under way, or after it."""
 
 
 class Debounced(msgspec.Struct, frozen=True, omit_defaults=True):
