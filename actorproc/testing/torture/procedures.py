@@ -39,7 +39,7 @@ from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
 from actorproc.workers.child.runtime.step_line import StepLine
 from actorproc.workers.protocol.frames import Ended, FromWorker
 
-__all__ = ["CLASSES", "Replying", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "Lenient", "made_of"]
+__all__ = ["CLASSES", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "Lenient", "Replying", "made_of"]
 
 Order = dict[str, Any]
 
