@@ -70,8 +70,8 @@ def signal(state: EngineState, event: Signalled) -> None:
         state.decision.command(Reply(event.reply, error=_too_many(f"signals to {event.id}")))
         return
     if event.reason is not None or event.by is not None:
-        verb, detail = ("signal", "") if event.ask is None else ("ask", event.ask.name)
-        state.audit(record, verb, event, detail)
+        name = None if event.ask is None else event.ask.name
+        state.audit(record, "signal" if name is None else "ask", event, name or "")
     state.decision.command(Reply(event.reply, value=True))
 
 
