@@ -106,7 +106,7 @@ TOLD = {
     "variables": "    os.environ.update(LEFT='yes', LANG='C')",
     "other variables": "    os.environ = dict(os.environ)",
     "handler": "    signal.signal(signal.SIGUSR2, print)",
-    "handler of _signal": "    _signal.signal(signal.SIGHUP, _signal.SIG_IGN)",
+    "handler of _signal": "    _signal.signal(signal.SIGUSR2, _signal.SIG_IGN)",
     "handler, imported before": "    set_handler(signal.SIGPIPE, signal.SIG_DFL)",
     "wakeup": "    signal.set_wakeup_fd(os.open('/dev/ptmx', os.O_RDWR | os.O_NONBLOCK))",
     "recursion": "    sys.setrecursionlimit(depth + 100)",
