@@ -933,7 +933,9 @@ def _a_plain_step_is_cancelled(left: Left) -> Left | None:
     tasks = {line[1] for _, line in _lines(left, "task")}
     for place, (kind, token, unit, _) in _lines(left, "exit"):
         if token not in tasks:
-            return _without(left, place, (kind, token, unit, Stopped(report=CrashReport(kind="timeout", message="made up"))))
+            return _without(
+                left, place, (kind, token, unit, Stopped(report=CrashReport(kind="timeout", message="made up")))
+            )
     return None
 
 
