@@ -105,7 +105,11 @@ def operated() -> Plan:
 
 @pytest.fixture(scope="session")
 def asked() -> Plan:
-    """Two roots that are asked in both lives, with workers that die in replies, and commits that fail."""
+    """Two roots that are asked in both lives, with workers that die in replies, and commits that fail.
+
+    The second ask of a name comes late: until then the copies of the first one are there, however often a disk in
+    trouble has refused them. So an engine that takes them for two gives both replies to the first ask.
+    """
     orders = [
         {"do": "ask", "name": "price"},
         {"do": "flaky", "times": 1, "die": ["do:mid"]},
@@ -114,7 +118,7 @@ def asked() -> Plan:
         {"do": "work"},
     ]
     orders = [{**order, "tag": True} for order in orders]
-    asks = (("price", "ask-0", 0.0), ("price", "ask-1", 0.1), ("place", "ask-2", 0.0))
+    asks = (("price", "ask-0", 0.0), ("price", "ask-1", 1.0), ("place", "ask-2", 0.0))
     desk = {"type": "asked", "keys": [], "orders": orders}
     roots = tuple(Root(f"asked-{number}", desk, ("SUCCESS",), asks=asks) for number in range(2))
     faults = (
