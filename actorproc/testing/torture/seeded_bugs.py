@@ -285,15 +285,19 @@ def _asks_that_come_again_count_anew() -> None:
 def _old_tags_stay_in_the_index() -> None:
     from actorproc.model.rows.records import ProcedureRecord
     from actorproc.store.rows import layout
+    from actorproc.store.rows.keys import tag_key
 
     honest = layout._move_texts
-    Texts = tuple[str, ...]
 
     # Typed in full, so that mypy tells when the function changes that is replaced.
     def move_texts(
-        key_of: Callable[[str], bytes], old: Texts, new: Texts, record: ProcedureRecord, rows: list[layout.Row]
+        key_of: Callable[[str], bytes],
+        old: tuple[str, ...],
+        new: tuple[str, ...],
+        record: ProcedureRecord,
+        rows: list[layout.Row],
     ) -> None:
-        honest(key_of, () if key_of is layout.tag_key else old, new, record, rows)
+        honest(key_of, () if key_of is tag_key else old, new, record, rows)
 
     vars(layout)["_move_texts"] = move_texts
 
