@@ -35,7 +35,6 @@ from actorproc.store.directory import (
 )
 from actorproc.store.lmdb.commit.data_file import DataFile
 from actorproc.store.lmdb.commit.meta_pages import check_data_file
-from actorproc.store.lmdb.commit.page_clustering import PageClustering
 from actorproc.store.lmdb.commit.redo_record import RedoRecord
 from actorproc.store.lmdb.environment import ReadSnapshot, open_databases, open_environment, refuse_fork, translated
 from actorproc.store.lmdb.files.blobs import BlobFiles
@@ -106,7 +105,6 @@ class LmdbStore(OpenStore):
         self._role = role
         self._file = DataFile(self.path)
         self._blobs = BlobFiles(self.path, sync=self._sync, check=self._file.check_in_place)
-        self._clustering = PageClustering(self._file.has_room)
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
@@ -175,8 +173,6 @@ class LmdbStore(OpenStore):
             if txn.get(EPOCH, db=databases[Table.META]) != expected:
                 self._sound = False  # nothing is vouched for that another one has written
                 raise Deposed(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
-            if self._sync:
-                self._clustering.before(len(writes), self._opened(), txn, databases)
             apply_rows(txn, databases, rows)
             if redo is None:
                 # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.

@@ -62,21 +62,6 @@ class DataFile:
         """`follow` was called, and `close` was not."""
         return self._fd >= 0
 
-    def has_room(self, pages: int) -> bool:
-        """Check that the file has this number of `pages`; missing ones are added and filled with zeros.
-
-        False where it cannot grow: the disk is full, a quota or a limit of file sizes is reached. Pages behind the
-        last one in use are free. A commit that writes there later need not wait until the file system has a place.
-        """
-        redo = self.redo
-        assert redo is not None, "the file is followed"
-        try:
-            size = os.fstat(self._fd).st_size
-            missing = pages * redo.page_size - size
-            return missing <= 0 or os.pwrite(self._fd, bytes(missing), size) == missing
-        except OSError:
-            return False
-
     def check_not_removed(self) -> None:
         """Raise `StorageUnavailable` when the open file has no name any more."""
         if os.fstat(self._fd).st_nlink == 0:
