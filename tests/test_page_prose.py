@@ -15,15 +15,10 @@ from tests.test_prose import docstrings, persons
 ROOT = Path(__file__).parents[1]
 MEDIAN, NINTH_TENTH = 16, 25
 """Words of a sentence: the median of a page, and the 90th percentile."""
-NOT_YET = {
-    "docs/explanation/architecture.md": (17, 31),
-    "docs/reference/store-format.md": (19, 36),
-}
-"""Pages that have still to be mended, with their figures, which may only fall."""
 LAB_BOOKS = {"bench/PROFILES.md", *(f"docs/reliability/{name}.md" for name in ("bugs", "changes", "runs"))}
 """Pages that are no reading matter: what was measured, found and run. Their sentences may be long."""
 READ = [page for page in PAGES if page.relative_to(ROOT).as_posix() not in LAB_BOOKS]
-WRAPPED = LAB_BOOKS | NOT_YET.keys() | {"CHANGELOG.md"}
+WRAPPED = LAB_BOOKS | {"CHANGELOG.md"}
 """Pages in which a line may hold several sentences, or a part of one; the form of the changelog asks for it."""
 FEW = 10
 """Sentences below which figures say nothing; then none is longer than the ninth tenth of others by more than this."""
@@ -57,11 +52,10 @@ def figures(text: str) -> tuple[int, float, int]:
 @pytest.mark.parametrize("page", READ, ids=name_of)
 def test_sentences_of_a_page_are_short(page):
     count, middle, ninth_tenth = figures(page.read_text(encoding="utf-8"))
-    most = NOT_YET.get(name_of(page), (MEDIAN, NINTH_TENTH))
 
     if count >= FEW:
-        assert middle <= most[0]
-    assert ninth_tenth <= most[1] + (FEW if count < FEW else 0)
+        assert middle <= MEDIAN
+    assert ninth_tenth <= NINTH_TENTH + (FEW if count < FEW else 0)
 
 
 def crowded(text: str) -> list[str]:
@@ -109,14 +103,6 @@ def test_docstrings_of_the_tests_of_the_engine_speak_of_no_persons():
     }
 
     assert found == {}
-
-
-def test_a_page_that_is_mended_leaves_the_list():
-    kept = {page: figures((ROOT / page).read_text(encoding="utf-8"))[1:] for page in NOT_YET}
-
-    assert {
-        page for page, (middle, ninth_tenth) in kept.items() if middle <= MEDIAN and ninth_tenth <= NINTH_TENTH
-    } == set()
 
 
 def test_sentences_of_a_page_are_found():
