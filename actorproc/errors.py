@@ -19,7 +19,8 @@
     │   ├── ManagerStopped          the manager was not started, or has been stopped
     │   └── NotAllowed              the verb does not fit the state of the procedure
     ├── ProcedureFailed       the procedure: it ended FAILED or ROLLEDBACK
-    │   └── ProcedureAborted        it was aborted on request
+    │   ├── ProcedureAborted        it was aborted on request
+    │   └── NoReply                 an ask to it got no reply, however it ended
     ├── StepFailure           why a step failed (the `cause` of a ProcedureFailed)
     │   ├── WorkerEnded             the step's worker did not survive it:
     │   │   ├── WorkerCrashed           the step killed it too often
@@ -66,6 +67,7 @@ __all__ = [
     "LockTimeout",
     "ManagerBusy",
     "ManagerStopped",
+    "NoReply",
     "NotAllowed",
     "OutcomeUnknown",
     "ProcedureAborted",
@@ -294,6 +296,17 @@ class ProcedureAborted(ProcedureFailed):
     """The procedure ended because it was asked to abort."""
 
 
+class NoReply(ProcedureFailed):
+    """An ask got no reply: the step that took it gave none, its procedure has ended before, or it was withdrawn.
+
+    ``ask`` is the id of the ask; ``state`` is "" when the procedure has not ended.
+    """
+
+    def __init__(self, message: str, *, ask: str = "", id: str = "", state: str = "", step: int = 0) -> None:
+        super().__init__(message, id=id, state=state, step=step)
+        self.ask = ask
+
+
 class EngineError(ActorprocError):
     """The environment's turn: disk, permissions, another owner, a worker that cannot start."""
 
@@ -390,10 +403,10 @@ class InternalError(ActorprocError):
 
 
 class ResultTimeout(TimeoutError):
-    """The time limit of a wait passed before the procedure ended; the procedure goes on.
+    """The time limit of a wait passed before the procedure ended, or answered an ask; the procedure goes on.
 
-    ``id`` names it. ``phase`` (None: not known), ``step``, ``step_name`` (None: it has a number only) and ``reason``
-    ("": none is known) say how it stood then.
+    ``id`` names it, and ``ask`` an ask that stands ("": a wait for the end). ``phase`` (None: not known), ``step``,
+    ``step_name`` (None: it has a number only) and ``reason`` ("": none is known) say how it stood then.
     """
 
     def __init__(
@@ -405,9 +418,11 @@ class ResultTimeout(TimeoutError):
         step: int = 0,
         step_name: str | None = None,
         reason: str = "",
+        ask: str = "",
     ) -> None:
         super().__init__(message)
         self.id = id
+        self.ask = ask
         self.phase = phase
         self.step = step
         self.step_name = step_name

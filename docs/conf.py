@@ -47,6 +47,7 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_title = f"actorproc {release}"
 html_copy_source = False
+html_search_scorer = str(Path(__file__).with_name("_extensions") / "scorer.js")
 html_show_sourcelink = False
 html_show_copyright = False
 html_extra_path = ["grafana"]

@@ -35,7 +35,7 @@ def _server() -> DatabaseServer | str:
     except ImportError as error:
         return f"psycopg is not installed: {error}"
     try:
-        server = DatabaseServer()
+        server = DatabaseServer(settings=["max_prepared_transactions=4"])
     except EngineError as error:
         return str(error)
     server.start()

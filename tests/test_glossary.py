@@ -52,7 +52,7 @@ def test_architecture_and_readme_link_to_it():
 ROOMS = ("core", "engine", "store", "workers")
 """Rooms whose modules and classes are named for concepts of the engine."""
 _PLAIN = """
-    acquire add address ahead all answer argument ask asked assembled assembly back backup base began begin belong booted
+    acquire add address ahead all answer argument asked assembled assembly back backup base began begin belong booted
     borrowed bounded by cache caller cancellation certificate cgroup children claim claimed clock close code codec combining committed committing
     compaction connecting container count counter credential cross crowd dangling data database define describe described died
     dir dispatched down draining end ended ending entry environment error exceeded exit explain fact failed farewell fault

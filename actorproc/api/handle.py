@@ -12,11 +12,14 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from actorproc.engine.end_waiters import take_back
+from actorproc.engine.arguments import checked_ask_id, checked_event
+from actorproc.engine.end_waiters import AskResult, take_back
 from actorproc.engine.messages import Described, Ending, Patience
 from actorproc.engine.runtime.clock import waiting_seconds
-from actorproc.errors import ProcedureFailed, ProcedureParked, ResultTimeout
+from actorproc.errors import NoReply, ProcedureFailed, ProcedureParked, ResultTimeout
+from actorproc.model.ids import new_id
 from actorproc.model.names import step_in_words
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.authoring.submittable import R_co
@@ -52,6 +55,18 @@ class HandleSource(Protocol):
 
     def _output_of(self, ending: Ending) -> Any:
         """The decoded output of a procedure that succeeded."""
+        ...
+
+    def _send_ask(self, id: str, ask: AskKey, payload: Any) -> Future[bool]:
+        """Send an ask to a procedure; the future of its being durable."""
+        ...
+
+    def _answer_to(self, id: str, ask: AskKey, patience: Patience) -> Future[AskResult]:
+        """Future of the outcome of an ask that was sent."""
+        ...
+
+    def _reply_in(self, answer: AskResult, id: str) -> Any:
+        """The decoded reply of a procedure."""
         ...
 
     def _original_of(self, record: ProcedureRecord) -> BaseException | None:
@@ -170,6 +185,106 @@ class ProcedureHandle(Generic[R_co]):
             return False
         return True
 
+    def ask(
+        self,
+        name: str,
+        payload: Any = None,
+        timeout: float | timedelta | None = None,
+        *,
+        id: str | None = None,
+        wait_parked: bool = False,
+    ) -> Any:
+        """Send the procedure a signal, and wait for the reply of the step that takes it.
+
+        Only a ``Status.wait(name)`` takes it; until then it is kept. The reply is stored with the success of that step
+        (`Context.reply`). An ask with an id that was asked before gets the same reply. That holds for each client, and
+        after the end of the procedure too.
+
+        Args:
+            name: The event that the procedure waits for, or will.
+            payload: The step finds it in ``ctx.event``. Default: None.
+            timeout: Seconds, or a timedelta, to wait at most; the ask stands when they are over. Default: None, without
+                limit.
+            id: Text by which the ask counts once for its procedure and name, also over restarts. Ids of the last 1000
+                signals that a procedure took are remembered. Default: None, a new one.
+            wait_parked: As of `result`. Default: False.
+
+        Returns:
+            The value that the step gave to ``ctx.reply``.
+
+        Raises:
+            ProcedureFailed: The procedure ended otherwise than well, without a reply.
+            NoReply: It ended well without one, the step that took the ask gave none, or the ask was withdrawn.
+            ResultTimeout: The time is up; a builtin `TimeoutError`, whose ``ask`` is the id to ask again with.
+            ProcedureParked: As of `result`.
+            ProcedureQuarantined: As of `result`.
+            UnknownProcedure: The procedure was removed.
+            StateNotEncodable: The payload cannot be kept, or the procedure does not know a class in it.
+            StateTooLarge: The payload takes more bytes than `Config.max_state`.
+            NotAllowed: 1000 signals to it wait already.
+            ValueNotDecodable: The classes of the reply have changed since.
+            ManagerStopped: The manager stopped first; ask again with the same id.
+        """
+        ask = AskKey(checked_event(name), new_id() if id is None else checked_ask_id(id))
+        clock = _Countdown(timeout)
+        try:
+            self._source._send_ask(self._id, ask, payload).result(clock.left())
+            answer = _result_of(self._source._answer_to(self._id, ask, _PARKED if wait_parked else _CALL), clock.left())
+        except TimeoutError:
+            raise late(self._id, timeout, self._source._glance(self._id), ask) from None
+        return self._reply_of(ask, answer)
+
+    async def ask_async(
+        self,
+        name: str,
+        payload: Any = None,
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109 - that of `ask`, whose error says more
+        *,
+        id: str | None = None,
+        wait_parked: bool = False,
+    ) -> Any:
+        """As `ask`, in a coroutine. To cancel it leaves the ask standing.
+
+        Args:
+            name: As of `ask`.
+            payload: As of `ask`. Default: None.
+            timeout: As of `ask`. Default: None, without limit.
+            id: As of `ask`. Default: None, a new one.
+            wait_parked: As of `result`. Default: False.
+
+        Returns:
+            The value that the step gave to ``ctx.reply``.
+
+        Raises:
+            ActorprocError: As of `ask`.
+            ResultTimeout: As of `ask`.
+        """
+        ask = AskKey(checked_event(name), new_id() if id is None else checked_ask_id(id))
+        clock = _Countdown(timeout)
+        try:
+            sent = self._source._send_ask(self._id, ask, payload)
+            await _until_done(sent, clock.left())
+            sent.result()
+            found = self._source._answer_to(self._id, ask, _PARKED if wait_parked else _CALL)
+            await _until_done(found, clock.left())
+        except TimeoutError:
+            raise late(self._id, timeout, self._source._glance(self._id), ask) from None
+        return self._reply_of(ask, _result_of(found, None))
+
+    def _reply_of(self, ask: AskKey, answer: AskResult) -> Any:
+        if answer.ending is None:
+            return self._source._reply_in(answer, self._id)
+        record = answer.ending.record
+        if record.state != _SUCCESS:
+            raise self._failure(answer.ending)
+        raise NoReply(
+            f"procedure {self._id} has ended {record.state} without a reply to the ask {ask.name!r} ({ask.id})",
+            ask=ask.id,
+            id=self._id,
+            state=str(record.state),
+            step=record.step,
+        )
+
     def done(self) -> bool:
         """True if it has ended, one way or the other. Does not wait."""
         end = self._end
@@ -237,21 +352,7 @@ class ProcedureHandle(Generic[R_co]):
         future = self._watch()
         if isinstance(future, Ending):
             return self._unpack(future)
-        if not future.done():
-            import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
-
-            loop = asyncio.get_running_loop()
-            ended = asyncio.Event()
-
-            def wake(_: Future[Ending]) -> None:
-                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nothing awaits it any more
-                    loop.call_soon_threadsafe(ended.set)
-
-            future.add_done_callback(wake)
-            try:
-                await ended.wait()
-            finally:
-                take_back(future, wake)
+        await _until_done(future, None)
         return self._unpack(_result_of(future, None))
 
     def _watch(self, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:
@@ -376,22 +477,63 @@ def _putter(over: queue.SimpleQueue[ProcedureHandle[R]], handle: ProcedureHandle
     return hear
 
 
-def late(id: str, timeout: float | timedelta | None, seen: Described | None) -> ResultTimeout:
+class _Countdown:
+    """Time limit of several waits together."""
+
+    def __init__(self, timeout: float | timedelta | None) -> None:
+        seconds = waiting_seconds(timeout)
+        self._until = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Seconds that are left; None: it has no limit."""
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+
+async def _until_done(future: Future[Any], seconds: float | None) -> None:
+    """Wait for a future that others may wait for too: it is not cancelled with this. Raises `TimeoutError`."""
+    if future.done():
+        return
+    import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
+
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    def wake(_: Future[Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nothing awaits it any more
+            loop.call_soon_threadsafe(over.set)
+
+    future.add_done_callback(wake)
+    try:
+        async with asyncio.timeout(seconds):
+            await over.wait()
+    finally:
+        take_back(future, wake)
+
+
+def late(
+    id: str, timeout: float | timedelta | None, seen: Described | None, ask: AskKey | None = None
+) -> ResultTimeout:
     """The error of a wait for procedure `id` whose `timeout` is over; `seen` is how it stands."""
     seconds = waiting_seconds(timeout)
-    msg = f"procedure {id} has not ended" + (f" within {seconds:g} s" if seconds is not None else "")
+    within = f" within {seconds:g} s" if seconds is not None else ""
+    msg, known_by = f"procedure {id} has not ended{within}", "" if ask is None else ask.id
+    if ask is not None:
+        msg = (
+            f"procedure {id} has not replied to the ask {ask.name!r}{within}; the ask stands, and the reply comes to "
+            f"ask({ask.name!r}, id={ask.id!r})"
+        )
     if seen is None:
-        return ResultTimeout(f"{msg}; how it stands is not known now", id=id)
+        return ResultTimeout(f"{msg}; how it stands is not known now", id=id, ask=known_by)
     step, reason = seen.record.step, seen.reason or ""
     name = seen.record.current_name
     words = f"{msg}: it is {seen.phase} at {step_in_words(step, name)}" + (f" ({reason})" if reason else "")
-    return ResultTimeout(words, id=id, phase=str(seen.phase), step=step, step_name=name, reason=reason)
+    return ResultTimeout(words, id=id, phase=str(seen.phase), step=step, step_name=name, reason=reason, ask=known_by)
 
 
-def _result_of(future: Future[Ending], timeout: float | None) -> Ending:
+def _result_of(future: Future[R], timeout: float | None) -> R:
     try:
         return future.result(timeout)
-    except ProcedureParked as error:
+    except (ProcedureParked, NoReply) as error:
         # Anew: one object that all who wait raise would keep the frames of each.
         raise copy.copy(error) from None
 

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -101,19 +101,28 @@ class Registration:
 
         Raises `UnknownType` when a class must be registered for it, and `ValueNotDecodable` when its classes changed.
         """
+        return self._decode("output", type_name, output, id)
+
+    def decode_reply(self, type_name: str, reply: bytes, id: str) -> Any:
+        """The reply to an ask as the value it was, as `decode_output`."""
+        return self._decode("reply", type_name, reply, id)
+
+    def _decode(self, what: Literal["output", "reply"], type_name: str, value: bytes, id: str) -> Any:
         self._learn_keys()
         runtime = self._registry.get(type_name)
         try:
-            return decode_value(output) if runtime is None else runtime.decode_output(output, id)
+            if runtime is None:
+                return decode_value(value)
+            return runtime.decode_output(value, id) if what == "output" else runtime.decode_reply(value, id)
         except ValueNotDecodable as error:
             if runtime is None:
                 msg = (
-                    f"the output of {id} is made of classes that are known once {type_name!r} is registered "
+                    f"the {what} of {id} is made of classes that are known once {type_name!r} is registered "
                     f"(procedures=[…] or register): {error}"
                 )
                 raise UnknownType(msg) from error
             msg = (
-                f"the output of {id} ({type_name}) was stored by classes that have changed since: {error}. It is kept "
+                f"the {what} of {id} ({type_name}) was stored by classes that have changed since: {error}. It is kept "
                 "as it is: register the classes as they were (in their place, or in `uses`), and ask again"
             )
             raise ValueNotDecodable(msg) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -19,7 +20,9 @@ from actorproc.api.verbs.schedule import ScheduleVerbs
 from actorproc.api.verbs.signal import SignalVerbs
 from actorproc.config import Config
 from actorproc.control.stopped import StoppedEngine
+from actorproc.engine.messages import Patience
 from actorproc.errors import EngineError
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.states import TERMINAL
 from actorproc.store.home import home_of
 from actorproc.workers.protocol.log_entry import LogEntry
@@ -138,6 +141,14 @@ class StoppedStore(ScheduleVerbs, RepairVerbs, OperatorVerbs, SignalVerbs, Maint
             msg = "a stopped store is steered inside a `with` block"
             raise EngineError(msg)
         return cast("RunningEngine", self._engine)
+
+    def _send_ask(self, id: str, ask: AskKey, payload: Any) -> Future[bool]:
+        """Send nothing, as no step would take it here; raise `ManagerStopped` unless the answer is stored."""
+        del payload
+        self._answer_to(id, ask, Patience.CALL)
+        sent: Future[bool] = Future()
+        sent.set_result(True)
+        return sent
 
     def _describe(self, *arguments: Any, **options: Any) -> Any:
         if not self._attached:

@@ -19,7 +19,9 @@ from actorproc.engine.arguments import (
     check_number,
     check_type,
     check_workers,
+    checked_ask_id,
     checked_by,
+    checked_dedup,
     checked_event,
     checked_max_workers,
     checked_reason,
@@ -148,8 +150,11 @@ def _check_sent(event: Signalled | Published, max_state: int) -> None:
         check_id(event.id)
     else:
         checked_event(event.name)
+    if isinstance(event, Signalled) and event.ask is not None:
+        checked_event(event.ask.name)
+        checked_ask_id(event.ask.id)
     if event.dedup is not None:
-        checked_text(event.dedup, "dedup")
+        checked_dedup(event.dedup)
     _check_value(event.payload, max_state)
     if event.trace:
         check_context(event.trace)

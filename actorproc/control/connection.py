@@ -35,11 +35,12 @@ from actorproc.control.wire import (
 )
 from actorproc.engine.end_waiters import take_back
 from actorproc.engine.engine import EngineTree
-from actorproc.engine.messages import Ending, Patience
+from actorproc.engine.messages import Patience
 from actorproc.engine.runtime.subscription import DigestSubscription, Subscription
 from actorproc.errors import InternalError, ManagerStopped, NotAllowed, UsageError
 from actorproc.model.ids import check_id
 from actorproc.model.messages.events import Submitted
+from actorproc.model.rows.asks import AskKey
 from actorproc.support.engine_log import engine_logger
 from actorproc.workers import fork_guard
 
@@ -93,8 +94,8 @@ class Connection:
         """Ids of this client's submits that are not answered yet."""
         self._leaves: dict[int, Callable[[], None]] = {}
         """Functions that end watches, by the number of the call."""
-        self._ends: dict[Callable[[Future[Ending]], None], Future[Ending]] = {}
-        """Waiters for ends, each with its end."""
+        self._ends: dict[Callable[[Future[Any]], None], Future[Any]] = {}
+        """Waiters for ends and answers, each with its future."""
         self.threads = (
             threading.Thread(target=self._read, name="actorproc-control-read", daemon=True),
             threading.Thread(target=self._write, name="actorproc-control-write", daemon=True),
@@ -197,6 +198,7 @@ class Connection:
             "request": self._request,
             "call": self._call,
             "end_of": self._end_of,
+            "answer_to": self._answer_to,
             "watch": self._watch,
             "unwatch": self._unwatch,
         }
@@ -299,12 +301,17 @@ class Connection:
             is_new = id_ in self._submitting
         # A wait that others began before this submit would end in an `UnknownProcedure`.
         watch = self._engine.watch_anew if is_new else self._engine.watch
-        future = watch(check_id(id_), patience)
+        self._tell_end(call.number, watch(check_id(id_), patience))
 
-        def tell(future: Future[Ending]) -> None:
+    def _answer_to(self, call: RemoteCall) -> None:
+        id_, ask, patience = decode_as(call.body, tuple[str, AskKey, Patience])
+        self._tell_end(call.number, self._engine.watch_ask(check_id(id_), ask, patience))
+
+    def _tell_end(self, number: int, future: Future[Any]) -> None:
+        def tell(future: Future[Any]) -> None:
             with self._lock:
                 self._ends.pop(tell, None)
-            self._settle(call.number, future)
+            self._settle(number, future)
 
         with self._lock:
             self._ends[tell] = future

@@ -10,7 +10,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -26,7 +26,7 @@ from actorproc.control.unix_door import UnixWay
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.locks.request import LockWaiter
 from actorproc.core.state.phases import seen_in_store
-from actorproc.engine.end_waiters import EndWaiters, fail_future, pass_on
+from actorproc.engine.end_waiters import AskListener, AskResult, EndWaiters, OpenWait, fail_future, pass_on
 from actorproc.engine.messages import (
     Described,
     Ending,
@@ -51,6 +51,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event, Published, Signalled, Submitted
 from actorproc.model.reports import BackupReport, CompactionReport
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, Trace
 from actorproc.model.states import Phase
 from actorproc.model.trace_context import CONTEXT
@@ -321,6 +322,29 @@ class RemoteEngine:
     def _end_of(self, id: str, patience: Patience) -> Future[Ending]:
         body = encode((id, patience))
         return self._ends.shared(id, patience, lambda: self._channel.call("end_of", id, body, Ending).future)
+
+    def watch_ask(self, id: str, ask: AskKey, patience: Patience = Patience.CALL) -> Future[AskResult]:
+        """A future of what comes of an ask that was sent, over restarts of the manager."""
+        body = encode((id, ask, patience))
+        return self._ends.shared_answer(
+            id, ask, patience, lambda: self._channel.call("answer_to", id, body, AskResult).future
+        )
+
+    def go_on_waiting(
+        self, left: Iterable[OpenWait], tell: Callable[[EndWaiter, Future[Any]], object] = pass_on
+    ) -> None:
+        """Tell those that an engine of this process has left waiting when it stopped."""
+        for id, patience, waiter in left:
+            found: Future[Any]
+            try:
+                if isinstance(waiter, AskListener):
+                    found = self.watch_ask(id, waiter.ask, patience)
+                else:
+                    found = self.watch(id, patience)
+            except ActorprocError as error:
+                found = Future()
+                found.set_exception(error)
+            found.add_done_callback(partial(tell, waiter))
 
     def glance(self, id: str) -> Described | None:
         """State of a procedure; None when it is unknown, or no manager answers within a second."""

@@ -68,6 +68,8 @@ REPEATABLE = frozenset({"Submitted", *(verb.event.__name__ for verb in VERBS if 
 
 def with_dedup(event: events.Event) -> events.Event:
     """The event in the form in which it may be sent again: a signal gets an id by which it counts once."""
+    if isinstance(event, events.Signalled) and event.ask is not None:
+        return event
     if isinstance(event, events.Signalled | events.Published) and event.dedup is None:
         return msgspec.structs.replace(event, dedup=f"client {new_id()}")
     return event

@@ -16,20 +16,22 @@ from typing import Any, cast
 from actorproc.config import Config
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.core.lifecycle.removal import CHUNK
+from actorproc.engine.end_waiters import AskResult, answer_to
 from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
-from actorproc.engine.messages import EndWaiter, Patience
+from actorproc.engine.messages import Ending, EndWaiter, Patience
 from actorproc.engine.pipeline.batch import CommitBatch
 from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.engine.pipeline.in_flight import InFlightTable
 from actorproc.engine.pipeline.store_port import StorePort
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.type_table import TypeTable
-from actorproc.errors import ManagerStopped, StorageUnavailable
+from actorproc.errors import ManagerStopped, StorageUnavailable, UnknownProcedure
 from actorproc.model.messages.commands import Reply
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Acknowledged, DeleteRequested, Event, RemovalContinued, TypeRegistered
 from actorproc.model.policies import Quotas
 from actorproc.model.reports import CompactionReport
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import Write
 from actorproc.store.home import Home
@@ -144,6 +146,25 @@ class StoppedEngine:
 
     def recent_end(self, id: str) -> None:
         """Nothing ends here."""
+
+    def watch_ask(self, id: str, ask: AskKey, patience: Patience = Patience.CALL) -> Future[AskResult]:
+        """The stored answer to an ask. Raises `ManagerStopped` where none is stored, as nothing runs to give one."""
+        del patience
+        answer: Future[AskResult] = Future()
+        ending = self.store.ending(id)
+        if found := self.store.replies(id, ask):
+            told = answer_to(id, ask, found[0].value)
+            if isinstance(told, AskResult):
+                answer.set_result(told)
+            else:
+                answer.set_exception(told)
+        elif ending is not None:
+            answer.set_result(AskResult(b"", Ending.of(*ending)))
+        elif self.head(id) is None:
+            raise UnknownProcedure(f"no procedure has the id {id!r}")
+        else:
+            raise self._needs_manager("a reply to an ask")
+        return answer
 
     def head(self, id: str) -> ProcedureRecord | None:
         """A procedure as it is after what was asked; None when there is none."""

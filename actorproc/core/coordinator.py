@@ -32,6 +32,7 @@ from actorproc.core.state.parts.schedules import named_by_timer, no_rules
 from actorproc.core.state.parts.settings import DEFAULT_QUOTAS, DEFAULT_RETENTION, DEFAULT_SCHEDULING
 from actorproc.core.state.phases import phase_of, reason_of
 from actorproc.core.state.quarantine import error_of
+from actorproc.core.state.signal_ids import is_repeated
 from actorproc.core.state.standstill import Parked, obstacle_of, obstacle_of_stored, parked_residents
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import HeldSteps, StepToken, debounce_name
@@ -49,6 +50,7 @@ from actorproc.model.messages.events import (
 from actorproc.model.messages.outcomes import Advanced, Finished, Stopped, Suspended
 from actorproc.model.names import no_class_registered
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.records import ProcedureRecord, UndoRecord
 from actorproc.model.rows.schedules import RuleOf
 from actorproc.model.rows.snapshot import RecoverySnapshot
@@ -182,8 +184,11 @@ class Coordinator:
 
     def note_debounced(self, key: str, id: str) -> None:
         """The newest root of a debounce key, once it was loaded: `missing` asks with `debounce_name`."""
-        if id in self._state.residents.procs:
-            self._state.residents.debounced[key] = id
+        state = self._state
+        if id in state.queues.run_queue.cold:
+            state.residents.make_resident(state.queues.run_queue.cold[id])
+        if id in state.residents.procs:
+            state.residents.debounced[key] = id
 
     def exclude(self, id: str, reason: str) -> None:
         """A procedure that `missing` named cannot be read: nothing is done with it, and its id stays taken.
@@ -442,6 +447,10 @@ class Coordinator:
     def too_old(self, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
         """Target and number of events under these targets that have been kept long enough at the time `at`."""
         return signals.too_old(self._state, targets, at)
+
+    def knows_ask(self, id: str, ask: AskKey) -> bool:
+        """True if this ask is kept for its procedure, or was taken by one that has not ended."""
+        return is_repeated(self._state.signals, id, ask.mark)
 
     def _why_still(self, record: ProcedureRecord) -> tuple[Phase, str] | None:
         """Reason why a procedure is held back: it or an ancestor is paused, or its retried tree waits for its locks."""

@@ -27,6 +27,7 @@ from actorproc.procedure.declaring.submit_options import (
 from actorproc.support.clock import Clock
 from actorproc.support.durations import LATEST, in_seconds, moment
 from actorproc.support.login_name import login_name
+from actorproc.support.search_texts import MAX_SEARCHABLE
 
 __all__ = [
     "LONGEST_KEY",
@@ -40,9 +41,11 @@ __all__ = [
     "check_type",
     "check_wiring",
     "check_workers",
+    "checked_ask_id",
     "checked_by",
     "checked_classes",
     "checked_debounce",
+    "checked_dedup",
     "checked_event",
     "checked_limits",
     "checked_max_workers",
@@ -158,6 +161,24 @@ def checked_receiver(id: Any) -> str:
         return check_id(id)
     except InvalidId as error:
         raise InvalidId(f"{error}; publish() sends an event by name") from None
+
+
+def checked_dedup(dedup: Any) -> str:
+    """The text by which a signal or an event counts once."""
+    text = checked_text(dedup, "dedup")
+    if text.startswith("\0"):
+        msg = f"dedup {text!r:.60} begins with NUL, which stands before the ids of asks; use another text"
+        raise ValueError(msg)
+    return text
+
+
+def checked_ask_id(id: Any) -> str:
+    """The id by which an ask counts once."""
+    text = checked_text(id, "the id of an ask")
+    if "\0" in text:
+        msg = f"the id of an ask {text!r:.60} holds NUL; use another text"
+        raise ValueError(msg)
+    return text
 
 
 def kept_target(id: str | None, event: str | None) -> str | None:
@@ -279,6 +300,16 @@ def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -
     return moment(deadline, "deadline", instead=f"For so long from now give timedelta(seconds={deadline})")
 
 
+def _check_texts(new: NewProcedure) -> None:
+    """Tags and searchable fields. Those of older stores are not refused for what a submit may not say any more."""
+    for texts, most, what in ((new.tags, MAX_TAGS, "a tag"), (new.searchable, MAX_SEARCHABLE, "a searchable field")):
+        if len(texts) > most:
+            msg = f"{len(texts)} are given of what may be there {most} times: {what}"
+            raise ValueError(msg)
+        for text in texts:
+            checked_text(text, what)
+
+
 def check_new(new: NewProcedure, max_state: int) -> None:
     """Check a procedure that another process sends. Raises `UsageError`s, `TypeError` and `ValueError`."""
     check_id(new.id)
@@ -293,7 +324,7 @@ def check_new(new: NewProcedure, max_state: int) -> None:
     for text, what in ((new.owner, "owner"), (new.unit, "the undo unit"), (new.codec, "the codec")):
         if text:
             checked_text(text, what, 1024)
-    checked_tags(new.tags)
+    _check_texts(new)
     checked_priority(new.priority)
     checked_limit_keys(new.limit_keys, "limit_keys")
     if not 1 <= new.version < _LARGEST or len(new.digest) > 64:

@@ -14,10 +14,26 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
-from actorproc.engine.messages import Ending, EndListener, EndWaiter, Patience
-from actorproc.errors import ActorprocError
+import msgspec
 
-__all__ = ["EndWaiters", "OpenWait", "fail_as", "fail_future", "once_more", "pass_on", "settle_future", "take_back"]
+from actorproc.engine.messages import Ending, EndListener, EndWaiter, Patience
+from actorproc.errors import ActorprocError, NoReply
+from actorproc.model.rows.asks import AskKey
+
+__all__ = [
+    "AskListener",
+    "AskResult",
+    "EndWaiters",
+    "OpenWait",
+    "answer_to",
+    "fail_as",
+    "fail_future",
+    "once_more",
+    "pass_on",
+    "settle_future",
+    "take_back",
+    "tell_answer",
+]
 
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum, and for its hash.
@@ -27,6 +43,53 @@ _PATIENCE = 0.05
 
 OpenWait = tuple[str, Patience, EndWaiter]
 """Procedure, patience, and the future or listener."""
+
+
+class AskResult(msgspec.Struct, frozen=True):
+    """Outcome of an ask: the encoded reply, or the end of its procedure without one."""
+
+    reply: bytes
+    ending: Ending | None = None
+
+
+class AskListener(EndListener):
+    """Listener that is told the reply to one ask, or the end of its procedure without one."""
+
+    __slots__ = ("ask", "future")
+
+    def __init__(self, ask: AskKey) -> None:
+        self.ask = ask
+        self.future: Future[AskResult] = Future()
+
+    def set_result(self, found: Ending | AskResult) -> None:
+        """Tell it, unless it was told before."""
+        if self._leave():
+            settle_future(self.future, found if isinstance(found, AskResult) else AskResult(b"", found))
+
+    def heard(self, ending: Ending | None, error: BaseException | None) -> None:
+        """Take the reason why no answer comes."""
+        del ending
+        if error is not None:
+            fail_future(self.future, error)
+
+
+def answer_to(id: str, ask: AskKey, value: bytes | None) -> AskResult | NoReply:
+    """The answer to an ask, with the encoded reply; "" and None as in `ResolveAsk`."""
+    if value:
+        return AskResult(value)
+    why = "it was withdrawn, or is not remembered any more"
+    if value is not None:
+        why = "the step that took it ended without ctx.reply(…)"
+    return NoReply(f"the ask {ask.name!r} ({ask.id}) to {id} has no reply: {why}", ask=ask.id, id=id)
+
+
+def tell_answer(waiter: EndWaiter, id: str, ask: AskKey, value: bytes | None) -> None:
+    """Tell one that waits what came of its ask; `value` as in `answer_to`."""
+    answer = answer_to(id, ask, value)
+    if isinstance(answer, AskResult):
+        settle_future(waiter, answer)
+    else:
+        fail_future(waiter, answer)
 
 
 def settle_future(future: Future[Any] | EndListener, value: Any) -> None:
@@ -103,14 +166,15 @@ class EndWaiters:
         self._by_id: dict[str, list[tuple[Patience, EndWaiter]]] = {}
         """Waiters that the manager knows of; for the manager's turn alone."""
         self._lock = threading.RLock()  # a signal handler may wait in the middle of its thread's call
-        self._shared: dict[str, Future[Ending]] = {}
+        self._shared: dict[str, Future[Any]] = {}
         """One future for all who wait for a procedure at the same time, with the same patience.
 
-        By id, of patient callers with their patience behind a blank, which no id has.
+        By id, of patient callers with their patience behind a blank, which no id has. Behind that stands the mark of an
+        ask, which begins with NUL.
         """
 
     # ------------------------------------------------------------ any thread
-    def shared(self, id: str, patience: Patience, ask: Callable[[], Future[Ending]]) -> Future[Ending]:
+    def shared(self, id: str, patience: Patience, ask: Callable[[], Future[Any]]) -> Future[Any]:
         """The future of the end of procedure `id`; `ask` makes it for the first who waits with this patience."""
         key = id if patience is _CALL else f"{id} {patience:d}"
         with self._lock:
@@ -119,6 +183,13 @@ class EndWaiters:
                 future = self._shared[key] = ask()
                 future.add_done_callback(lambda _: self._shared.pop(key, None))
             return future
+
+    def shared_answer(
+        self, id: str, ask: AskKey, patience: Patience, wait: Callable[[], Future[AskResult]]
+    ) -> Future[AskResult]:
+        """The future of what comes of an ask, as `shared`."""
+        found: Future[Any] = self.shared(f"{id} {patience:d}{ask.mark}", _CALL, wait)
+        return found
 
     def keep(self, ends: Iterable[tuple[str, EndWaiter]], patience: Patience) -> None:
         """Keep these waits until they were told, so that a stop tells them."""
@@ -177,6 +248,15 @@ class EndWaiters:
     def take(self, id: str) -> list[tuple[Patience, EndWaiter]]:
         """Take the waits for this procedure; they are forgotten here, untold."""
         return self._by_id.pop(id, [])
+
+    def answer(self, id: str, ask: AskKey, value: bytes | None) -> None:
+        """Tell those that wait for what comes of an ask."""
+        waiting = self._by_id.pop(id, [])
+        asking = [entry for entry in waiting if isinstance(entry[1], AskListener) and entry[1].ask == ask]
+        if left := [entry for entry in waiting if entry not in asking]:
+            self._by_id[id] = left
+        for _, waiter in asking:
+            tell_answer(waiter, id, ask, value)
 
     def resolve(self, ending: Ending) -> None:
         """Tell all that wait for this procedure."""

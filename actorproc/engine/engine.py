@@ -2,7 +2,7 @@
 
 ::
 
-    store thread ─▶ manager ─▶ pool ─▶ supervisor ─▶ workers
+    store ─▶ manager ─▶ pool ─▶ supervisor ─▶ workers
 
 The parts are told of each other by callbacks that only put a message into an inbox. A host that calls
 `pykka.ActorRegistry.stop_all()` stops our actors too: then the tree closes itself, as after a stop without drain.
@@ -79,7 +79,7 @@ __all__ = ["EngineTree"]
 logger = engine_logger("actorproc")
 
 _THREADS = 8
-"""Threads of an engine: manager, supervisor, store, pool, alarm, callbacks, control socket, and one to spare."""
+"""Threads of an engine: manager, supervisor, opening, pool, alarm, callbacks, control socket, and one to spare."""
 _SLICE = 1.0
 """Seconds of one wait for an end that may have come just before it."""
 _FOR_STEPS = 0.8
@@ -129,7 +129,7 @@ class EngineTree(Gateway):
         self._gated = gated
         self._callback_thread = CallbackThread()
         self._alarm = Alarm(clock)
-        self._store_port = StorePort(store, config, self._to_manager, self._hand_to_manager)
+        self._store_port = StorePort(store, config, self._from_store, self._wake_manager)
         # A signal handler may call `stop` in the middle of one of its own thread.
         self._stopping = threading.RLock()
         self._drained: Future[None] | None = None
@@ -208,6 +208,7 @@ class EngineTree(Gateway):
             if hasattr(self.pool, "claims"):
                 self.pool.claims = self._claim
             self.pool.open(self._pool_event)  # before the first commit: it may ask for a worker of a procedure's own
+            self._have_manager_listen()
             for definition in registered:
                 self._to_manager(RegisterType(definition))
             # Only now: the first commit's answer needs the reference that was stored above.

@@ -15,7 +15,7 @@ import msgspec
 import pykka
 
 from actorproc.core.locks.request import LockWaiter
-from actorproc.engine.end_waiters import OpenWait, settle_future
+from actorproc.engine.end_waiters import AskListener, AskResult, OpenWait, settle_future
 from actorproc.engine.manager_actor import ManagerActor
 from actorproc.engine.messages import (
     AddHost,
@@ -53,12 +53,14 @@ from actorproc.engine.messages import (
 from actorproc.engine.pipeline.commit_cache import CommitCache
 from actorproc.engine.reply_router import ReplyRouter
 from actorproc.engine.runtime.inbox import CombiningInbox
+from actorproc.engine.runtime.inbox_ear import InboxEar
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.engine.supervisor_actor import SupervisorActor
 from actorproc.engine.workers.host_reports import host_reports
 from actorproc.errors import ActorprocError, ManagerStopped
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.report.hosts import HostInfo
 from actorproc.workers.base import (
@@ -174,6 +176,17 @@ class Gateway:
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""
         return self._replies.ends.shared(id, patience, lambda: self.watch_anew(id, patience))
+
+    def watch_ask(self, id: str, ask: AskKey, patience: Patience = Patience.CALL) -> Future[AskResult]:
+        """A future of what comes of an ask that was sent, shared as that of `watch`."""
+
+        def begin() -> Future[AskResult]:
+            self._replies.refuse_here()
+            listener = AskListener(ask)
+            self._watch([(id, listener)], patience)
+            return listener.future
+
+        return self._replies.ends.shared_answer(id, ask, patience, begin)
 
     def watch_anew(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """As `watch`, with a future of its own: asked for behind whatever the same thread has said before."""
@@ -301,6 +314,23 @@ class Gateway:
         actor = self._manager
         if actor is None or not cast("CombiningInbox", actor.actor_inbox).deliver(message):
             self._to_manager(message)
+
+    def _from_store(self, message: object) -> None:
+        """Tell the manager the outcome of a job of the store, on its own thread or the one that closes the store."""
+        actor = self._manager
+        if actor is None or not cast("CombiningInbox", actor.actor_inbox).bring(message):
+            self._to_manager(message)
+
+    def _have_manager_listen(self) -> None:
+        """Have the manager's own thread hear the pool's workers, if the pool lets it."""
+        assert self._manager is not None
+        ear = getattr(getattr(self, "pool", None), "ear", None) or InboxEar()
+        cast("CombiningInbox", self._manager.actor_inbox).listen_at(ear)
+
+    def _wake_manager(self) -> None:
+        actor = self._manager
+        if actor is not None:
+            cast("CombiningInbox", actor.actor_inbox).wake()
 
     def _to_supervisor(
         self,

@@ -88,6 +88,7 @@ class ManagerActor(QuickActor):
         self._marked = False
         """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""
         self._unarmed = 0
+        self._waiting = self.actor_inbox.waiting
         self._over = False
 
     @staticmethod
@@ -96,16 +97,19 @@ class ManagerActor(QuickActor):
 
     # ------------------------------------------------------------ life
     def _start_actor_loop(self) -> None:
-        self.actor_inbox.handle = self._handle_here
+        inbox, store_port = self.actor_inbox, self._parts.store_port
+        inbox.handle, inbox.go_on = self._handle_here, self.on_receive
+        inbox.work_off(store_port.jobs, store_port.work)
         try:
             super()._start_actor_loop()
         except BaseException:
-            self.actor_inbox.handle = None
+            inbox.quit()
             raise
 
     def on_start(self) -> None:
         """On its thread, which must not wait for the manager's answers."""
-        self._replies.answered_by.add(threading.get_ident())
+        self.actor_inbox.own_thread = threading.get_ident()
+        self._replies.answered_by.add(self.actor_inbox.own_thread)
 
     def _begin(self, _: Begin) -> None:
         self._pipeline.handle(self._parts.offer or HostDraining(""))
@@ -116,8 +120,11 @@ class ManagerActor(QuickActor):
         self._taker.look_at_refused()
 
     def _handle_here(self, message: object) -> None:
-        """Handle a message on a thread lent by the pool or the store, which must not wait for answers either."""
+        """Handle a message on its thread, or on one that is lent, which must not wait for answers either."""
         here, answered_by = threading.get_ident(), self._replies.answered_by
+        if here == self.actor_inbox.own_thread:
+            self.on_receive(message)
+            return
         answered_by.add(here)
         try:
             self.on_receive(message)
@@ -129,7 +136,8 @@ class ManagerActor(QuickActor):
         if self._over:
             return
         try:
-            self._routes[type(message)](message)
+            if message is not None:
+                self._routes[type(message)](message)
             if not self._over:
                 self._go_on(message)
         except Deposed as error:
@@ -138,13 +146,14 @@ class ManagerActor(QuickActor):
             self._break(error)
 
     def _go_on(self, message: Any) -> None:
-        """After each message: close the batch where its marker would have come next, and see to the alarm.
+        """After each message, and at rest: close the batch where its marker would have come next, and see to the alarm.
 
         A due time counts once it is durable. So the alarm waits for the commit that is under way, and for the last
         message of a burst.
         """
-        alone = self.actor_inbox.empty()
-        if self._marked:
+        inbox = self.actor_inbox
+        alone = not self._waiting and not inbox.is_hearing
+        if self._marked and not inbox.is_hearing:
             self._marked = False
             if alone:
                 self._pipeline.close()
@@ -169,7 +178,7 @@ class ManagerActor(QuickActor):
 
     def _actor_loop_teardown(self) -> None:
         super()._actor_loop_teardown()
-        self.actor_inbox.handle = None  # who keeps the actor's reference must not keep all that it knew
+        self.actor_inbox.quit()  # who keeps the actor's reference must not keep all that it knew
 
     def _break(self, error: BaseException) -> None:
         self._over = True

@@ -274,13 +274,13 @@ class Wake(_Message, frozen=True):
 
 
 class Committed(_Message, frozen=True):
-    """The store thread made this batch durable."""
+    """This batch is durable."""
 
     batch: int
 
 
 class CommitFailed(_Message, frozen=True):
-    """The store thread could not commit this batch; its outcome is unknown."""
+    """This batch could not be committed; its outcome is unknown."""
 
     batch: int
     error: Exception
@@ -293,7 +293,7 @@ class Reopened(_Message, frozen=True):
 
 
 class StorageTrouble(_Message, frozen=True):
-    """The store could not be opened again yet; the store thread goes on trying."""
+    """The store could not be opened again yet; it is tried again and again."""
 
     error: Exception
 

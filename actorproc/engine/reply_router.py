@@ -54,7 +54,8 @@ class ReplyRouter:
         future.add_done_callback(lambda _: self._waiting.pop(number, None))
         return number
 
-    def _refuse_here(self) -> None:
+    def refuse_here(self) -> None:
+        """Raise `NotAllowed` on a thread that gives the answers at this moment."""
         if threading.get_ident() in self.answered_by and not self._closed:
             msg = (
                 "this was asked on the manager's own thread, by a log handler or in __del__, and would wait there for "
@@ -63,7 +64,7 @@ class ReplyRouter:
             raise NotAllowed(msg)
 
     def _keep(self, future: Future[Any]) -> int:
-        self._refuse_here()
+        self.refuse_here()
         number = next(self._numbers)
         self._waiting[number] = future
         if self._closed:
@@ -84,7 +85,7 @@ class ReplyRouter:
 
     def future_end(self, id: str, patience: Patience) -> Future[Ending]:
         """A future of a procedure's end, which is to be asked for."""
-        self._refuse_here()
+        self.refuse_here()
         future: Future[Ending] = Future()
         self.wait([(id, future)], patience)
         return future

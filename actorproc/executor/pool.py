@@ -29,6 +29,7 @@ from actorproc.model.policies import OnExisting
 from actorproc.model.rows.records import IdReuse
 from actorproc.procedure.authoring.call import Call, call_chunk, pickled_call, pickled_initializer
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy
+from actorproc.procedure.declaring.submit_options import Tags
 from actorproc.procedure.shipping.importing import shut_here
 
 __all__ = ["ProcedureExecutor"]
@@ -81,7 +82,7 @@ class ProcedureExecutor(Executor):
         *,
         max_tasks_per_child: int | None = None,
         priority: int = 0,
-        tags: Iterable[str] | None = None,
+        tags: Tags | None = None,
         limits: Limits | None = None,
         retry: RetryPolicy | None = None,
         config: Config | None = None,

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from actorproc.model.rows.asks import opened
+
+if TYPE_CHECKING:
+    from actorproc.model.rows.records import EventRecord
 
 __all__ = ["BackupReport", "CompactionReport", "KeptSignal", "Looked", "StoreSize"]
 
@@ -38,6 +43,16 @@ class KeptSignal(NamedTuple):
     size: int
     """Bytes of its payload."""
     dedup: str | None
+    """The text by which it is known when it comes again; the id of an ask."""
+    ask: str | None = None
+    """The name of an ask; None: it is a mere signal, or an event."""
+
+    @classmethod
+    def of(cls, row: EventRecord) -> KeptSignal:
+        """The signal of a row, without its payload."""
+        ask, payload = opened(row.payload)
+        known_by, name = (row.dedup, None) if ask is None else (ask.id, ask.name)
+        return cls(row.target, row.seq, row.at, len(payload), known_by, name)
 
 
 @dataclass(frozen=True, slots=True)

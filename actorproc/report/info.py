@@ -24,6 +24,7 @@ from actorproc.model.rows.records import (
     ProcedureRecord,
 )
 from actorproc.model.rows.schedules import CatchUp, Overlap, ScheduleRecord
+from actorproc.model.rows.tags import values_of
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.exposed import ExposedValues
 from actorproc.support.recurrence import rule_of
@@ -73,6 +74,7 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     locks: tuple[LockKey, ...]
     owner: str | None
     tags: tuple[str, ...]
+    """Words, and keys with values as ``key=value`` (`tag_values`)."""
     priority: int
     created_at: float
     updated_at: float
@@ -112,6 +114,11 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     are asterisks, and an object is the mapping of its fields."""
     debounce: str | None = None
     """Key of its debounce while it waits for further submits of the key; None: it does not."""
+
+    @property
+    def tag_values(self) -> dict[str, str]:
+        """Values of the tags that have one, by key."""
+        return values_of(self.tags)
 
     @property
     def step_in_words(self) -> str:
@@ -213,7 +220,9 @@ class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     """Bytes of its payload, as stored."""
     dedup: str | None
-    """The text by which another one is known to be the same."""
+    """The text by which another one is known to be the same; the id of an ask."""
+    ask: str | None = None
+    """The name of an ask, which waits for a reply; None: it is a mere signal, or an event."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold."""
@@ -398,6 +407,7 @@ def signal_info_of(kept: KeptSignal) -> SignalInfo:
         at=kept.at,
         size=kept.size,
         dedup=kept.dedup,
+        ask=kept.ask,
     )
 
 

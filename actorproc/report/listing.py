@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Self, TypeVar
@@ -10,12 +10,15 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from actorproc.errors import StoreDamaged, UnknownProcedure
+from actorproc.model.exact import exact_text
 from actorproc.model.ids import check_id
 from actorproc.model.reports import Looked
 from actorproc.model.rows.records import CHILD_STATES, ProcedureRecord
+from actorproc.model.rows.tags import tag_of
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.store.base import RecordStore
 from actorproc.support.durations import moment
+from actorproc.support.search_texts import search_texts
 
 __all__ = ["ListFilter", "children_by_state"]
 
@@ -49,7 +52,10 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
     type_name: str | None = None
     root: str | None = None
     parent: str | None = None
-    tag: str | None = None
+    tags: tuple[str, ...] = ()
+    """All of them."""
+    where: tuple[str, ...] = ()
+    """Texts of searchable fields, all of them."""
     owner: str | None = None
     id_prefix: str = ""
     roots_only: bool = False
@@ -69,6 +75,8 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
         state: object = None,
         phase: object = None,
         limit: Any = None,
+        tag: Any = None,
+        where: Any = None,
         created_since: object = None,
         created_until: object = None,
         updated_since: object = None,
@@ -79,7 +87,7 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
             msg = f"list(limit=…) is a number of procedures, at least 0, or None, not {limit!r:.60}"
             raise ValueError(msg)
-        for name in ("type_name", "tag", "owner", "id_prefix"):
+        for name in ("type_name", "owner", "id_prefix"):
             text = others.get(name)
             if text is not None and not isinstance(text, str):
                 msg = f"list({name}=…) is a string or None, not {text!r:.60}"
@@ -92,6 +100,8 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
             states=_members(ProcedureState, state, "state") or _states_of(phases),
             phases=phases,
             limit=limit,
+            tags=_tags(tag),
+            where=_where(where),
             created_since=_moment(created_since, "created_since"),
             created_until=_moment(created_until, "created_until"),
             updated_since=_moment(updated_since, "updated_since"),
@@ -132,7 +142,8 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
             state=states,
             type_name=self.type_name,
             root=self.root,
-            tag=self.tag,
+            tag=self.tags,
+            where=self.where,
             after=self.after,
             reverse=self.newest_first,
             skip_damaged=True,
@@ -194,7 +205,8 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
             and (self.type_name is None or head.type_name == self.type_name)
             and (self.root is None or head.root == self.root)
             and (self.parent is None or head.parent == self.parent)
-            and (self.tag is None or self.tag in head.tags)
+            and (not self.tags or all(tag in head.tags for tag in self.tags))
+            and (not self.where or all(text in head.searchable for text in self.where))
             and (self.owner is None or head.owner == self.owner)
             and (not self.id_prefix or head.id.startswith(self.id_prefix))
             and (not self.roots_only or head.parent is None)
@@ -243,6 +255,30 @@ def _sound(store: RecordStore, name: str) -> ProcedureRecord | None:
         return store.procedure(name)
     except StoreDamaged:
         return None
+
+
+def _tags(given: Any) -> tuple[str, ...]:
+    """Tags as they are stored."""
+    if given is None or isinstance(given, str):
+        return () if given is None else (exact_text(given),)
+    found: list[Any] = []
+    if isinstance(given, Iterable):
+        found = [tag_of(*pair) for pair in given.items()] if isinstance(given, Mapping) else list(given)
+    parts = (*given.keys(), *given.values()) if isinstance(given, Mapping) else found
+    if not isinstance(given, Iterable) or not all(isinstance(part, str) for part in parts):
+        msg = f"list(tag=…) is a tag, a list of them, a dict of keys and values, or None, not {given!r:.60}"
+        raise TypeError(msg)
+    return tuple(map(exact_text, found))
+
+
+def _where(given: Any) -> tuple[str, ...]:
+    """Texts of searchable fields, of their values by name."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        msg = f"list(where=…) is a dict of fields and their values, or None, not {given!r:.60}"
+        raise TypeError(msg)
+    return search_texts(given)
 
 
 def _states_of(phases: frozenset[Phase] | None) -> frozenset[ProcedureState] | None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, Looked, StoreSize
+from actorproc.model.rows.asks import ReplyStore
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     AttemptRecord,
@@ -29,7 +30,7 @@ from actorproc.model.states import ProcedureState
 __all__ = ["ProcedureStore", "RecordStore"]
 
 
-class RecordStore(Protocol):
+class RecordStore(ReplyStore, Protocol):
     """The reading half: rows for recovery and queries, from any thread, as of the last commit.
 
     Every method verifies checksums and raises `StoreDamaged` naming the record. Times are epoch seconds.
@@ -253,11 +254,11 @@ class RecordStore(Protocol):
     def enqueued(
         self, *, refused: bool = False, after: bytes | None = None, limit: int | None = None
     ) -> list[EnqueuedRecord]:
-        """Procedures that applications enqueued in transactions of their own, about in that order.
+        """Procedures that applications enqueued in their transactions, about in that order.
 
         Args:
-            refused: Those of which no procedure could be made, in place of those that wait. Default: False.
-            after: The key of the last row seen; go on behind it. Default: None.
+            refused: Those that could not be created, in place of those that wait. Default: False.
+            after: The key of the last row seen. Default: None.
             limit: Greatest number of rows. Default: None, all.
 
         Returns:
@@ -425,7 +426,8 @@ class RecordStore(Protocol):
         state: ProcedureState | Collection[ProcedureState] | None = None,
         type_name: str | None = None,
         root: str | None = None,
-        tag: str | None = None,
+        tag: str | Collection[str] | None = None,
+        where: Collection[str] = (),
         after: str | None = None,
         reverse: bool = False,
         skip_damaged: bool = False,
@@ -433,14 +435,14 @@ class RecordStore(Protocol):
     ) -> Iterator[ProcedureRecord]:
         """Heads in submit order that match all given filters.
 
-        Read in chunks while the caller iterates, each from one snapshot. So none comes twice, and one that changed
-        meanwhile comes as it is when its chunk is read.
+        Read in chunks, each from one snapshot: none comes twice, and one that changed comes as its chunk has it.
 
         Args:
             state: Only heads in this state, or in one of several. Default: None.
             type_name: Only heads of this type. Default: None.
             root: Only heads of this tree. Default: None.
-            tag: Only heads with this tag. Default: None.
+            tag: Only heads with this tag, or with all of several. Default: None.
+            where: Only heads with all these texts of searchable fields. Default: none.
             after: The id of the last head seen; go on behind it. Default: None.
             reverse: Newest first. Default: False.
             skip_damaged: Leave damaged heads out. Default: False, they are raised.
@@ -526,9 +528,7 @@ class ProcedureStore(RecordStore, Protocol):
         ...
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        """Copy the last commit into a new directory, which is a store of its own; from any thread.
-
-        Commits and reads go on meanwhile.
+        """Copy the last commit into a new directory, a store of its own; commits and reads go on. From any thread.
 
         Args:
             path: Directory that does not exist yet.

@@ -1,7 +1,8 @@
-"""The store's own thread: LMDB binds a write transaction to the thread that began it.
+"""Committer: all writing use of one store, one job at a time and in the order asked.
 
-The thread runs every `own`, `commit`, `reopen` and `close` of one store, in the order asked. The manager goes
-on deciding while a commit is under way, and is told by callback when it is durable.
+One thread asks for jobs (`submit`, `reopen`, `run`). The thread that calls `work` does them, and waits for the disk
+there. Jobs and their callbacks run under one lock. The store is opened and closed on a thread of its own: a disk that
+hangs must not hold up the thread that starts or stops an engine.
 
 After a commit has failed its outcome is unknown, so nothing that was decided on top of it may be stored. Every later
 batch is answered with the same error until `reopen` has read the store again.
@@ -9,10 +10,11 @@ batch is answered with the same error until `reopen` has read the store again.
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from actorproc.errors import (
@@ -36,6 +38,8 @@ _log = engine_logger("actorproc.store")
 FINAL = (StoreInUse, StoreFormat, StoreDamaged)
 """No waiting helps against these."""
 
+_THREAD = "actorproc-store"
+"""Name of the threads that open and close a store."""
 _STARTS_WITHIN = 5.0
 """Seconds for the end of a thread whose start was interrupted: it may never have begun."""
 
@@ -72,24 +76,36 @@ def coalesce(writes: Sequence[Write]) -> Sequence[Write]:
 
 
 class Committer:
-    """One daemon thread that writes one store.
+    """The jobs of one store.
 
-    `done(batch, error)` is called on that thread for every submitted batch, in order; `error` is None once
-    the batch is durable. Callbacks must only pass the word on: while one runs, nothing is committed.
-    `first_delay` and `longest_delay` bound the backoff of `reopen`, in seconds.
+    `done(batch, error)` is called where the work is done for every submitted batch, in order; `error` is None once
+    the batch is durable. `asked()` is called when there is a job. `first_delay` and `longest_delay` bound the backoff
+    of `reopen`, in seconds.
     """
 
     def __init__(
-        self, store: ProcedureStore, done: Done, *, first_delay: float = 0.05, longest_delay: float = 5.0
+        self,
+        store: ProcedureStore,
+        done: Done,
+        asked: Callable[[], None] | None = None,
+        *,
+        first_delay: float = 0.05,
+        longest_delay: float = 5.0,
     ) -> None:
         self._store = store
         self._done = done
+        self._asked = asked
         self._first_delay = first_delay
         self._longest_delay = longest_delay
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.jobs: deque[Callable[[], None]] = deque()
+        """The jobs asked for and not begun; to be looked at."""
+        self._working = threading.Lock()
+        self._worker: int | None = None
+        """The thread that does a job."""
         self._stopping = threading.Event()
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._has_begun = False
+        self._closer: threading.Thread | None = None
         self._failed: Exception | None = None
         self._deposed: Deposed | None = None
         """Another owner has the store: nothing is written to it any more."""
@@ -99,33 +115,53 @@ class Committer:
         """The epoch this owner has; 0 before `start`."""
 
     def start(self) -> RecoverySnapshot:
-        """Own the store and load it, on the store's thread; return what is in it.
+        """Own the store and load it, on a thread of its own; return what is in it.
 
         Exceptions of `own` and `load` are raised here, and the committer is then stopped for good.
         """
-        if self._thread is not None:
+        if self._has_begun:
             raise ManagerStopped("a committer starts once; make another one")
+        self._has_begun = True
         loaded: Future[RecoverySnapshot] = Future()
-        self._jobs.put(lambda: self._own(loaded))
-        # Known before it runs: Ctrl-C may raise while it starts, and no other would have it close the store.
-        thread = self._thread = threading.Thread(target=self._run, name="actorproc-store", daemon=True)
+        thread = threading.Thread(target=self._own, args=(loaded,), name=_THREAD, daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the system has no more threads
-            self._thread = None
+            self._has_begun = False
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C: it may run, or never begin
             self.stop(_STARTS_WITHIN)
             raise
         try:
-            return loaded.result()
+            snapshot = loaded.result()
         except BaseException:
             self.stop()
             raise
+        thread.join()
+        return snapshot
+
+    def work(self) -> bool:
+        """Do the next job on this thread; False when there is none."""
+        if not self.jobs:
+            return False
+        with self._working:
+            if not self.jobs or self._ended.is_set():
+                return False
+            self._worker = threading.get_ident()
+            try:
+                self.jobs.popleft()()
+            finally:
+                self._worker = None
+            return True
+
+    def _ask(self, job: Callable[[], None]) -> None:
+        self.jobs.append(job)
+        if self._asked is not None:
+            self._asked()
 
     def submit(self, writes: Sequence[Write], batch: int) -> None:
         """Commit these writes as one transaction; `done(batch, error)` follows."""
-        self._jobs.put(lambda: self._commit(writes, batch))
+        self._ask(partial(self._commit, writes, batch))
 
     def reopen(self, reopened: Reopened, retrying: Retrying | None = None) -> None:
         """Reopen the store, retried with growing delays for ever, and load it.
@@ -134,12 +170,12 @@ class Committer:
         seconds. `reopened(None, error)` when retrying is pointless: another owner took over, the store was
         replaced or is damaged, or `stop` was called meanwhile (`ManagerStopped`).
         """
-        self._jobs.put(lambda: self._reopen(reopened, retrying))
+        self._ask(lambda: self._reopen(reopened, retrying))
 
     def run(self, job: Callable[[], _T]) -> Future[_T]:
-        """Do something with the store on its thread, between two commits; not while a failed commit is unsolved."""
+        """Do something with the store between two commits; not while a failed commit is unsolved."""
         done: Future[_T] = Future()
-        self._jobs.put(lambda: self._do(job, done))
+        self._ask(lambda: self._do(job, done))
         return done
 
     def depose(self, error: Deposed) -> None:
@@ -147,25 +183,31 @@ class Committer:
         self._deposed = self._deposed or error
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Commit what was submitted, close the store, end the thread; a waiting `reopen` gives up.
+        """Commit what was submitted, close the store; a waiting `reopen` gives up.
 
-        Returns whether that was done within `timeout` seconds. Idempotent. On its own thread nothing is waited for.
+        Returns whether that was done within `timeout` seconds. Idempotent. Inside of a job nothing is waited for.
         """
         self._stopping.set()
-        thread = self._thread
-        if thread is None:
+        if not self._has_begun:
             return True
-        self._jobs.put(None)
-        if thread is threading.current_thread() or not self._ended.wait(timeout):
+        if self._closer is None:
+            closer = self._closer = threading.Thread(target=self._close, name=_THREAD, daemon=True)
+            try:
+                closer.start()
+            except RuntimeError:  # the system has no more threads
+                self._close()
+        if self._worker == threading.get_ident() or not self._ended.wait(timeout):
             return False
-        thread.join()
+        if self._closer.is_alive():
+            self._closer.join()
         return True
 
-    def _run(self) -> None:
-        try:
-            while (job := self._jobs.get()) is not None:
-                job()
-        finally:
+    def _close(self) -> None:
+        while self.work():
+            pass
+        with self._working:
+            if self._ended.is_set():
+                return
             try:
                 self._store.close()
             finally:
@@ -173,10 +215,17 @@ class Committer:
 
     def _own(self, loaded: Future[RecoverySnapshot]) -> None:
         try:
-            self.epoch = self._store.own()
-            loaded.set_result(self._store.load(whole=False))
+            with self._working:
+                snapshot = self._opened()
+            loaded.set_result(snapshot)
         except BaseException as error:  # noqa: BLE001 - it is raised where start() waits
             loaded.set_exception(error)
+
+    def _opened(self) -> RecoverySnapshot:
+        if self._stopping.is_set():
+            raise ManagerStopped("the store was to be closed before it was opened")
+        self.epoch = self._store.own()
+        return self._store.load(whole=False)
 
     def _commit(self, writes: Sequence[Write], batch: int) -> None:
         self._failed = self._deposed or self._failed
@@ -235,4 +284,4 @@ class Committer:
             callback(*arguments)
         except Exception:  # noqa: BLE001 - recorded in the log
             # The listener is gone or broken; the store must still be closed in order.
-            _log.exception("a listener of the store's thread failed")
+            _log.exception("a listener of the store failed")

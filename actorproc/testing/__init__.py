@@ -1,6 +1,6 @@
 """Tests of procedures, and of the engine: `survives_crashes`, an engine without processes, crash points, simulations.
 
-See docs/explanation/testing.md. Names are imported at first use.
+See docs/reference/procedures/testing.md. Names are imported at first use.
 """
 
 from __future__ import annotations

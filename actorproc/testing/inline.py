@@ -193,7 +193,7 @@ class InlineManager(ProcedureManager):
     """A `ProcedureManager` without processes and files, for tests; a context manager.
 
     All methods are those of `ProcedureManager`. The limits of threads in place of processes are listed in
-    docs/explanation/testing.md.
+    docs/reference/procedures/testing.md.
 
     Args:
         procedures: Classes and `procedure` functions to register at once. Default: none.

@@ -29,6 +29,11 @@ class Payloads:
         self.mode = mode
         self._redact = redact
 
+    @property
+    def are_covered(self) -> bool:
+        """True if values are hidden, or replaced by others."""
+        return self.mode == "hidden" or self._redact is not None
+
     def shown(self, type_name: str, path: str, value: Any) -> Any:
         """A value as it may be shown.
 

@@ -96,6 +96,15 @@ class Waits(Procedure):
             ctx.log.warning(self.text)
         return Status.wait(self.event)
 
+class Parcel(Saga, searchable=("to", "weight")):
+    """Is found by what it holds, and by a tag that its step sets."""
+    to: str
+    weight: int = 0
+    @step
+    def weigh(self, ctx):
+        self.weight = 7
+        ctx.set_tag("scale", "a")
+
 @dataclass
 class Parent(Procedure):
     started: bool = False

@@ -277,3 +277,19 @@ def test_a_list_imports_neither_actors_nor_psutil(place):
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "actorproc.store.lmdb.reader" in imported
     assert not imported & {"pykka", "psutil", "cloudpickle", "logging", "actorproc.engine", "actorproc.api.manager"}
+
+
+def test_a_list_finds_by_tags_with_values_and_by_searchable_fields(place):
+    for name in ("ann", "ben"):
+        place("submit", "jobs:Parcel", f"to={name}", "--id", name, "--tag", f"line={name}", "--tag", "post", "--wait")
+
+    def found(*filters):
+        return [row["id"] for row in place.rows("list", "--oldest", *filters)]
+
+    assert found("--tag", "scale=a") == found("--where", "weight=7") == ["ann", "ben"]
+    assert found("--tag", "scale=a", "--tag", "line=ben") == found("--where", "to=ben", "--tag", "post") == ["ben"]
+    assert found("--where", "to=ann", "--where", "weight=7", "--type", "Parcel") == ["ann"]
+    assert found("--where", "weight=0") == found("--where", "to") == []
+    assert "finds fields that a class declares searchable" in place("list", "--where", "none=1")[2]
+    assert place("list", "--where", "to=1", "--where", "to=2")[0] == 2
+    assert place.rows("list", "--where", "to=ann")[0]["tags"] == ["line=ann", "post", "scale=a"]

@@ -58,7 +58,7 @@ def spoil(path, **wrong):
     epoch = store.own()
     for name, numbers in wrong.items():
         head = store.procedure(name)
-        was = Was(head.state, head.due_at, head.finished_at)
+        was = Was.of(head)
         store.commit([PutProcedure(replace(head, child_states=numbers), was)], epoch)
     store.close()
 

@@ -204,7 +204,7 @@ def test_the_later_submit_replaces_state_and_options_and_keeps_the_place() -> No
     submitted(harness, b"3", **options)
     was = [write.was for write in harness.writes if isinstance(write, PutProcedure)][-1]
     assert was is not None
-    assert was.tags is None
+    assert was.tags == options["tags"]
 
 
 def test_the_deadline_of_the_submit_before_says_nothing_any_more() -> None:
@@ -437,6 +437,18 @@ def test_one_that_had_begun_is_looked_up_after_a_restart() -> None:
     assert submitted(again, b"2") != name
 
 
+def test_one_that_waits_for_a_worker_outside_of_memory_after_a_restart_is_known_again() -> None:
+    harness = CoreHarness(0)
+    new = debounced(harness, b"1")
+    submit(harness, new)
+    pass_time(harness, WITHIN)
+    again = restarted(harness, TypeMeta(type_name="T"))
+    assert new.id in again.core._state.queues.run_queue.cold
+
+    assert submit(again, new).value == (new.id,)
+    assert submitted(again, b"2") != new.id
+
+
 def test_one_that_left_memory_is_looked_up() -> None:
     harness = CoreHarness()
     name = submitted(harness, b"1")
@@ -466,6 +478,26 @@ def test_a_clock_set_back_makes_no_wait_longer(is_restart: bool) -> None:
     assert head(harness, name).due_at == 1000.0 + WITHIN
     pass_time(harness, WITHIN)
     assert name in harness.inbox
+
+
+@pytest.mark.parametrize("held", ["manager", "root"])
+@pytest.mark.parametrize("back", [0.5, 3.0, 500.0])
+def test_one_that_is_overdue_has_its_timer_again_when_the_clock_is_set_back(held: str, back: float) -> None:
+    harness = CoreHarness()
+    harness.now = 1000.0
+    name = submitted(harness, b"1")
+    target = None if held == "manager" else name
+    harness.handle(PauseRequested(target, 7))
+    pass_time(harness, WITHIN)
+    pass_time(harness, -back)
+
+    assert difference(harness) is None
+    assert harness.core.next_deadline() == head(harness, name).due_at
+    harness.handle(ResumeRequested(target, 8))
+    assert name not in harness.inbox
+    pass_time(harness, WITHIN)
+    assert name in harness.inbox
+    assert difference(harness) is None
 
 
 def test_a_retry_of_an_aborted_one_goes_on_and_is_no_wait() -> None:

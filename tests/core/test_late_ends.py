@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.messages.events import (
     AbortRequested,
@@ -13,8 +15,9 @@ from actorproc.model.messages.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.messages.outcomes import Advanced, Finished, Poisoned, Suspended, Waited
+from actorproc.model.messages.outcomes import Advanced, Finished, Poisoned, StepRequests, Suspended, Waited
 from actorproc.model.rows.records import ErrorInfo, NewProcedure
+from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import ProcedureState
 from tests.core.harness import CoreHarness, boom, difference, image_of, later
 
@@ -65,6 +68,25 @@ def test_a_last_step_that_ended_too_late_to_count_sees_in_a_retry_what_it_saw() 
     assert (p.token.step, p.children_step, p.replayed) == (2, 1, True)
     assert (w.token.step, w.event, w.replayed) == (2, b"what it waited for", True)
     assert (p.token, w.token) != before  # an answer of the run before that comes twice is none of this run
+    assert difference(harness) is None
+
+
+def test_a_last_step_that_ended_too_late_to_count_is_found_in_a_retry_by_the_state_that_it_runs_from() -> None:
+    harness = CoreHarness(3)
+    harness.submit(harness.new("r"))
+    harness.answer("r", Suspended(state=b"", children=(harness.new("p", searchable=("at=1",)), harness.new("z"))))
+    harness.answer("z", boom())
+    harness.answer("p", Finished(state=b"2", requests=StepRequests(searchable=("at=2",))))
+    harness.handle(RetryRequested("r", 3))
+
+    assert harness.inbox["p"].token.step == 1
+    puts = [write for write in harness.writes if isinstance(write, PutProcedure) and write.record.id == "p"]
+    texts = [write.record.searchable for write in puts]
+    assert ("at=2",) in texts
+    assert texts[-1] == ("at=1",)
+    for before, after in pairwise(puts):
+        assert after.was is not None
+        assert after.was.searchable == before.record.searchable
     assert difference(harness) is None
 
 

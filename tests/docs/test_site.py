@@ -65,6 +65,18 @@ def test_the_search_works_without_a_network(site):
     ] == []
 
 
+def test_the_search_puts_records_of_what_was_done_behind_pages_for_readers(site):
+    scorer = (DOCS / "_extensions" / "scorer.js").read_text()
+    named = re.findall(r"(?:project|explanation)\\/\(([a-z|]+)\)", scorer)
+
+    assert scorer in (site / "_static" / "language_data.js").read_text()
+    assert {
+        (DOCS / folder / f"{page}.md").is_file()
+        for folder, pages in zip(("project", "explanation"), named, strict=True)
+        for page in pages.split("|")
+    } == {True}
+
+
 def test_headings_have_the_anchors_that_a_code_host_gives_them(site):
     missing = {}
     for page in (path for path in PAGES if path.is_relative_to(DOCS)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -31,6 +32,7 @@ from actorproc.store.postgres.place import place_of
 from actorproc.store.postgres.store import DatabaseStore
 from tests.databases import database_or_skip, emptied, give_back, new_store
 from tests.kit.managers import LIGHT
+from tests.kit.pooler import pooled
 from tests.kit.waiting import wait_until
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra postgres")
@@ -317,19 +319,60 @@ def test_a_transaction_that_commits_late_is_not_overlooked_where_later_ones_were
     assert output(manager, "late") == "late: "
 
 
-def test_a_prepared_transaction_is_found_without_a_notification_and_with_one_cannot_be_prepared(url, store, manager):
-    server = psycopg.connect(dsn(url))
-    if server.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
-        server.close()
-        pytest.skip("the server takes no prepared transactions")
-    server.rollback()
-    server.tpc_begin(server.xid(1, "gid", "branch"))
-    enqueue(server, Mail("two"), id="two-phases", store=store, notify=False)
-    server.tpc_prepare()
-    assert known(manager, "two-phases") is None
-    server.tpc_commit()
-    assert output(manager, "two-phases") == "two: "
-    server.close()
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "rolled back"])
+def test_a_row_of_a_prepared_transaction_is_taken_after_its_commit_and_not_before(commits, url, store, manager):
+    id = f"two-phases-{commits}"
+    with contextlib.closing(psycopg.connect(dsn(url))) as connection:
+        connection.tpc_begin(connection.xid(1, id, "branch"))
+        connection.execute("INSERT INTO mails VALUES (%s)", (id,))
+        enqueue(connection, Mail("two"), id=id, store=store, notify=False)
+        connection.tpc_prepare()
+    with psycopg.connect(dsn(url)) as quick:  # a pass over all rows that there are
+        enqueue(quick, Mail("x"), id=f"beside-{commits}", store=store)
+    seen = (output(manager, f"beside-{commits}"), known(manager, id), manager.enqueued())
+    with psycopg.connect(dsn(url), autocommit=True) as another:  # the session that prepared it is gone
+        (xid,) = another.tpc_recover()
+        (another.tpc_commit if commits else another.tpc_rollback)(xid)  # before any assert: it holds locks
+    assert seen == ("x: ", None, [])
+    if commits:
+        assert output(manager, id) == "two: "
+    assert ask(url, f"SELECT count(*) FROM mails WHERE id = '{id}'") == [(int(commits),)]
+    assert (known(manager, id) is not None) == commits
+
+
+def test_a_transaction_that_notifies_cannot_be_prepared_and_leaves_nothing(url, store, manager):
+    with contextlib.closing(psycopg.connect(dsn(url))) as connection:
+        connection.tpc_begin(connection.xid(1, "notifies", "branch"))
+        enqueue(connection, Mail("x"), id="notifies", store=store)
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="NOTIFY"):
+            connection.tpc_prepare()
+    assert ask(url, "SELECT count(*) FROM pg_prepared_xacts") == [(0,)]
+    assert (known(manager, "notifies"), manager.enqueued()) == (None, [])
+
+
+@pytest.mark.parametrize("driver", [Psycopg, Psycopg2, SqlAlchemy, Django], ids=lambda way: way.__name__)
+def test_a_pooler_may_stand_between_the_application_and_the_database(driver, url, store, manager):
+    with pooled("transaction", sessions=1) as port:
+        way = driver(url.replace(f":{database_or_skip().port}/", f":{port}/"))
+        for number in range(7):  # of one session of the server, and more than psycopg needs to prepare a statement
+            way.write(f"{driver.__name__}-dropped-{number}", store, commits=False)
+            way.write(f"{driver.__name__}-pooled-{number}", store, commits=True)
+    for number in range(7):
+        assert output(manager, f"{driver.__name__}-pooled-{number}") == f"{driver.__name__}-pooled-{number}: "
+        assert known(manager, f"{driver.__name__}-dropped-{number}") is None
+
+
+def test_clients_of_a_pooler_share_one_session_transaction_by_transaction(url, store, manager):
+    with pooled("transaction", sessions=1) as port:
+        pooler = dsn(url).replace(f":{database_or_skip().port}/", f":{port}/")
+        one, other = (psycopg.connect(pooler, prepare_threshold=None) for _ in range(2))
+        with one, other:
+            for number in range(7):
+                for name, connection in (("one", one), ("other", other)):
+                    enqueue(connection, Mail("p"), id=f"{name}-{number}", store=store)
+                    connection.commit()
+    for number in range(7):
+        assert output(manager, f"one-{number}") == output(manager, f"other-{number}") == "p: "
 
 
 def test_a_connection_that_commits_each_statement_enqueues_at_once(url, store, manager):

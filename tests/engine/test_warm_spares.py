@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import selectors
 import signal
 import sys
 import threading
@@ -140,20 +139,20 @@ class DiesOnce(Procedure):
 def test_what_a_spare_says_in_the_moment_in_which_it_is_taken_is_heard_of_the_worker_that_it_becomes(
     open_manager, tmp_path, monkeypatch, until
 ):
-    """One look at the selector sees the death and the spare's log line, the pool's thread is slow after the death."""
-    armed, report = threading.Event(), PoolThread._report
-    death, line = ("_on_death", False), ("_on_channel", True)
+    """The spare's log line is there before the worker's death is handled, and the pool's thread is slow after the death.
 
-    def of(found):
-        return {(key.data[0].__name__, key.data[1].worker is None) for key, _ in found if key.data is not None}
+    The manager's thread has been told of the line, and waits for the pool's.
+    """
+    armed, report, go_on = threading.Event(), PoolThread._report, PoolThread._go_on
 
-    class Late(selectors.DefaultSelector):
-        def select(self, timeout=None):
-            found = super().select(timeout)
-            if armed.is_set() and death in of(found):
-                found = until(lambda: {death, line} <= of(found := super(Late, self).select(0)) and found)
-                armed.clear()
-            return sorted(found, key=lambda one: one[0].data is None or one[0].data[0].__name__ != "_on_death")
+    def has_line(thread):
+        return any(key.data is not None and key.data[1].worker is None for key, _ in thread.ear.selector.select(0))
+
+    def late(thread, ready):
+        if armed.is_set() and any(isinstance(key.data, tuple) for key, _ in ready):
+            until(lambda: has_line(thread))
+            armed.clear()
+        go_on(thread, ready)
 
     def slow_report(thread, link, crash):
         report(thread, link, crash)
@@ -161,7 +160,7 @@ def test_what_a_spare_says_in_the_moment_in_which_it_is_taken_is_heard_of_the_wo
             until(Path(tmp_path, "began 2").exists)
             time.sleep(0.1)  # its answer may be there by now
 
-    monkeypatch.setattr(selectors, "DefaultSelector", Late)
+    monkeypatch.setattr(PoolThread, "_go_on", late)
     monkeypatch.setattr(PoolThread, "_report", slow_report)
     manager = open_manager(workers=1, max_workers=1, procedures=[DiesOnce], environment=chatty)
     spares = manager._tree.pool._thread._spares

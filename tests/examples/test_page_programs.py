@@ -69,7 +69,7 @@ print(sorted({line.kind for line in Journal("journal").lines()}))
 
 @pytest.mark.processes
 def test_the_programs_of_the_page_about_tests_run_as_they_stand(tmp_path):
-    crashes, _deploy, _suites, move, judge = programs_in("docs/explanation/testing.md")
+    crashes, _deploy, move, judge, _suites = programs_in("docs/reference/procedures/testing.md")
     (tmp_path / "page.py").write_text(f"{crashes}\n{move}\n{MOVED}\n{judge}")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
@@ -86,7 +86,7 @@ def test_the_programs_of_the_page_about_tests_run_as_they_stand(tmp_path):
 
 
 def test_the_suites_that_the_page_about_tests_shows_pass_as_they_stand(tmp_path):
-    _crashes, _deploy, suites, _move, _judge = programs_in("docs/explanation/testing.md")
+    _crashes, _deploy, _move, _judge, suites = programs_in("docs/reference/procedures/testing.md")
     (tmp_path / "test_page.py").write_text(suites)
 
     ended = run_pytest("-W", "error", cwd=tmp_path)

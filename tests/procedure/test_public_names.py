@@ -22,7 +22,7 @@ ENGINE = {
     "StateInfo",
     "Calendar", "ScheduleInfo",
     "AttemptInfo",
-    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Config", "CrashReport", "DeployReport", "Deposed",
+    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "EnqueuedInfo", "CompactionReport", "Config", "CrashReport", "DeployReport", "Deposed",
     "ErrorInfo", "Health", "HostEvent", "HostInfo", "LeaderEvent", "LockInfo",
     "LogEntry", "SignalInfo", "as_completed", "ConnectedManager", "Environment", "connect", "freeze_support", "check_deploy",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
@@ -44,7 +44,7 @@ def test_every_public_name_is_there(name):
 RESULTS = {
     "StateInfo", "ScheduleInfo",
     "AttemptInfo",
-    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "CompactionReport", "Health", "HostEvent", "HostInfo", "LeaderEvent", "LockInfo", "LogEntry", "Metrics", "Overflow",
+    "AuditInfo", "BackupReport", "Change", "ChangeDigest", "DigestRow", "EnqueuedInfo", "CompactionReport", "Health", "HostEvent", "HostInfo", "LeaderEvent", "LockInfo", "LogEntry", "Metrics", "Overflow",
     "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo", "SignalInfo",
     "DeployReport",
 }  # fmt: skip

@@ -210,6 +210,26 @@ def _stored_values_are_others(left: Left) -> Left | None:
     return _dumped(left, exposed={}) if left.dump.exposed else None
 
 
+def _tags_come_of_nothing(left: Left) -> Left | None:
+    place, at, write = list(_writes(left, PutProcedure))[-1]
+    other = PutProcedure(replace(write.record, tags=("at=none",)), write.was)
+    return _rewritten(left, place, at, other)
+
+
+def _a_state_is_not_found(left: Left) -> Left | None:
+    for place, at, write in _writes(left, PutProcedure):
+        past = write.record.past
+        if write.was is not None and past is not None and past.searchable:
+            other = replace(write.record, past=replace(past, searchable=()))
+            return _rewritten(left, place, at, PutProcedure(other, write.was))
+    return None
+
+
+def _stored_tags_are_others(left: Left) -> Left | None:
+    tagged = next((head for head in left.dump.heads.values() if head.tags), None)
+    return None if tagged is None else _dumped(left, heads=left.dump.heads | {tagged.id: replace(tagged, tags=())})
+
+
 def _an_end_is_taken_back(left: Left) -> Left | None:
     head = _succeeded(left)
     if head is None:
@@ -830,6 +850,9 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
         "went back from",
         _row_becomes(lambda before, _: {"watermark": before.watermark - 1.0}),
     ),
+    "tags come of nothing": (35, "has the tags", _tags_come_of_nothing),
+    "a state is not found": (35, "is found by", _a_state_is_not_found),
+    "stored tags are others": (35, "is left with the tags", _stored_tags_are_others),
     "a step runs where the code is another": (27, "has other code", _a_step_runs_where_the_code_is_another),
     "a step is alone beside another": (27, "to have it for itself", _a_step_is_alone_beside_another),
     "a step runs on another host": (27, "and asks for", _a_step_runs_on_another_host),

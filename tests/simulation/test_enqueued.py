@@ -16,8 +16,8 @@ from actorproc.store.rows.enqueued import EnqueuedReader
 from actorproc.store.rows.tables import Table
 from tests.simulator.actor_sim.history import ENQUEUED_FROM, ActorSimulation
 
-HISTORIES = range(ENQUEUED_FROM + 12, ENQUEUED_FROM + 25)
-BUDGET = range(ENQUEUED_FROM + 12, ENQUEUED_FROM + 60)
+HISTORIES = range(ENQUEUED_FROM, ENQUEUED_FROM + 40)
+BUDGET = range(ENQUEUED_FROM, ENQUEUED_FROM + 60)
 TURNS = 1500
 """Of a history with a bug, which may go on for ever."""
 

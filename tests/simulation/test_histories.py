@@ -22,7 +22,7 @@ from tests.simulator.core_sim.faults import FaultKind
 from tests.simulator.core_sim.histories import History
 from tests.simulator.core_sim.simulation import main, run_campaign, simulate
 from tests.simulator.core_sim.world import World
-from tests.simulator.generators import editions, hosts
+from tests.simulator.generators import asks, editions, hosts
 from tests.simulator.generators.groups import FIRST_SEED
 from tests.simulator.generators.programs import MIN_PROCEDURES, MIN_STEPS
 from tests.simulator.generators.requests import FIRST_ANEW, FIRST_REPORTS, FIRST_RESTARTS
@@ -90,6 +90,8 @@ _FULL = [
     40000504212,
     7000284,
     70000000629,
+    100000000401,
+    100000001229,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
@@ -106,11 +108,12 @@ def _story(seed: int) -> str:
 @pytest.mark.parametrize(
     "first",
     [
-        *range(1, HISTORIES - HISTORIES // 10 * 7 + 1, PIECE),
+        *range(1, HISTORIES - HISTORIES // 10 * 8 + 1, PIECE),
         *range(FIRST_SEED, FIRST_SEED + HISTORIES // 10, PIECE),
         *range(editions.FIRST_SEED, editions.FIRST_SEED + HISTORIES // 10, PIECE),
         *range(FIRST_RESTARTS, FIRST_RESTARTS + HISTORIES // 10, PIECE),
         *range(FIRST_REPORTS, FIRST_REPORTS + HISTORIES // 10, PIECE),
+        *range(asks.FIRST_SEED, asks.FIRST_SEED + HISTORIES // 10, PIECE),
         *range(FIRST_ANEW, FIRST_ANEW + HISTORIES // 10, PIECE),
         *range(hosts.FIRST_SEED, hosts.FIRST_SEED + HISTORIES // 10, PIECE),
         *range(hosts.FIRST_LONE, hosts.FIRST_LONE + HISTORIES // 10, PIECE),

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from actorproc.core import recovery
-from actorproc.core.lifecycle import children, finish, removal
+from actorproc.core.lifecycle import children, finish, removal, signals, step_record
 from actorproc.core.lock_manager import acquire
 from actorproc.core.queues.host_table import HostTable
 from actorproc.core.queues.key_limits import KeyLimits, _Key
 from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import abort, fast_end, on_result, postponed_steps, worker_loss
-from actorproc.core.rollback import failure_scope
+from actorproc.core.rollback import failure_scope, undo_step
 from actorproc.core.rules import HANDLERS
 from actorproc.core.scheduler import cancellation, lone_steps, reload, schedule
+from actorproc.core.state import signal_ids
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.decision import PendingDecision
 from actorproc.core.state.tree import Tree
 from actorproc.errors import ManagerBusy
-from actorproc.model.messages.commands import Decision, Reply, Resolve, RunStep
+from actorproc.model.messages.commands import Decision, Reply, Resolve, ResolveAsk, RunStep
 from actorproc.model.messages.events import ResultsTaken, Submitted, WorkerLost
+from actorproc.model.messages.outcomes import Finished
 from actorproc.model.rows.writes import (
     DeleteLock,
+    DeleteReply,
     DeleteUndo,
     PutAcknowledgement,
     PutEvent,
     PutLock,
     PutPoison,
     PutProcedure,
+    PutReply,
     PutSwitch,
     PutUndo,
     Write,
@@ -39,7 +46,7 @@ from tests.simulator.core_sim import fake_workers
 from tests.simulator.core_sim.fake_shell import FakeShell
 from tests.simulator.core_sim.simulation import simulate
 from tests.simulator.core_sim.world import ending_of
-from tests.simulator.generators import hosts
+from tests.simulator.generators import asks, hosts
 from tests.simulator.generators.editions import FIRST_SEED
 
 BUDGET = 400
@@ -75,6 +82,41 @@ def _stale_answers_are_accepted(patch: pytest.MonkeyPatch) -> None:
         return None if worker is None else worker.queue[token.procedure]
 
     patch.setattr(WorkerTable, "current", current)
+
+
+def _tags_are_lost(*modules: Any) -> SeededBug:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for module in modules:
+            honest = module.grant
+            patch.setattr(
+                module,
+                "grant",
+                lambda state, record, asked, honest=honest: honest(state, record, replace(asked, tags=())),
+            )
+
+    return plant
+
+
+def _fields_are_not_followed(module: Any) -> SeededBug:
+    """The module changes states, and leaves the texts by which lists find them."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        if hasattr(module, "note_searchable"):
+            patch.setattr(module, "note_searchable", lambda *_: None)
+        else:
+            patch.setattr(module, "head", SimpleNamespace(**{**vars(module.head), "note_searchable": lambda *_: None}))
+
+    return plant
+
+
+def _tags_come_with_a_failed_attempt(patch: pytest.MonkeyPatch) -> None:
+    honest = on_result.on_step_error
+
+    def on_step_error(state, record, error, **options):
+        record.tags = ()
+        honest(state, record, error, **options)
+
+    patch.setattr(on_result, "on_step_error", on_step_error)
 
 
 def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
@@ -364,6 +406,58 @@ def _other_code_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostTable, "divided", frozenset())
 
 
+def _replies_are_told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    honest = FakeShell._add
+
+    def add(self: FakeShell, decision: Decision) -> None:
+        for command in decision.commands:
+            if isinstance(command, ResolveAsk):
+                self._resolve_ask(command)
+        honest(self, Decision(decision.writes, [c for c in decision.commands if not isinstance(c, ResolveAsk)]))
+
+    patch.setattr(FakeShell, "_add", add)
+
+
+def _any_wait_takes_an_ask(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(signals, "_fits", lambda _row, _event: True)
+
+
+def _an_ask_that_comes_again_counts_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(signals, "is_repeated", lambda *_: False)
+
+
+def _an_attempt_that_fails_replies(patch: pytest.MonkeyPatch) -> None:
+    honest = on_result.on_step_error
+
+    def on_step_error(state, record, error, **options):
+        signal_ids.settle_ask(state, record, Finished())
+        honest(state, record, error, **options)
+
+    patch.setattr(on_result, "on_step_error", on_step_error)
+
+
+def _replies_go_with_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(signal_ids, "_drop", signal_ids._drop_with_reply)
+    honest = signal_ids.forget
+
+    def forget(state, procedure):
+        for mark in state.signals.taken.get(procedure, ()):
+            state.decision.write(DeleteReply(procedure, mark))
+        honest(state, procedure)
+
+    patch.setattr(signal_ids, "forget", forget)
+
+
+ASK_BUGS: dict[str, SeededBug] = {
+    "replies are not stored": _without(PutReply),
+    "replies are told before the commit": _replies_are_told_before_the_commit,
+    "any wait takes an ask": _any_wait_takes_an_ask,
+    "an ask that comes again counts again": _an_ask_that_comes_again_counts_again,
+    "an attempt that fails replies": _an_attempt_that_fails_replies,
+    "replies go with the end": _replies_go_with_the_end,
+}
+"""Found only where procedures are asked: in histories from `asks.FIRST_SEED` on."""
+
 HOST_BUGS: dict[str, SeededBug] = {
     "hosts are not looked at": _hosts_are_not_looked_at,
     "resources are not counted": _resources_are_not_counted,
@@ -399,6 +493,11 @@ BUGS: dict[str, SeededBug] = {
     "undo units are not stored": _without(PutUndo),
     "undone units are not removed": _without(DeleteUndo),
     "children are not written with their parent": _children_are_not_written_with_their_parent,
+    "tags of a step are lost": _tags_are_lost(step_record),
+    "tags of an undo are lost": _tags_are_lost(undo_step),
+    "tags change with a failed attempt": _tags_come_with_a_failed_attempt,
+    "a step leaves its fields behind": _fields_are_not_followed(step_record),
+    "an undo leaves its fields behind": _fields_are_not_followed(undo_step),
     "stale answers are accepted": _stale_answers_are_accepted,
     "a parent is woken one child early": _a_parent_is_woken_one_child_early,
     "a child that ended while its parent ran is not seen": _a_child_that_ended_while_its_parent_ran_is_not_seen,
@@ -433,14 +532,15 @@ _FIRST_SEEDS = (
     (HOST_BUGS, hosts.FIRST_SEED),
     (LONE_BUGS, hosts.FIRST_LONE),
     (NEW_CODE_BUGS, FIRST_SEED),
+    (ASK_BUGS, asks.FIRST_SEED),
 )
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *NEW_CODE_BUGS, *HOST_BUGS, *LONE_BUGS])
+@pytest.mark.parametrize("bug", [*BUGS, *NEW_CODE_BUGS, *HOST_BUGS, *LONE_BUGS, *ASK_BUGS])
 def test_a_planted_bug_is_found(
     bug: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    (BUGS | NEW_CODE_BUGS | HOST_BUGS | LONE_BUGS)[bug](monkeypatch)
+    (BUGS | NEW_CODE_BUGS | HOST_BUGS | LONE_BUGS | ASK_BUGS)[bug](monkeypatch)
 
     faults, found = 0, None
     first = next(seed for bugs, seed in _FIRST_SEEDS if bug in bugs)

@@ -10,6 +10,7 @@ import pytest
 from actorproc import Config, NotAllowed, ProcedureClient, ProcedureManager, Saga, StoreReader, step
 from actorproc.cli.main import main
 from actorproc.errors import EngineError
+from actorproc.postgres import enqueue
 from actorproc.store.home import home_of
 from actorproc.store.postgres.connecting import connect
 from actorproc.store.postgres.failures import DatabaseFailure
@@ -95,13 +96,63 @@ def test_each_role_reads_what_it_may_and_writes_nothing(urls):
     assert readable["owner"] == set(every)
     assert readable["host"] == {f'{schema}."leader"'}
     assert readable["looker"] == set(every) - {f'{schema}."leader"', f'{schema}."keys"'}
+    assert readable["enqueuer"] == set()
     assert is_refused(sessions["looker"], f"SELECT secret FROM {schema}.leader")
     assert not is_refused(sessions["looker"], f"SELECT epoch, address, certificate FROM {schema}.leader")
-    for role in ("host", "looker"):
+    for role in ("host", "looker", "enqueuer"):
         for name in every:
             assert is_refused(sessions[role], f"DELETE FROM {name}")
     for session in sessions.values():
         session.close()
+
+
+BEYOND_ENQUEUEING = (
+    *("UPDATE {} SET {column} = {column}", "TRUNCATE {}", "DROP TABLE {}", "ALTER TABLE {} DROP COLUMN {column}"),
+    *("COPY {} TO STDOUT", "DO $$ BEGIN LOCK TABLE {} IN EXCLUSIVE MODE; END $$", "CREATE INDEX ON {} ({column})"),
+    "CREATE RULE r AS ON INSERT TO {} DO INSTEAD NOTHING",
+)
+"""Statements about a table."""
+
+
+def test_an_enqueuer_enqueues_and_can_do_nothing_else(urls):
+    psycopg = pytest.importorskip("psycopg")
+    place = place_of(urls["owner"])
+    schema, enqueued = place.schema, f'{place.schema}."enqueued"'
+    with psycopg.connect(place_of(urls["enqueuer"]).url) as connection:
+        enqueue(connection, Waits(), id="by-the-enqueuer", store=place.store)
+        connection.commit()
+    owner, enqueuer = (connect(place_of(urls[role]), "look", "a test") for role in ("owner", "enqueuer"))
+
+    allowed = []
+    for name in (*OWN_TABLES, *(table.label for table in Table)):
+        (answer,) = owner.ask([(Statement(_columns(place.store, name), once=True), ())], 10.0)
+        columns = [answer.get_value(row, 0).decode() for row in range(answer.ntuples)]
+        tried = [text.replace("{column}", columns[0]).replace("{}", f'{schema}."{name}"') for text in BEYOND_ENQUEUEING]
+        if name != "enqueued":
+            tried.append(f'INSERT INTO {schema}."{name}" DEFAULT VALUES')
+        allowed += [sql for sql in tried if not is_refused(enqueuer, sql)]
+    row = f"INSERT INTO {enqueued} (k, v) VALUES ('k', 'v')"
+    others = (
+        *(f"{row} RETURNING k", f"{row} ON CONFLICT (k) DO UPDATE SET v = 'w'", f"SELECT count(*) FROM {enqueued}"),
+        *(f"CREATE TABLE {schema}.own (a int)", f"DROP SCHEMA {schema} CASCADE", f'SET ROLE "{ROLES["owner"]}"'),
+    )
+    allowed += [sql for sql in others if not is_refused(enqueuer, sql)]
+
+    assert allowed == []
+    (answer,) = owner.ask([(Statement(f"SELECT k FROM {enqueued}".encode(), once=True), ())], 10.0)
+    assert answer.ntuples == 1
+    for session in (owner, enqueuer):
+        session.ask([(Statement(b"SELECT 1", once=True), ())], 10.0)
+        session.close()
+    with ProcedureManager(urls["owner"], procedures=[Waits], workers=1) as manager:
+        assert wait_until(lambda: {info.id for info in manager.list()} == {"w", "by-the-enqueuer"})
+        manager.get("by-the-enqueuer").result(timeout=30)
+        manager.delete("by-the-enqueuer")
+
+
+def _columns(schema, table):
+    columns = "SELECT column_name::text::bytea FROM information_schema.columns WHERE"
+    return f"{columns} table_schema = '{schema}' AND table_name = '{table}' ORDER BY ordinal_position".encode()
 
 
 def test_commands_that_look_work_with_a_lookers_url_and_verbs_are_refused_in_words(urls, capsys):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from actorproc.core.state.phases import is_interrupted, is_waiting_for_locks, phase_of
-from actorproc.model.rows.records import ChildRecord, ProcedureRecord
+from actorproc.model.rows.records import ChildRecord, Past, ProcedureRecord
 from actorproc.model.rows.writes import PutChild, PutProcedure
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.report.listing import ListFilter, children_by_state
@@ -39,7 +39,8 @@ def _head(chance: random.Random, number: int) -> ProcedureRecord:
         paused="stop" if chance.random() < 0.1 else None,
         parked="gone" if chance.random() < 0.1 else None,
         errors=chance.choice([0, 0, 2]) if state is not ProcedureState.SUCCESS else 0,
-        tags=("blue",) if number % 3 else (),
+        tags=(*(("blue",) if number % 3 else ()), f"size={number % 4}"),
+        past=Past(searchable=(f"colour={number % 5}", "none")) if number % 2 else None,
     )
 
 
@@ -82,6 +83,12 @@ def test_phases_are_found_wherever_they_are(crowd, phases, after, newest_first):
         {"state": ["RUNNABLE", "FAILED"]},
         {"state": ["WAITING", "SUCCESS", "ROLLEDBACK"], "type_name": "a"},
         {"state": ["WAITING", "RUNNABLE"], "tag": "blue"},
+        {"tag": ["blue", "size=2"]},
+        {"tag": {"size": "3"}, "where": {"colour": 4}, "type_name": "b"},
+        {"where": {"colour": "1", "none": None}, "troubled": True},
+        {"where": {"colour": 7}, "tag": "blue"},
+        {"tag": "size=1", "id_prefix": "p1", "after": "p300"},
+        {"where": {"colour": 2}, "root": "p20"},
         {"troubled": True},
         {"state": ["RUNNABLE", "WAITING", "WAITING_TIMEOUT"], "roots_only": True, "limit": 20},
     ],
@@ -93,8 +100,9 @@ def test_several_states_are_merged_in_order(crowd, fields, newest_first):
 
     found = [head.id for head in wanted.heads(store)]
 
-    order = reversed(heads) if newest_first else heads
-    assert found == [head.id for head in order if wanted.matches(head)]
+    order = list(reversed(heads) if newest_first else heads)
+    behind = 1 + [head.id for head in order].index(wanted.after) if wanted.after else 0
+    assert found == [head.id for head in order[behind:] if wanted.matches(head)]
 
 
 class Counting:
@@ -141,6 +149,47 @@ def test_what_succeeded_is_not_read_to_find_what_has_not(fields, monkeypatch):
     list(ListFilter.of(**fields).heads(store))
 
     assert counting.read < 20
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({"tag": "rare=1"}, 3),
+        ({"tag": {"rare": "1", "all": "1"}}, 3),
+        ({"tag": {"all": "1", "rare": "1"}, "state": "RUNNABLE"}, 3),
+        ({"where": {"rare": 1}}, 3),
+        ({"where": {"all": 1, "rare": 1}, "type_name": "T"}, 3),
+        ({"tag": "all=1", "where": {"rare": 1}}, 3),
+        ({"tag": "rare=1", "where": {"all": 1}}, 3),
+        ({"tag": ["all=1", "nothing"]}, 0),
+        ({"where": {"nothing": 1}, "tag": "all=1"}, 0),
+        ({"tag": "all=1", "limit": 50, "newest_first": True}, 512),
+    ],
+    ids=str,
+)
+def test_a_list_by_tags_and_fields_reads_what_the_rarest_of_them_has(fields, most, monkeypatch):
+    store = MemoryStore()
+    heads = [
+        ProcedureRecord(
+            id=f"p{n}",
+            type_name="T",
+            version=1,
+            root=f"p{n}",
+            parent=None,
+            seq=n,
+            tags=("all=1", *(("rare=1",) if n % 1000 == 7 else ())),
+            past=Past(searchable=("all=1", *(("rare=1",) if n % 1000 == 7 else ()))),
+        )
+        for n in range(1, 3000)
+    ]
+    store.commit([PutProcedure(head, None) for head in heads], store.own())
+    counting = Counting(store, monkeypatch)
+    wanted = ListFilter.of(**fields)
+
+    found = list(itertools.islice(wanted.heads(store), wanted.limit))
+
+    assert counting.read <= most
+    assert len(found) == (50 if wanted.limit else most)
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

@@ -12,6 +12,7 @@ import pytest
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode, StepLimits
+from actorproc.model.rows.asks import ReplyRecord
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.record_parts import Debounce, Past
 from actorproc.model.rows.records import (
@@ -83,6 +84,7 @@ RECORDS = {
     Table.NOTES: NoteRecord("order-1", 3, "old", b"\x01"),
     Table.ATTEMPTS: AttemptRecord("order-1", 3, Mode.EXECUTE, 2, 1, 9.5, 10.5, 1, 4, 4711, ERROR),
     Table.EXPOSED: ExposedRecord("order-1", "copied", b"\x2a", 11.5),
+    Table.REPLIES: ReplyRecord("order-1", "price", "a1", b"\x2a", 12.5, 3),
     Table.ACKNOWLEDGED: AcknowledgementRecord("order-1", 5.5),
     Table.REMOVALS: RemovalRecord("order-1", 6.5),
     Table.STARTS: StartRecord("smtp", 2, 8.5),
@@ -133,7 +135,7 @@ DEBOUNCE = Debounce("doc", 2.5, (("doc:1", b"t" * 8),), waits=False)
     [
         pytest.param(
             Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5, origin=-2, debounce=DEBOUNCE),
-            "9c060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fe94a3646f63cb40040000000000009192a5646f633a31c4087474747474747474c2",
+            "9d060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fe94a3646f63cb40040000000000009192a5646f633a31c4087474747474747474c290",
             (
                 "96060904c4086b6b6b6b6b6b6b6b02c3",
                 {"host_losses": 0, "host": 0, "lock_due": 0.0, "origin": 0, "debounce": None},
@@ -142,15 +144,21 @@ DEBOUNCE = Debounce("doc", 2.5, (("doc:1", b"t" * 8),), waits=False)
         ),
         pytest.param(
             Past(6, 9, 4, b"k" * 8, 2, True, host_losses=3, host=4, lock_due=1.5, origin=-2),
-            "9c060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fec0",
+            "9d060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000fec090",
             ("9a060904c4086b6b6b6b6b6b6b6b02c30304c0cb3ff8000000000000", {"origin": 0}),
             id="past of a fork",
         ),
         pytest.param(
+            Past(6, 9, 4, b"k" * 8, 2, True, searchable=("city=Graz",)),
+            "9d060904c4086b6b6b6b6b6b6b6b02c30000c0cb000000000000000000c091a9636974793d4772617a",
+            ("9c060904c4086b6b6b6b6b6b6b6b02c30000c0cb000000000000000000c0", {"searchable": ()}),
+            id="past with searchable fields",
+        ),
+        pytest.param(
             Past(host=4, trace=Trace(b"t" * 16 + b"s" * 8 + b"\x01a=b", 8.5, b"l" * 25, b"w" * 25)),
-            "9c000100c40001c20004"
+            "9d000100c40001c20004"
             "94c41c747474747474747474747474747474747373737373737373" + "01613d62cb4021000000000000"
-            "c419" + "6c" * 25 + "c419" + "77" * 25 + "cb000000000000000000c0",
+            "c419" + "6c" * 25 + "c419" + "77" * 25 + "cb000000000000000000c090",
             ("98000100c40001c20004", {"trace": None}),
             id="trace",
         ),

@@ -1,4 +1,4 @@
-"""The store's thread: order, failures, recovery, and an end in order."""
+"""The store's jobs: order, failures, recovery, and an end in order."""
 
 from __future__ import annotations
 
@@ -54,14 +54,37 @@ def answers():
 
 
 @pytest.fixture
-def running(answers):
+def made():
+    """Makes committers, each with a thread that does what it is asked for."""
+    calls = []
+
+    def make(store, done, **options):
+        asked = queue.SimpleQueue()
+        committer = Committer(store, done, lambda: asked.put(True), **options)
+
+        def work():
+            while asked.get():
+                committer.work()
+
+        thread = threading.Thread(target=work, name="works", daemon=True)
+        thread.start()
+        calls.append((committer, asked, thread))
+        return committer
+
+    yield make
+    for committer, asked, thread in calls:
+        committer.stop(BOUND)
+        asked.put(False)
+        thread.join(BOUND)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def running(answers, made):
     store = FailingStore()
-    committer = Committer(
-        store, lambda batch, error: answers.put((batch, error)), first_delay=0.001, longest_delay=0.01
-    )
+    committer = made(store, lambda batch, error: answers.put((batch, error)), first_delay=0.001, longest_delay=0.01)
     committer.start()
-    yield store, committer
-    committer.stop(BOUND)
+    return store, committer
 
 
 def test_every_batch_is_answered_in_order_once_it_is_stored(running, answers, make):
@@ -74,7 +97,7 @@ def test_every_batch_is_answered_in_order_once_it_is_stored(running, answers, ma
     assert len(list(store.scan())) == 50
 
 
-def test_all_changes_of_a_store_happen_on_one_thread(running, answers, make):
+def test_a_commit_happens_on_the_thread_that_works_and_the_ends_on_one_of_the_committers(running, answers, make):
     store, committer = running
     committer.submit([make.new("a", 1)], 1)
     answers.get(timeout=BOUND)
@@ -82,7 +105,56 @@ def test_all_changes_of_a_store_happen_on_one_thread(running, answers, make):
     assert committer.stop(BOUND)
 
     assert store.calls == ["own", "commit", "close"]
-    assert store.threads == {"actorproc-store"}
+    assert store.threads == {"actorproc-store", "works"}
+
+
+def test_nothing_happens_while_no_thread_works(answers, make):
+    store, asked = FailingStore(), []
+    committer = Committer(store, lambda *answer: answers.put(answer), lambda: asked.append(True))
+    committer.start()
+    committer.submit([make.new("a", 1)], 1)
+
+    assert asked == [True]
+    assert len(committer.jobs) == 1
+    assert answers.empty()
+    assert committer.work()
+    assert not committer.work()
+    assert answers.get_nowait() == (1, None)
+    committer.stop(BOUND)
+
+
+def test_a_stop_waits_no_longer_than_it_may_for_a_disk_that_hangs_and_closes_when_it_goes_on(answers, make, made):
+    store, hangs, goes_on = FailingStore(), threading.Event(), threading.Event()
+    plain = store._apply
+
+    def hang(rows):
+        hangs.set()
+        assert goes_on.wait(BOUND)
+        plain(rows)
+
+    store._apply = hang
+    committer = made(store, lambda *answer: answers.put(answer))
+    committer.start()
+    committer.submit([make.new("a", 1)], 1)
+    assert hangs.wait(BOUND)
+
+    assert not committer.stop(0.01)
+    assert "close" not in store.calls
+
+    goes_on.set()
+    assert committer.stop(BOUND)
+    assert answers.get_nowait() == (1, None)
+    assert store.calls == ["own", "commit", "close"]
+
+
+def test_a_stop_in_the_middle_of_a_job_waits_for_nothing(make, made):
+    stopped = queue.Queue()
+    committer = made(FailingStore(), lambda *_: stopped.put(committer.stop(BOUND)))
+    committer.start()
+    committer.submit([make.new("a", 1)], 1)
+
+    assert not stopped.get(timeout=BOUND)
+    assert committer.stop(BOUND)
 
 
 def test_a_start_returns_what_is_stored(make):
@@ -149,9 +221,9 @@ def test_reopening_is_retried_with_growing_delays_until_it_works(running, answer
     assert delays == [0.001, 0.002, 0.004, 0.008, 0.01, 0.01, 0.01, 0.01]
 
 
-def test_a_store_that_reopens_and_fails_again_is_retried_ever_more_slowly(answers):
+def test_a_store_that_reopens_and_fails_again_is_retried_ever_more_slowly(answers, made):
     store = FailingStore()
-    committer = Committer(store, lambda *answer: answers.put(answer), first_delay=0.001, longest_delay=0.01)
+    committer = made(store, lambda *answer: answers.put(answer), first_delay=0.001, longest_delay=0.01)
     committer.start()
     reopened = []
 
@@ -207,9 +279,9 @@ def test_a_committer_that_is_told_of_a_takeover_commits_no_more(running, answers
     assert store.calls[called:] == []
 
 
-def test_stopping_ends_a_waiting_reopen_at_once(answers):
+def test_stopping_ends_a_waiting_reopen_at_once(answers, made):
     store = FailingStore()
-    committer = Committer(store, lambda *_: None, first_delay=3600, longest_delay=3600)
+    committer = made(store, lambda *_: None, first_delay=3600, longest_delay=3600)
     committer.start()
     store.trouble = StorageUnavailable("no space")
     committer.reopen(lambda *answer: answers.put(answer), lambda *_: answers.put("waiting"))
@@ -238,13 +310,13 @@ def test_stopping_what_never_started_is_no_error():
     assert Committer(MemoryStore(), lambda *_: None).stop(BOUND)
 
 
-def test_a_listener_that_fails_does_not_end_the_thread(answers, make, caplog):
+def test_a_listener_that_fails_does_not_end_the_work(answers, make, made, caplog):
     def done(batch, error):
         if batch == 1:
             raise RuntimeError("gone")
         answers.put((batch, error))
 
-    committer = Committer(MemoryStore(), done)
+    committer = made(MemoryStore(), done)
     committer.start()
 
     committer.submit([], 1)
@@ -255,9 +327,9 @@ def test_a_listener_that_fails_does_not_end_the_thread(answers, make, caplog):
     committer.stop(BOUND)
 
 
-def test_a_store_on_disk_is_written_by_its_thread_and_read_by_others(lmdb_path, answers, make):
+def test_a_store_on_disk_is_written_by_one_thread_and_read_by_others(lmdb_path, answers, make, made):
     store = LmdbStore(lmdb_path)
-    committer = Committer(store, lambda batch, error: answers.put((batch, error)))
+    committer = made(store, lambda batch, error: answers.put((batch, error)))
     committer.start()
     record = make.head("a", 1)
     to_two, two = make.change(record, attempt=2)

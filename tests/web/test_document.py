@@ -156,7 +156,8 @@ GETS = [
         f"/{part}"
         for part in ("status", "failures", "procedures", "procedures?limit=2", "procedures?q=price", "procedures/count")
     ),
-    *("/procedures?state=FAILED,RUNNABLE&phase=paused&order=oldest", "/procedures?type=Holder&tag=eu&roots=1"),
+    *("/procedures?state=FAILED,RUNNABLE&phase=paused&order=oldest", "/procedures?type=Holder&tag=eu&tag=at=1&roots=1"),
+    "/procedures?where=a=1&where=b",
     *("/procedures?since=2020-01-01T00:00Z&until=2050-01-01", "/procedures/count?type=Leaf&q=leaf"),
     *(
         f"/procedures/{id}{part}"

@@ -22,6 +22,8 @@ FORMS = ("4111", "NDExMS1")
 class Card(Procedure):
     """Shows values in all ways there are, and so does its child."""
 
+    searchable = ("number",)
+
     child: bool = True
     number: str = MARK
     parts: dict = field(default_factory=lambda: {"a": [MARK], "b": (MARK, {MARK + "-in-a-set"}), "c": MARK.encode()})
@@ -62,6 +64,18 @@ def test_no_answer_shows_a_value_that_is_hidden_or_replaced(path, options):
                 found = page.get(where + query).text
                 assert not [form for form in FORMS if form in found], where
     assert told >= {"procedures", "{id}", "state", "states", "diff", "output", "tree", "children", "{n}"}
+
+
+@pytest.mark.parametrize("options", [{"payloads": "hidden"}, {"redact": replaced}], ids=["hidden", "replaced"])
+@pytest.mark.parametrize("where", ["procedures", "procedures/count"])
+def test_no_value_that_is_hidden_or_replaced_can_be_searched_for(path, options, where):
+    search = f"{where}?where=number={MARK}-2"
+    with opened(path) as bare, opened(path, **options) as page:
+        found = bare.get(search).json()
+        assert found.get("count", len(found.get("items", ()))) == 1
+        refused = page.get(search)
+        assert refused.status_code == 422
+        assert "where is refused: values are hidden or replaced on this page" in refused.text
 
 
 def test_a_difference_shows_what_stands_in_the_place_of_values(path):

@@ -194,6 +194,7 @@ def test_a_refusal_among_many_does_not_stop_the_others(manager, page):
         {"verb": "submit", "ids": ["a"]},
         {"verb": "pause"},
         {"verb": "pause", "ids": ["a"], "filter": {"tag": "x"}},
+        {"verb": "pause", "filter": {"where": ["a=1", "a=2"]}},
         {"verb": "pause", "filter": {}},
         {"verb": "pause", "filter": {"q": ""}},
         {"verb": "pause", "filter": {"limit": 5}},

@@ -15,6 +15,7 @@ from actorproc.errors import ActorprocError
 from actorproc.model.ids import Mode
 from actorproc.model.messages.definitions import OutcomeRow
 from actorproc.model.names import LAST_HEARTBEAT, no_class_registered
+from actorproc.model.rows.asks import opened
 from actorproc.model.rows.records import NoteRecord, ProcedureRecord, StepRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.procedure.authoring.context import Context, UnreadableValue
@@ -196,10 +197,11 @@ class _Look:
     def _read_arrivals(self, head: ProcedureRecord, context: Context, values: ValueCodec) -> None:
         """Read the event that woke it, signals that wait for it, and outputs of children whose end it sees."""
         if head.payload:
-            context._read(values, head.payload, PAYLOAD, head.id, "the payload of the event")
+            context._take_event(head.payload, values)
         for event in self._store.events(head.id):
             if event.payload and not event.taken:
-                context._read(values, event.payload, PAYLOAD, head.id, "the payload of a signal that waits for it")
+                sent = opened(event.payload)[1]
+                context._read(values, sent, PAYLOAD, head.id, "the payload of a signal that waits for it")
         since = head.awaiting or (head.group if head.state is ProcedureState.WAITING and head.event is None else 0)
         if since:
             for link in self._store.children(head.id):

@@ -22,7 +22,7 @@ from actorproc.api.home.shared_requests import SharedRequests
 from actorproc.api.queries import Queries
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
-from actorproc.engine.end_waiters import OpenWait, fail_future, pass_on
+from actorproc.engine.end_waiters import OpenWait
 from actorproc.engine.messages import LeaderCounters
 from actorproc.errors import ActorprocError, ManagerStopped, NotAllowed, StoreInUse
 from actorproc.report.changes import LeaderEventKind
@@ -162,21 +162,13 @@ class DirectoryEngine(SharedRequests):
             tree.wait_until_closed()
             with self._changing:
                 self._local = None
-            self._wait_on(tree.left_waiting())
+            self._remote.go_on_waiting(tree.left_waiting())
             self.deposed += 1
             self._on_change("deposed", tree.epoch)
             self._stand_by()
 
         # On a thread of its own: first the caller is answered, through the socket that this closes.
         threading.Thread(target=give, name="actorproc-step-down", daemon=True).start()
-
-    def _wait_on(self, left: list[OpenWait]) -> None:
-        """Have those who wait for ends told by the leader elsewhere."""
-        for name, patience, waiter in left:
-            try:
-                self._remote.watch(name, patience).add_done_callback(partial(pass_on, waiter))
-            except ActorprocError as error:
-                fail_future(waiter, error)
 
     def stop(self, *, drain: bool, timeout: float | None) -> None:
         """Lead no more. Idempotent."""
@@ -228,7 +220,7 @@ class DirectoryEngine(SharedRequests):
 
     def adopt(self, left: list[OpenWait]) -> None:
         """Tell those who waited for ends when another engine of this process stopped."""
-        self._wait_on(left)
+        self._remote.go_on_waiting(left)
 
     # ------------------------------------------------------------ what only a database has
     def hosts(self) -> tuple[HostInfo, ...]:

@@ -31,8 +31,8 @@ from actorproc.api.queries import Queries
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
 from actorproc.control.link_door import LinkEntrance
-from actorproc.engine.end_waiters import OpenWait, fail_future, pass_on
-from actorproc.engine.messages import EndWaiter, LeaderCounters, Patience
+from actorproc.engine.end_waiters import OpenWait
+from actorproc.engine.messages import LeaderCounters
 from actorproc.errors import (
     ActorprocError,
     Deposed,
@@ -319,17 +319,10 @@ class SharedEngine(SharedRequests):
         self._late_before += store.late_renewals
         self._regained_before += store.regained_locks
         logger.warning("this manager leads no more, and follows: %s", error)
-        for id_, patience, waiter in tree.left_waiting():
-            self._wait_on(id_, patience, waiter)
+        self._remote.go_on_waiting(tree.left_waiting())
         if not self._ending.is_set():
             self._on_change("deposed", tree.epoch)
             self._stand_by()
-
-    def _wait_on(self, id: str, patience: Patience, waiter: EndWaiter) -> None:
-        try:
-            self._remote.watch(id, patience).add_done_callback(partial(pass_on, waiter))
-        except ActorprocError as error:
-            fail_future(waiter, error)
 
     def hosts(self) -> tuple[HostInfo, ...]:
         """The worker hosts that have joined the leader."""
@@ -412,8 +405,7 @@ class SharedEngine(SharedRequests):
 
     def adopt(self, left: list[OpenWait]) -> None:
         """Tell those who waited for ends when another engine of this process stopped."""
-        for id_, patience, waiter in left:
-            self._wait_on(id_, patience, waiter)
+        self._remote.go_on_waiting(left)
 
     # ------------------------------------------------------------ who leads
     def leader_counters(self) -> LeaderCounters:

@@ -16,7 +16,7 @@ from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
 from actorproc.control.methods import REPEATABLE, with_dedup
 from actorproc.core.locks.request import LockWaiter
-from actorproc.engine.end_waiters import fail_future, pass_on
+from actorproc.engine.end_waiters import AskResult, fail_future, pass_on
 from actorproc.engine.messages import (
     Described,
     Ending,
@@ -33,6 +33,7 @@ from actorproc.errors import ActorprocError, ManagerStopped, OutcomeUnknown
 from actorproc.model.messages.definitions import Definition
 from actorproc.model.messages.events import Event, PauseRequested, Resized, ResumeRequested
 from actorproc.model.reports import CompactionReport
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import HostJoined
@@ -205,6 +206,15 @@ class SharedRequests(ABC):
                 return local.watch(id, patience)
         self._refuse_when_ended()
         return self._remote.watch(id, patience)
+
+    def watch_ask(self, id: str, ask: AskKey, patience: Patience = Patience.CALL) -> Future[AskResult]:
+        """A future of what comes of an ask that was sent, over changes of leaders."""
+        local = self._leading()
+        if local is not None:
+            with contextlib.suppress(ManagerStopped):
+                return local.watch_ask(id, ask, patience)
+        self._refuse_when_ended()
+        return self._remote.watch_ask(id, ask, patience)
 
     def glance(self, id: str) -> Described | None:
         """State of a procedure, answered soon; None when that is not known."""

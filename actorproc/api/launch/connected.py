@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import timedelta
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from actorproc.control.engine import RemoteEngine
 from actorproc.engine.end_waiters import OpenWait, pass_on
 from actorproc.engine.messages import Ending, EndWaiter
 from actorproc.engine.runtime.clock import waiting_seconds
-from actorproc.errors import ActorprocError, UsageError
+from actorproc.errors import UsageError
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.shipping.importing import imports_for_others, shut_here
 from actorproc.report.changes import LeaderEvent
@@ -232,13 +231,7 @@ def _wait_elsewhere(remote: RemoteEngine, left: list[OpenWait]) -> None:
         if is_last:  # on a thread of what is closed, which cannot wait for itself
             threading.Thread(target=remote.close, name="actorproc-close", daemon=True).start()
 
-    for name, patience, waiter in left:
-        try:
-            remote.watch(name, patience).add_done_callback(partial(over, waiter))
-        except ActorprocError as error:
-            failed: Future[Ending] = Future()
-            failed.set_exception(error)
-            over(waiter, failed)
+    remote.go_on_waiting(left, over)
 
 
 # ---------------------------------------------------------------- forks

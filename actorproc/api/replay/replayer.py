@@ -27,6 +27,7 @@ from actorproc.model.messages.outcomes import (
     Waited,
 )
 from actorproc.model.names import no_class_registered, note_key
+from actorproc.model.rows.asks import rewritten
 from actorproc.model.rows.record_parts import origin_of
 from actorproc.model.rows.records import AttemptRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -190,7 +191,8 @@ class Replayer:
     def _payload(self, one: _Step, event: Any) -> bytes | str | None:
         """The payload that woke the step; None: it had waited for nothing; a text: why it is not known."""
         if event is not _NOTHING:
-            return encode_payload(event)
+            before = one.after.event if one.after is not None else one.head.payload
+            return rewritten(before or b"", lambda _: encode_payload(event))
         if one.mode is not Mode.EXECUTE or one.before.outcome != "wait":
             return None
         if one.number == one.head.step and one.head.state not in TERMINAL:

@@ -10,11 +10,13 @@ from typing import Any, NoReturn, Protocol
 from actorproc.api.queries import Engine
 from actorproc.api.registration import Registration
 from actorproc.config import Config
+from actorproc.engine.end_waiters import AskResult
 from actorproc.engine.messages import Described, Ending, EndListener, EndWaiter, Patience
 from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import ActorprocError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.messages.events import Event
 from actorproc.model.reports import CompactionReport
+from actorproc.model.rows.asks import AskKey
 from actorproc.store.base import ProcedureStore
 from actorproc.store.home import Home
 from actorproc.support.clock import Clock
@@ -63,6 +65,10 @@ class RunningEngine(Engine, Protocol):
 
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end; `patience` says what keeps it waiting."""
+        ...
+
+    def watch_ask(self, id: str, ask: AskKey, patience: Patience = Patience.CALL) -> Future[AskResult]:
+        """A future of what comes of an ask that was sent; `patience` as in `watch`."""
         ...
 
     def glance(self, id: str) -> Described | None:

@@ -10,8 +10,8 @@ from typing import Any, overload
 
 from actorproc.api.handle import ProcedureHandle
 from actorproc.api.queries import Queries, StoredQueries
-from actorproc.api.verbs.base import EngineVerbs
 from actorproc.api.verbs.read import ReadVerbs
+from actorproc.api.verbs.signal import SignalVerbs
 from actorproc.api.watch import Watch
 from actorproc.api.why_source import facts_of
 from actorproc.core.state.phases import seen_in_store
@@ -39,7 +39,7 @@ _List = list
 """`list` hides the builtin inside the class."""
 
 
-class InspectVerbs(EngineVerbs, ReadVerbs):
+class InspectVerbs(SignalVerbs, ReadVerbs):
     """Views of present, past and coming events, for people and programs; and what handles need (`HandleSource`)."""
 
     def _asking(self) -> AbstractContextManager[StoredQueries]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from actorproc.api.queries import StoredQueries
 from actorproc.engine.arguments import kept_target
 from actorproc.errors import UnknownProcedure
 from actorproc.model.states import Phase, ProcedureState
+from actorproc.procedure.declaring.submit_options import Tags
 from actorproc.report.audit import AuditFilter, AuditInfo
 from actorproc.report.info import (
     EnqueuedInfo,
@@ -74,7 +75,7 @@ class ReadVerbs(ABC):
         state: ProcedureState | str | Iterable[ProcedureState | str] | None = None,
         type_name: str | None = None,
         root: str | None = None,
-        tag: str | None = None,
+        tag: str | Tags | None = None,
         limit: int | None = None,
         after: str | None = None,
         owner: str | None = None,
@@ -88,6 +89,7 @@ class ReadVerbs(ABC):
         created_until: datetime | float | None = None,
         updated_since: datetime | float | None = None,
         updated_until: datetime | float | None = None,
+        where: Mapping[str, object] | None = None,
         newest_first: bool = False,
     ) -> _List[ProcedureInfo]:
         """Procedures that match all given filters, in submit order.
@@ -99,7 +101,8 @@ class ReadVerbs(ABC):
             state: One `ProcedureState` or several.
             type_name: Only procedures of this type.
             root: The root of a tree; only procedures of that tree.
-            tag: Only procedures with this tag.
+            tag: Only procedures with this tag: a word, or ``"key=value"``. A dict or a list names several; then only
+                procedures with all of them. The one that fewest procedures have is looked up, and the rest is compared.
             limit: Greatest number of procedures returned, at least 0.
             after: The id of the last procedure of the page before.
             owner: Only procedures submitted with this ``owner``.
@@ -113,6 +116,9 @@ class ReadVerbs(ABC):
             created_until: Only procedures submitted before this time.
             updated_since: Only procedures whose last change was at this time or later.
             updated_until: Only procedures whose last change was before this time.
+            where: Values of fields that their classes declare `Procedure.searchable`, by name; only procedures whose
+                state has all of them. Values are compared as texts, so 42 and ``"42"`` are the same. As with several
+                tags, one index is looked up, and the rest is compared.
             newest_first: Turn the order round. Default: False.
 
         Returns:
@@ -121,8 +127,8 @@ class ReadVerbs(ABC):
         Raises:
             UnknownProcedure: ``after`` names no procedure.
             InvalidId: ``root``, ``parent`` or ``after`` is no id.
-            TypeError: A filter is of the wrong kind.
-            ValueError: A state, a phase, a time or ``limit`` makes no sense.
+            TypeError: A filter, or a value in ``where``, is of the wrong kind.
+            ValueError: A state, a phase, a time, ``limit`` or the name of a field makes no sense.
         """
         wanted = ListFilter.of(
             state=state,
@@ -139,6 +145,7 @@ class ReadVerbs(ABC):
             created_until=created_until,
             updated_since=updated_since,
             updated_until=updated_until,
+            where=where,
             newest_first=newest_first,
             limit=limit,
             after=after,

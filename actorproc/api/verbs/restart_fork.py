@@ -150,6 +150,7 @@ class RestartVerbs(InspectVerbs):
             owner=head.owner,
             priority=head.priority,
             tags=head.tags,
+            searchable=terms.searchable,
             limits=head.limits,
             limit_keys=head.limit_keys,
             reuse=IdReuse(policy, os.urandom(TOKEN)),  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from actorproc.model.messages.events import ScheduleDeclared, ScheduleSteered
 from actorproc.model.rows.schedules import FIRING_TAG, CatchUp, Overlap, ScheduleRecord
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.declaring.policies import Limits
-from actorproc.procedure.declaring.submit_options import checked_tags
+from actorproc.procedure.declaring.submit_options import Tags, checked_tags
 from actorproc.report.info import ScheduleInfo
 from actorproc.support.durations import in_seconds, moment, seconds_or_none
 from actorproc.support.engine_log import engine_logger
@@ -57,7 +57,7 @@ class ScheduleVerbs(SubmitVerbs):
         owner: str | None = None,
         priority: int = 0,
         deadline: float | timedelta | None = None,
-        tags: Iterable[str] | None = None,
+        tags: Tags | None = None,
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
     ) -> ScheduleInfo:

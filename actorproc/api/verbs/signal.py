@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 from actorproc.api.verbs.base import EngineVerbs
 from actorproc.engine.arguments import (
     checked_by,
+    checked_dedup,
     checked_event,
     checked_reason,
     checked_receiver,
-    checked_text,
     kept_target,
 )
+from actorproc.engine.end_waiters import AskResult
+from actorproc.engine.messages import Patience
 from actorproc.errors import EngineError, StateTooLarge, UsageError
 from actorproc.model.messages.events import Published, Signalled, SignalsWithdrawn
+from actorproc.model.rows.asks import AskKey
 from actorproc.procedure.runtime.engine_side import encode_payload, plain_payload
 
 __all__ = ["SignalVerbs"]
@@ -132,6 +136,21 @@ class SignalVerbs(EngineVerbs):
         removed: int = self._running().request(lambda reply: SignalsWithdrawn(id, event, reply, number, why, who))
         return removed
 
+    # ------------------------------------------------------------ what handles ask (HandleSource)
+    def _send_ask(self, id: str, ask: AskKey, payload: Any) -> Future[bool]:
+        """Send an ask to a procedure; the future of its being durable, False: the procedure has ended."""
+        data = self._checked_size(self._payload_for(id, payload))
+        return self._running().ask(lambda reply: Signalled(id, data, reply, ask=ask))
+
+    def _answer_to(self, id: str, ask: AskKey, patience: Patience) -> Future[AskResult]:
+        """Future of the outcome of an ask that was sent; `patience` says what keeps that waiting."""
+        return self._running().watch_ask(id, ask, patience)
+
+    def _reply_in(self, answer: AskResult, id: str) -> Any:
+        """The decoded reply of a procedure."""
+        head = self._running().store.procedure(id)
+        return self._types.decode_reply("" if head is None else head.type_name, answer.reply, id)
+
     def _payload_for(self, receiver: str, payload: Any) -> bytes:
         """A payload as bytes; where the receiver's class is registered here, as that class can take it."""
         data = plain_payload(payload)
@@ -155,4 +174,4 @@ class SignalVerbs(EngineVerbs):
 
 
 def _checked_dedup(dedup: str | None) -> str | None:
-    return None if dedup is None else checked_text(dedup, "dedup")
+    return None if dedup is None else checked_dedup(dedup)

@@ -39,8 +39,9 @@ from actorproc.model.rows.records import IdReuse, NewProcedure
 from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.declaring.policies import Limits
 from actorproc.procedure.declaring.step_policies import check_given_limits
-from actorproc.procedure.declaring.submit_options import checked_limit_keys
+from actorproc.procedure.declaring.submit_options import Tags, checked_limit_keys
 from actorproc.procedure.runtime.class_shipping import refuse_unloadable
+from actorproc.procedure.runtime.comparing import differing_fields
 from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.support.clock import Clock
 
@@ -78,7 +79,7 @@ class ManyOptions(TypedDict, total=False):
     priority: int
     delay: float | timedelta
     deadline: datetime | timedelta | float | None
-    tags: Iterable[str] | None
+    tags: Tags | None
     limits: Limits | None
     limit_keys: Iterable[str]
     on_existing: OnExisting
@@ -105,7 +106,7 @@ def checked_terms(
     priority: int = 0,
     delay: float | timedelta = 0,
     deadline: datetime | timedelta | float | None = None,
-    tags: Iterable[str] | None = None,
+    tags: Tags | None = None,
     limits: Limits | None = None,
     limit_keys: Iterable[str] = (),
     on_existing: OnExisting = "same",
@@ -181,7 +182,7 @@ class SubmitVerbs(InspectVerbs):
         priority: int = 0,
         delay: float | timedelta = 0,
         deadline: datetime | timedelta | float | None = None,
-        tags: Iterable[str] | None = None,
+        tags: Tags | None = None,
         *,
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
@@ -203,7 +204,8 @@ class SubmitVerbs(InspectVerbs):
             delay: Seconds, or a timedelta, before it may start. Default: 0.
             deadline: A timedelta from now, or a moment: a datetime with a time zone, or seconds since 1970. Default:
                 None.
-            tags: Labels to find it by (`list`). Default: None.
+            tags: Tags to find it by (`list`): a dict of keys and values, or a list of words and of texts ``key=value``.
+                At most 100, of at most 256 bytes. A step may change them (`Context.set_tag`). Default: None.
             limits: `Limits` of its steps. Each that is given goes before the step's and the class's. Default: None.
             limit_keys: Limit keys beside those of the class (`Procedure.limit_keys`). Default: none.
             on_existing: Policy for an id that exists. ``"same"``, the default, returns the existing procedure when type
@@ -339,7 +341,7 @@ class SubmitVerbs(InspectVerbs):
         if first is None or runtime is None:
             return new
         try:
-            fields = runtime.differing(first, new)
+            fields = differing_fields(runtime, first, new)
         except (ActorprocError, MemoryError) as error:
             if first.version != new.version:  # nothing can be compared: then type and version decide
                 return msgspec.structs.replace(new, is_compared=True)
@@ -377,7 +379,7 @@ class SubmitVerbs(InspectVerbs):
         priority: int = 0,
         delay: float | timedelta = 0,
         deadline: datetime | timedelta | float | None = None,
-        tags: Iterable[str] | None = None,
+        tags: Tags | None = None,
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
         on_existing: OnExisting = "same",

@@ -11,7 +11,7 @@ from actorproc.cli.output.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output.output import Column, Output
 from actorproc.cli.select.common import ID_HELP, NOT_FOUND, OK, REFUSED, full_id, globals_for, open_reader
 from actorproc.cli.select.filters import has_filter, seconds
-from actorproc.cli.select.json_fields import strict_json
+from actorproc.cli.select.json_fields import payload_of
 from actorproc.cli.select.selection import add_care, add_selection, asked, carry_out, confirmed, selected
 from actorproc.cli.select.steering import Steered, is_stopped
 from actorproc.errors import UnknownProcedure, UsageError
@@ -55,7 +55,7 @@ def _signal(options: argparse.Namespace) -> int:
         options.target, options.payload = None, options.target
     elif options.target is None or has_filter(options):
         raise UsageError("give an id, or filters with --all-matching")
-    payload = _payload_of(options.payload)
+    payload = payload_of(options.payload)
 
     def act(engine: Steering, name: str) -> str:
         if not engine.signal(name, payload, options.dedup, **asked(options)):
@@ -94,7 +94,7 @@ def add_publish(commands: _Commands) -> None:
 
 
 def _publish(options: argparse.Namespace) -> int:
-    payload = _payload_of(options.payload)
+    payload = payload_of(options.payload)
 
     def act(engine: Steering, name: str) -> str:
         engine.publish(name, payload, options.dedup, **asked(options))
@@ -128,7 +128,7 @@ def _signals(options: argparse.Namespace) -> int:
     output = Output(options)
     now = time.time()
     columns: list[Column] = [
-        ("EVENT", lambda signal: signal.event or "-"),
+        ("EVENT", lambda signal: signal.event or signal.ask or "-"),
         ("TO", lambda signal: signal.id or "-"),
         ("NUMBER", lambda signal: signal.number),
         ("AGE", lambda signal: ago(signal.at, now)),
@@ -183,13 +183,6 @@ def _withdraw(options: argparse.Namespace) -> int:
     code = _tell(options, rows)
     steered.tell()
     return code
-
-
-def _payload_of(text: str | None) -> Any:
-    try:
-        return strict_json(text) if text is not None else None
-    except ValueError as error:
-        raise UsageError(f"the payload {text!r} is no JSON ({error}); a text needs quotes: '\"text\"'") from None
 
 
 # ---------------------------------------------------------------- clear-poison

@@ -1,24 +1,36 @@
-"""``submit MODULE:CLASS field=value …``."""
+"""``submit MODULE:CLASS field=value …`` and ``ask ID NAME``: both may wait for a value."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, get_args
 
 from actorproc.cli.output.outcomes import outcome
 from actorproc.cli.output.output import Output, complain
-from actorproc.cli.select.common import FAILED, OK, TIMED_OUT, globals_for, shown, start_command, typed
+from actorproc.cli.select.common import (
+    FAILED,
+    ID_HELP,
+    OK,
+    TIMED_OUT,
+    full_id,
+    globals_for,
+    open_reader,
+    shown,
+    start_command,
+    typed,
+)
 from actorproc.cli.select.filters import seconds
-from actorproc.cli.select.json_fields import fields_of
+from actorproc.cli.select.json_fields import fields_of, payload_of
 from actorproc.cli.select.steering import Steered
 from actorproc.errors import ManagerStopped, ProcedureFailed, ResultTimeout, UsageError
 from actorproc.model.policies import OnExisting
 from actorproc.procedure.values.error_text import in_words
 from actorproc.ui.text import duration, plain_line
 
-__all__ = ["add_submit"]
+__all__ = ["add_ask", "add_submit"]
 
 _Commands = Any
 
@@ -45,7 +57,7 @@ def add_submit(commands: _Commands) -> None:
         metavar="POLICY",
         help="what becomes of it when the id exists: same (default), error, restart-failed, restart",
     )
-    parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="a word, or KEY=VALUE; may be repeated")
     parser.add_argument("--owner", metavar="TEXT", help="whose it is, for list --owner")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
     parser.add_argument("--delay", type=seconds, default=0.0, metavar="TIME", help="before it may start: 30s, 5m")
@@ -106,7 +118,7 @@ def _submit(options: argparse.Namespace) -> int:
             at_most=options.at_most,
         )
         if options.wait:
-            return _waited(handle, output, options)
+            return _waited("submit", handle.id, lambda: handle.result(options.timeout), output, options)
     _submitted(handle.id, procedure, steered, output, options)
     return OK
 
@@ -131,25 +143,63 @@ def _submitted(name: str, procedure: Any, steered: Steered, output: Output, opti
         complain(f"no manager runs on {shown(options)}; start one that knows {type(procedure).__name__}: {start}")
 
 
-def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
-    found = outcome(handle.id, "submit", applied="manager")
+def _waited(verb: str, id: str, wait: Callable[[], Any], output: Output, options: argparse.Namespace) -> int:
+    found = outcome(id, verb, applied="manager")
     try:
-        found["result"] = _plain(handle.result(options.timeout))
+        found["result"] = _plain(wait())
     except ProcedureFailed as error:
         words = str(error)
         found |= {"ok": False, "error": words}
         # The traceback below the first line is what `show` is for.
         said = plain_line(words.partition("\n")[0])
-        output.one("outcome", found, lambda: [f"{handle.id}  {said}"], name=handle.id)
-        complain(f"see it: {typed(options, 'show', handle.id)}")
+        output.one("outcome", found, lambda: [f"{id}  {said}"], name=id)
+        complain(f"see it: {typed(options, 'show', id)}")
         return FAILED
     except ResultTimeout as error:
-        goes_on = f"it goes on: {typed(options, 'watch', handle.id)}"
+        done, goes_on = "ended", f"it goes on: {typed(options, 'watch', id)}"
+        if error.ask:
+            again = typed(options, "ask", id, options.name, "--id", error.ask)
+            done, goes_on = "replied", f"the ask stands, and the reply comes to: {again}"
         stands = f"it is {error.phase}" + (f" ({plain_line(error.reason)})" if error.reason else "")
-        complain(f"{handle.id} has not ended within {duration(options.timeout)}; {stands}; {goes_on}")
+        complain(f"{id} has not {done} within {duration(options.timeout)}; {stands}; {goes_on}")
         return TIMED_OUT
-    output.one("outcome", found, lambda: [plain_line(json.dumps(found["result"], ensure_ascii=False))], name=handle.id)
+    output.one("outcome", found, lambda: [plain_line(json.dumps(found["result"], ensure_ascii=False))], name=id)
     return OK
+
+
+# ---------------------------------------------------------------- ask
+def add_ask(commands: _Commands) -> None:
+    """Add ``ask``."""
+    parser = commands.add_parser(
+        "ask",
+        help="send a procedure a signal, and print the reply of the step that takes it",
+        description=(
+            "Only a wait for NAME takes it. An ask with an id that was asked before gets the same reply, also after "
+            "the end of the procedure, and where no manager runs."
+        ),
+    )
+    globals_for(parser).add_argument("target", metavar="ID", help=ID_HELP)
+    parser.add_argument("name", metavar="NAME", help="the event that the procedure waits for")
+    parser.add_argument("payload", nargs="?", metavar="JSON", help="what the step gets as ctx.event (default: null)")
+    parser.add_argument("--id", metavar="TEXT", help="asks with the same text count once (default: a new one)")
+    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="give up waiting (exit code 124)")
+    parser.set_defaults(run=_ask)
+
+
+def _ask(options: argparse.Namespace) -> int:
+    payload = payload_of(options.payload)
+    with open_reader(options) as reader:
+        id_ = full_id(reader, options.target)
+    output = Output(options)
+    with Steered(options) as engine:
+        handle = engine.get(id_)
+        return _waited(
+            "ask",
+            id_,
+            lambda: handle.ask(options.name, payload, options.timeout, id=options.id),
+            output,
+            options,
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from actorproc.cli.output.nearest import nearest
 from actorproc.cli.select.common import full_id, whole_number
 from actorproc.errors import UsageError
 from actorproc.support.durations import EARLIEST, moment_near
+from actorproc.support.search_texts import values_in
 
 if TYPE_CHECKING:
     from actorproc.api.reader import StoreReader
@@ -45,6 +46,7 @@ _FILTERS = (
     "troubled",
     "type",
     "tag",
+    "where",
     "owner",
     "root",
     "parent",
@@ -80,7 +82,13 @@ def add_filters(parser: argparse.ArgumentParser, *, paging: bool = True) -> None
     group.add_argument("--stuck", action="store_true", help="those that cannot go on without help")
     group.add_argument("--troubled", action="store_true", help="those whose present step failed or crashed before")
     group.add_argument("--type", metavar="NAME", help="type name, or the end of one: Order for shop.Order")
-    group.add_argument("--tag", metavar="TAG", help="with this tag")
+    group.add_argument("--tag", action="append", metavar="TAG", help="a word, or KEY=VALUE; may be repeated")
+    group.add_argument(
+        "--where",
+        action="append",
+        metavar="FIELD=VALUE",
+        help="a field that its class declares searchable has this value; FIELD alone: it has none; may be repeated",
+    )
     group.add_argument("--owner", metavar="TEXT", help="submitted with this owner")
     group.add_argument("--root", metavar="ID", help="all of this tree")
     group.add_argument("--parent", metavar="ID", help="children of this one")
@@ -109,6 +117,8 @@ def has_filter(options: argparse.Namespace) -> bool:
 def no_match(options: argparse.Namespace) -> str:
     """Text for people when nothing matches their filters."""
     given = [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(options, name, None)]
+    if "--where" in given:
+        return "no procedure matches; --where finds fields that a class declares searchable, by the whole value"
     if len(given) < 2:
         return "no procedure matches"
     return f"no procedure matches; try without one of {', '.join(given)}"
@@ -146,6 +156,7 @@ def list_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "root": options.root,
         "parent": options.parent,
         "tag": options.tag,
+        "where": options.where and values_in(options.where),
         "owner": options.owner,
         "id_prefix": options.prefix,
         "roots_only": options.roots,

@@ -40,3 +40,11 @@ def fields_of(options: argparse.Namespace) -> dict[str, Any]:
         except ValueError:
             fields[name] = value
     return fields
+
+
+def payload_of(text: str | None) -> Any:
+    """The payload of a signal, from its JSON; None: there is none. Raises `UsageError`."""
+    try:
+        return strict_json(text) if text is not None else None
+    except ValueError as error:
+        raise UsageError(f"the payload {text!r} is no JSON ({error}); a text needs quotes: '\"text\"'") from None

@@ -70,9 +70,6 @@ def take_place(state: EngineState, record: ProcedureRecord, new: NewProcedure, t
 
     It keeps its id, its place in submit order, what was sent to it, and what operators did with it.
     """
-    known = state.residents.stored[record.id]
-    if new.tags != record.tags:
-        state.residents.stored[record.id] = replace(known, tags=record.tags)
     if record.deadline is not None:
         state.timers.discard(record.deadline, record.id)
     if new.deadline is not None:
@@ -90,6 +87,7 @@ def take_place(state: EngineState, record: ProcedureRecord, new: NewProcedure, t
     record.owner, record.priority, record.tags = new.owner, new.priority, new.tags
     record.deadline = new.deadline
     record.past = replace(record.past or Past(), debounce=_with_submit(record, terms), trace=new.trace)
+    head.note_searchable(record, new.searchable)
     state.residents.overdue.pop(record.id, None)
     head.wait_until(record, _due(state, record, terms))
     state.decision.touch(record)

@@ -48,4 +48,5 @@ def last_step(record: ProcedureRecord) -> Interrupted:
         step=record.step,
         record=record.state_at or record.records,
         step_name=record.step_name,
+        searchable=record.searchable,
     )

@@ -2,6 +2,7 @@
 
 A signal is for one procedure, which must exist, and stays as long as that one may take it. An event is published under
 a name for whichever procedure waits for it, now or later; one that no procedure takes is removed in the end.
+An ask is a signal that only a wait for its name takes, and that the step which takes it may reply to.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from actorproc.core.state.signal_ids import discard, is_repeated, keep, next_num
 from actorproc.core.state.transitions import Trigger, move
 from actorproc.errors import ActorprocError, NotAllowed, UnknownProcedure
 from actorproc.model.ids import event_target, name_of_event
-from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.commands import Reply, ResolveAsk
 from actorproc.model.messages.events import Published, Signalled, SignalsExpired, SignalsWithdrawn
+from actorproc.model.rows.asks import ask_of, enclosed
 from actorproc.model.rows.records import EventRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
@@ -56,11 +58,11 @@ def signal(state: EngineState, event: Signalled) -> None:
     if record.state in TERMINAL:
         state.decision.command(Reply(event.reply, value=False))
         return
-    if is_repeated(state.signals, event.id, event.dedup):
+    row = _row(state, event.id, event)
+    if is_repeated(state.signals, event.id, row.dedup):
         state.decision.command(Reply(event.reply, value=True))
         return
-    row = _row(state, event.id, event)
-    if record.event is not None and record.state is not ProcedureState.RUNNABLE:
+    if record.event is not None and record.state is not ProcedureState.RUNNABLE and _fits(row, record.event):
         _deliver(state, record, row)
     elif len(state.signals.buffered.get(event.id, ())) < MAX_BUFFERED:
         keep(state, row)
@@ -95,7 +97,16 @@ def publish(state: EngineState, event: Published) -> None:
 
 def _row(state: EngineState, target: str, event: Signalled | Published) -> EventRecord:
     number = next_number(state.signals, target)
-    return EventRecord(target, number, event.payload, event.dedup, state.decision.now, trace=event.trace)
+    payload, dedup = event.payload, event.dedup
+    if type(event) is Signalled and event.ask is not None:
+        payload, dedup = enclosed(event.ask, payload), event.ask.mark
+    return EventRecord(target, number, payload, dedup, state.decision.now, trace=event.trace)
+
+
+def _fits(row: EventRecord, event: str) -> bool:
+    """True if a procedure that waits for this event may take the signal: an ask is for waits for its own name."""
+    ask = ask_of(row.payload)
+    return ask is None or ask.name == event
 
 
 def first_listener(state: EngineState, event: str) -> tuple[str, ...]:
@@ -135,9 +146,8 @@ def _deliver(state: EngineState, record: ProcedureRecord, row: EventRecord) -> N
 def take_buffered(state: EngineState, record: ProcedureRecord, event: str) -> bytes | None:
     """The payload of the oldest signal kept for a procedure, or else of the event that it begins to wait for."""
     for target in (record.id, event_target(event)):
-        kept = state.signals.buffered.get(target)
-        if kept:
-            row = kept[0]
+        row = next((row for row in state.signals.buffered.get(target, ()) if _fits(row, event)), None)
+        if row is not None:
             discard(state, row, is_stored=True)
             remember(state, row)
             head.came_from(record, row.trace)
@@ -154,6 +164,8 @@ def withdraw(state: EngineState, event: SignalsWithdrawn) -> None:
     chosen = [row for row in kept if event.number is None or row.seq == event.number]
     for row in chosen:
         discard(state, row)
+        if (ask := ask_of(row.payload)) is not None:
+            state.decision.command(ResolveAsk(row.target, ask))
     if chosen:
         state.audit(None, "withdraw", event, f"{len(chosen)} of {target}", event.id or "")
     state.decision.command(Reply(event.reply, value=len(chosen)))

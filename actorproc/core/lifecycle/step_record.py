@@ -10,8 +10,9 @@ from actorproc.core.lock_manager import acquire
 from actorproc.core.lock_manager.poison import update_poisons
 from actorproc.core.queues.worker_table import InHand
 from actorproc.core.state.engine_state import EngineState
-from actorproc.core.state.head import begin_step, end_last_step
+from actorproc.core.state.head import begin_step, end_last_step, note_searchable
 from actorproc.core.state.parts.decision import PendingDecision
+from actorproc.core.state.signal_ids import settle_ask
 from actorproc.model.messages.commands import AnswerWorker
 from actorproc.model.messages.events import NoteMade, StepReported
 from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Renewed, Waited
@@ -52,10 +53,18 @@ def commit_step(
     # Not the same number as the step's after a retry: the records of the failed run stay.
     record.records += outcome.steps
     record.state_at = 0
+    requests = outcome.requests
+    if requests is not None or record.past is not None:
+        note_searchable(record, () if requests is None else requests.searchable)
     worker = item.token.worker
     version = outcome.version or state.types.metas[record.type_name].version
-    is_plain = not (record.locks or record.poisons or outcome.poisons or outcome.no_return) and (
-        type(outcome) is not Advanced or not outcome.acquire
+    is_plain = not (
+        record.locks
+        or record.poisons
+        or outcome.poisons
+        or outcome.no_return
+        or (type(outcome) is Advanced and outcome.acquire)
+        or (requests is not None and requests.searchable)
     )
     state.decision.writes.append(
         PutStep(
@@ -95,7 +104,10 @@ def commit_step(
     # A step that may follow without a record may have begun in an attempt before this one: it is a repetition.
     begin_step(record, next_attempt or int(attempts > 1 and may_have_gone_on(outcome)))
     record.awaiting = 0
-    record.payload = None
+    if record.payload is not None:
+        if error is None and not (type(outcome) is Advanced and outcome.placed):
+            settle_ask(state, record, outcome)
+        record.payload = None
     if record.event is not None:
         forget_listening(state.signals, record)
     if outcome.poisons is not None and (outcome.poisons or record.poisons):  # the same again: one may have been cleared
@@ -104,8 +116,8 @@ def commit_step(
         acquire.end_of_step(state, record)
     _trim(state, record, record.records - outcome.steps)
     state.decision.touch(record)
-    if outcome.requests is not None:
-        grant(state, record, outcome.requests)
+    if requests is not None:
+        grant(state, record, requests)
 
 
 def _terms_after(record: ProcedureRecord, outcome: Outcome) -> StepTerms | None:
@@ -114,7 +126,7 @@ def _terms_after(record: ProcedureRecord, outcome: Outcome) -> StepTerms | None:
     if type(outcome) is Advanced and outcome.acquire:
         locks = tuple(dict.fromkeys((*locks, *outcome.acquire)))
     poisons = record.poisons if outcome.poisons is None else outcome.poisons
-    return StepTerms(locks, poisons, outcome.no_return)
+    return StepTerms(locks, poisons, outcome.no_return, record.searchable)
 
 
 def _trim(state: EngineState, record: ProcedureRecord, below: int) -> None:
@@ -166,6 +178,8 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
     record.state_at = 0
     end_last_step(record)
     record.step_name = None
+    if outcome.requests is not None or record.past is not None:
+        note_searchable(record, () if outcome.requests is None else outcome.requests.searchable)
     worker = item.token.worker
     # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
     state.decision.writes.append(
@@ -196,6 +210,8 @@ def close_step(state: EngineState, record: ProcedureRecord, item: InHand, outcom
             )
         )
     )
+    if record.payload is not None:
+        settle_ask(state, record, outcome)
     if outcome.requests is not None:
         grant(state, record, outcome.requests)
     if outcome.is_spent and record.records == 2 and record.parent is None:

@@ -273,14 +273,16 @@ def _head_of(state: EngineState, new: NewProcedure, like: ProcedureRecord | None
         record.seq = state.counters.take_seq()
     if new.trace is not None:
         record.past = replace(record.past or Past(), trace=new.trace)
+    if new.searchable:
+        head.note_searchable(record, new.searchable)
     return record
 
 
 def _first_step(decision: PendingDecision, new: NewProcedure) -> PutStep:
     # By position: half the time.
     record = StepRecord(new.id, 1, _STEP, decision.now, new.state, new.codec, new.version, "submitted", new.unit)
-    if new.locks or new.poisons or new.no_return:
-        record = replace(record, terms=StepTerms(new.locks, new.poisons, new.no_return))
+    if new.locks or new.poisons or new.no_return or new.searchable:
+        record = replace(record, terms=StepTerms(new.locks, new.poisons, new.no_return, new.searchable))
     return PutStep(record if new.step_name is None else replace(record, step_name=new.step_name))
 
 

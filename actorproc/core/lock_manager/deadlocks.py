@@ -1,4 +1,4 @@
-"""Cycles of waiting: looked for when a procedure begins to wait or is given a lock, opened or named a victim."""
+"""Deadlocks: looked for when a procedure begins to wait or gets a lock; broken by a jump of the queue or a victim."""
 
 from __future__ import annotations
 

@@ -218,6 +218,7 @@ def _take_up(state: EngineState, member: ProcedureRecord, stopped: Interrupted) 
         # Its last step ended too late to count: it runs again.
         member.step, member.state_at = stopped.step, stopped.record
         member.step_name = stopped.step_name
+        head.note_searchable(member, stopped.searchable)
     if stopped.event is not None:
         payload = take_buffered(state, member, stopped.event)
         if payload is not None:

@@ -47,6 +47,7 @@ from actorproc.model.messages.outcomes import (
     Waited,
 )
 from actorproc.model.policies import Backoff, LockKey
+from actorproc.model.rows.asks import settled
 from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord
 from actorproc.model.rows.writes import DeleteUndo
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -180,7 +181,7 @@ def on_delayed(state: EngineState, event: StepDelayed) -> None:
 
 # ---------------------------------------------------------------------- forward
 def _after_execution(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
-    if outcome.requests is not None and (refused := problem_with_requests(state, outcome.requests)) is not None:
+    if outcome.requests is not None and (refused := problem_with_requests(state, record, outcome.requests)) is not None:
         _refuse(state, record, item, outcome, refused)
     elif type(outcome) is Advanced and outcome.placed:
         _place(state, record, item, outcome)
@@ -311,7 +312,7 @@ def _finish(state: EngineState, record: ProcedureRecord, item: InHand, outcome: 
     if record.rolling:
         # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
         began = last_step(record)
-        attempts, kept, named = record.attempt, (record.awaiting, record.payload), record.poisons
+        attempts, kept, named = record.attempt, (record.awaiting, settled(record.payload)), record.poisons
         commit_step(state, record, item, outcome, "done", None)
         # A retry runs this very step once more: it sees what it saw, no number of an attempt is given twice, and the
         # keys that were named for it, which are sound now, are poisoned again.

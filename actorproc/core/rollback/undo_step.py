@@ -25,7 +25,7 @@ __all__ = ["after_rollback", "on_rollback_error"]
 def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
     """Take a worker's answer to a rollback step; the unit is given up only with the record of its undo."""
     tree = state.residents.tree_of(record)
-    problem = None if outcome.requests is None else problem_with_requests(state, outcome.requests)
+    problem = None if outcome.requests is None else problem_with_requests(state, record, outcome.requests)
     if problem is None and isinstance(outcome, Finished | Advanced):
         unit = tree.units[record.undoing]
         record.undone += 1
@@ -46,6 +46,7 @@ def after_rollback(state: EngineState, record: ProcedureRecord, item: InHand, ou
             crash=_death_on_the_way(record),
             fence=outcome.fence,
         )
+        head.note_searchable(record, () if outcome.requests is None else outcome.requests.searchable)
         head.begin_undo_step(record)
         state.decision.touch(record)
         if outcome.requests is not None:

@@ -113,9 +113,7 @@ def _ends_wait(state: EngineState, record: ProcedureRecord, due_at: float) -> bo
         return False
     if is_debounced(record):
         tree = state.residents.trees[record.root]
-        if tree.still and tree.is_still(record.id):
-            return False
-        if not state.switches.hands_out:
+        if not state.switches.hands_out or (tree.still and tree.is_still(record.id)):
             state.residents.overdue[record.id] = None
             return False
         head.end_debounce(record)
@@ -126,8 +124,10 @@ def _ends_wait(state: EngineState, record: ProcedureRecord, due_at: float) -> bo
 
 def end_debounces(state: EngineState) -> None:
     """Steps are handed out again: the waits for further submits end whose time is over."""
-    while state.residents.overdue:
-        wake(state, state.residents.procs[state.residents.overdue.popitem()[0]])
+    names = list(state.residents.overdue)
+    state.residents.overdue.clear()
+    for name in names:  # one that is paused itself is overdue again
+        wake(state, state.residents.procs[name])
 
 
 def _is_let_in(state: EngineState, record: ProcedureRecord) -> bool:

@@ -145,6 +145,10 @@ class EngineState:
         if now < decision.now:
             self.workers.table.set_back(now)
             self.workers.slot_plan.look_at = None
+            for root in self.residents.overdue:  # whose time is to come once more
+                due_at = self.residents.procs[root].due_at
+                if due_at is not None and due_at > now:
+                    self.timers.add(due_at, root)
             if decision.now - now > DRIFT:
                 for schedule in self.schedules.records:
                     self.look_at_schedule(schedule, now)
@@ -199,7 +203,8 @@ class EngineState:
                 or was.state is not record.state
                 or was.due_at != record.due_at
                 or was.finished_at != record.finished_at
-                or was.tags is not None
+                or was.tags != record.tags
+                or ((was.searchable or record.past is not None) and was.searchable != record.searchable)
             ):
                 residents.note_stored(record, was)
             residents.trees[record.root].batch = batch

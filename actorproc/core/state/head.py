@@ -33,6 +33,7 @@ __all__ = [
     "leave_host",
     "limit_lock_wait",
     "note_host",
+    "note_searchable",
     "reset_errors",
     "runs_alone",
     "take_back_attempt",
@@ -185,6 +186,13 @@ def limit_lock_wait(record: ProcedureRecord, due_at: float) -> None:
     past = record.past
     if due_at != (0.0 if past is None else past.lock_due):
         record.past = replace(past or Past(), lock_due=due_at)
+
+
+def note_searchable(record: ProcedureRecord, texts: tuple[str, ...]) -> None:
+    """Its state is another one, with these texts of searchable fields."""
+    past = record.past
+    if texts != (() if past is None else past.searchable):
+        record.past = replace(past or Past(), searchable=texts)
 
 
 def _forget_losses(record: ProcedureRecord) -> None:

@@ -1,9 +1,12 @@
-"""Signals that are kept, and the ids of those that were taken: sending one again is no second one, however late.
+"""Signals that are kept, ids of those that were taken, and replies: what is sent again is no second one, however late.
 
 A signal with an id leaves its row in the events table when it is taken, marked and without its payload. The memory
 is bounded: the last `MAX_REMEMBERED` ids of each target and the last `MAX_REMEMBERED_IN_ALL` of all targets together.
 The ids of a procedure go when it ends, for then every signal to it is refused. When an operator may have it tried
 again, they go with its tree.
+
+The reply to an ask has a row of its own, which stays when its procedure has ended, and is removed with it. While that
+one lives the row goes with the id of the ask, since it would count as another one then.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from operator import itemgetter
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.signals import SignalBuffer
 from actorproc.model.ids import name_of_event
-from actorproc.model.rows.records import EventRecord
-from actorproc.model.rows.writes import DeleteEvent, PutEvent
+from actorproc.model.messages.commands import ResolveAsk
+from actorproc.model.messages.outcomes import Outcome
+from actorproc.model.rows.asks import ReplyRecord, ask_of
+from actorproc.model.rows.records import EventRecord, ProcedureRecord
+from actorproc.model.rows.writes import DeleteEvent, DeleteReply, PutEvent, PutReply
 
 __all__ = [
     "MAX_REMEMBERED",
@@ -28,6 +34,7 @@ __all__ = [
     "next_number",
     "recall",
     "remember",
+    "settle_ask",
 ]
 
 MAX_REMEMBERED = 1000
@@ -80,13 +87,29 @@ def remember(state: EngineState, row: EventRecord) -> None:
     if row.dedup is None:
         state.decision.write(DeleteEvent(row.target, row.seq))
         return
-    state.decision.write(PutEvent(EventRecord(row.target, row.seq, b"", row.dedup, state.decision.now, taken=True)))
-    _note(state.signals, row.target, row.dedup, row.seq)
+    number, before = row.seq, state.signals.taken.get(row.target)
+    if before and number < next(reversed(before.values())):
+        # One that came later was taken first, as only a wait for its name takes an ask: numbers tell the order here.
+        state.decision.write(DeleteEvent(row.target, number))
+        number = next_number(state.signals, row.target)
+    state.decision.write(PutEvent(EventRecord(row.target, number, b"", row.dedup, state.decision.now, taken=True)))
+    _note(state.signals, row.target, row.dedup, number)
     known = state.signals.taken[row.target]
     if len(known) > MAX_REMEMBERED:
-        _drop(state, row.target, next(iter(known)))
+        _drop_with_reply(state, row.target, next(iter(known)))
     if len(state.signals.taken_order) > MAX_REMEMBERED_IN_ALL:
-        _drop(state, *next(iter(state.signals.taken_order)))
+        _drop_with_reply(state, *next(iter(state.signals.taken_order)))
+
+
+def settle_ask(state: EngineState, record: ProcedureRecord, outcome: Outcome) -> None:
+    """A step that was woken by a signal ended well: was that an ask, its reply is stored, or that there is none."""
+    ask = ask_of(record.payload)
+    if ask is None:
+        return
+    value = b"" if outcome.requests is None else outcome.requests.reply or b""
+    step = record.step - outcome.steps
+    state.decision.write(PutReply(ReplyRecord(record.id, ask.name, ask.id, value, state.decision.now, step)))
+    state.decision.command(ResolveAsk(record.id, ask, value))
 
 
 def forget(state: EngineState, procedure: str) -> None:
@@ -123,6 +146,12 @@ def recall(signals: SignalBuffer, events: Iterable[EventRecord]) -> None:
 def _note(signals: SignalBuffer, target: str, dedup: str, seq: int) -> None:
     signals.taken.setdefault(target, {})[dedup] = seq
     signals.taken_order[target, dedup] = None
+
+
+def _drop_with_reply(state: EngineState, target: str, dedup: str) -> None:
+    _drop(state, target, dedup)
+    if dedup.startswith("\0"):
+        state.decision.write(DeleteReply(target, dedup))
 
 
 def _drop(state: EngineState, target: str, dedup: str) -> None:

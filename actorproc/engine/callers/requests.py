@@ -12,7 +12,7 @@ from actorproc.core.state.phases import last_phase
 from actorproc.engine.callers.change_feed import ChangeFeed
 from actorproc.engine.callers.counters import Counters
 from actorproc.engine.callers.parked_waits import ParkedWaits, quarantined
-from actorproc.engine.end_waiters import EndWaiters, fail_future, settle_future
+from actorproc.engine.end_waiters import AskListener, EndWaiters, fail_future, settle_future, tell_answer
 from actorproc.engine.messages import (
     Describe,
     Described,
@@ -116,6 +116,8 @@ class RequestHandler:
 
     def _watch(self, id: str, waiter: EndWaiter, patience: Patience) -> None:
         live = self._pipeline.core.view(id)
+        if isinstance(waiter, AskListener) and self._tell_answer(id, waiter):
+            return
         if live is not None and live.state not in TERMINAL:
             self._waiters.begin(id, waiter, patience)
             self._parked_waits.watched(live)
@@ -132,6 +134,19 @@ class RequestHandler:
             self._parked_waits.watched(unfinished)
         else:
             fail_future(waiter, UnknownProcedure(f"no procedure has the id {id!r}"))
+
+    def _tell_answer(self, id: str, waiter: AskListener) -> bool:
+        """Tell the stored answer to an ask, or that none comes; False when it may come, or the end is to be told."""
+        found = self._store.replies(id, waiter.ask)
+        if not found:
+            core = self._pipeline.core
+            if core.knows_ask(id, waiter.ask) or core.damage_of(id) is not None:
+                return False
+            head = core.view(id) or self._store.procedure(id)
+            if head is None or head.state in TERMINAL:
+                return False
+        tell_answer(waiter, id, waiter.ask, found[0].value if found else None)
+        return True
 
     def look_at_damage(self) -> None:
         """Damage may have been met since the last call: who waits for what stands still now is told."""

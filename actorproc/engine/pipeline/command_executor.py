@@ -26,6 +26,7 @@ from actorproc.model.messages.commands import (
     KillWorker,
     Reply,
     Resolve,
+    ResolveAsk,
     RetireWorker,
     RunStep,
     SendAgain,
@@ -119,6 +120,7 @@ class CommandExecutor:
             SendAgain: self._send_again,  # type: ignore[dict-item]
             Reply: self._reply,  # type: ignore[dict-item]
             Resolve: self._resolve,  # type: ignore[dict-item]
+            ResolveAsk: self._resolve_ask,  # type: ignore[dict-item]
             AnswerWorker: self._answer_worker,  # type: ignore[dict-item]
             TakeBack: self._take_back,  # type: ignore[dict-item]
             AskAbort: self._ask_abort,  # type: ignore[dict-item]
@@ -143,7 +145,7 @@ class CommandExecutor:
         self._newest.committed(() if batch.is_routine else batch.writes, self._clock.monotonic())
         for command in batch.commands:
             kind = type(command)
-            if kind is Reply or kind is Resolve:
+            if kind is Reply or kind is Resolve or kind is ResolveAsk:
                 told.append(command)
             else:
                 verbs[kind](command, batch)
@@ -244,6 +246,10 @@ class CommandExecutor:
             self._watch_later(command.id)
             return
         self._waiters.resolve(ending)
+
+    def _resolve_ask(self, command: ResolveAsk, _batch: CommitBatch) -> None:
+        if command.id in self._waiters:
+            self._waiters.answer(command.id, command.ask, command.value)
 
     def _note_end(self, command: Resolve, batch: CommitBatch) -> None:
         """Keep an end that no caller waits for yet: most likely one will ask, unless it is one of many children."""

@@ -1,8 +1,8 @@
-"""The store thread as the manager sees it: asked by method, answering by message."""
+"""The store as the manager sees it: asked by method, answering by message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
 from actorproc.config import Config
@@ -20,7 +20,8 @@ __all__ = ["StorePort"]
 class StorePort:
     """One committer, whose callbacks become messages to the manager.
 
-    `hand` may do on the store's thread what the manager does with a commit that worked; `tell` leaves it a message.
+    The manager's own thread does by `work` what is asked, when it has given the turn away. `tell` hands the manager a
+    message there; `asked` is called when there is work.
     """
 
     def __init__(
@@ -28,21 +29,30 @@ class StorePort:
         store: ProcedureStore,
         config: Config,
         tell: Callable[[object], None],
-        hand: Callable[[Committed], None],
+        asked: Callable[[], None],
     ) -> None:
         self._tell = tell
-        self._hand = hand
         self._store = store
         self._committer = Committer(
-            store, self._done, first_delay=config.commit_backoff, longest_delay=config.commit_backoff_cap
+            store, self._done, asked, first_delay=config.commit_backoff, longest_delay=config.commit_backoff_cap
         )
+
+    @property
+    def jobs(self) -> Collection[object]:
+        """All that is asked for."""
+        return self._committer.jobs
+
+    @property
+    def work(self) -> Callable[[], bool]:
+        """Does what was asked for first, which may last as long as a disk takes; False when nothing is asked for."""
+        return self._committer.work
 
     def start(self) -> RecoverySnapshot:
         """Own the store, load it; what stands in the way is raised here."""
         return self._committer.start()
 
     def commit(self, batch: int, writes: list[Write]) -> None:
-        """Commit on the store thread; ends in `Committed` or `CommitFailed`."""
+        """Commit soon; ends in `Committed` or `CommitFailed`."""
         self._committer.submit(writes, batch)
 
     def reopen(self) -> None:
@@ -54,7 +64,7 @@ class StorePort:
         self._committer.depose(error)
 
     def compact(self) -> Future[CompactionReport]:
-        """Compact the store on its thread; commits wait for it."""
+        """Compact the store soon; commits wait for it."""
         return self._committer.run(self._store.compact)
 
     def close(self, timeout: float) -> bool:
@@ -63,7 +73,7 @@ class StorePort:
 
     def _done(self, batch: int, error: Exception | None) -> None:
         if error is None:
-            self._hand(Committed(batch))
+            self._tell(Committed(batch))
         else:
             self._tell(CommitFailed(batch, error))
 

@@ -8,6 +8,7 @@ from actorproc.errors import ActorprocError
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.names import step_in_words
 from actorproc.model.policies import StepLimits
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
 
@@ -20,6 +21,7 @@ __all__ = [
     "KillWorker",
     "Reply",
     "Resolve",
+    "ResolveAsk",
     "RetireWorker",
     "RunStep",
     "SendAgain",
@@ -150,6 +152,15 @@ class Resolve(msgspec.Struct, frozen=True, gc=False):
     state: ProcedureState
 
 
+class ResolveAsk(msgspec.Struct, frozen=True, gc=False):
+    """Tell those who wait for the reply to an ask, before the end of its procedure."""
+
+    id: str
+    ask: AskKey
+    value: bytes | None = None
+    """The encoded reply, "": the step that took it gave none. None: it was withdrawn."""
+
+
 Command = (
     RunStep
     | SendAgain
@@ -163,6 +174,7 @@ Command = (
     | Reply
     | AnswerWorker
     | Resolve
+    | ResolveAsk
 )
 
 

@@ -10,6 +10,7 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.messages.outcomes import Outcome
 from actorproc.model.policies import TypeMeta
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
 from actorproc.model.rows.schedules import ScheduleRecord
@@ -304,6 +305,8 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
     """Programs give neither this nor a reason, and leave no such row."""
     trace: bytes = b""
     """Context of the trace in which it was sent; "": in none."""
+    ask: AskKey | None = None
+    """It waits for a reply, and has this instead of `dedup`; None: it is a mere signal."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):

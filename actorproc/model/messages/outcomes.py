@@ -9,6 +9,7 @@ import msgspec
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.policies import LockKey
 from actorproc.model.rows.records import ErrorInfo, NewProcedure, Wait
+from actorproc.model.rows.tags import TagChange
 
 __all__ = [
     "Advanced",
@@ -32,6 +33,17 @@ class StepRequests(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     roots: tuple[NewProcedure, ...] = ()
     """New roots; their `due_at` counts from that commit, in seconds."""
+    tags: tuple[TagChange, ...] = ()
+    """Changes of its own tags."""
+    searchable: tuple[str, ...] = ()
+    """Texts of the searchable fields of the state after the step."""
+    reply: bytes | None = None
+    """Encoded reply to the ask that the step took; None: it gave none."""
+
+    @property
+    def are_of_state(self) -> bool:
+        """True if they say of the state alone, so that of steps that share a record the last ones count."""
+        return not self.roots and not self.tags and self.reply is None
 
 
 class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
@@ -111,6 +123,8 @@ class Renewed(_Base, frozen=True, array_like=True, kw_only=True, tag="ren", gc=F
     """The state the new generation begins with; `state` is what the last one ended with."""
     locks: tuple[LockKey, ...] = ()
     """`lock_keys()` of the new generation."""
+    searchable: tuple[str, ...] = ()
+    """Texts of the searchable fields of `state`; its `requests` have those of `fresh`."""
 
     def as_first_state(self) -> Renewed:
         """The same with the state from which the next step runs."""
@@ -118,13 +132,14 @@ class Renewed(_Base, frozen=True, array_like=True, kw_only=True, tag="ren", gc=F
 
     def as_last_step(self) -> Finished:
         """The outcome when its tree has failed meanwhile: the step has run, and is undone like the others."""
+        requests = self.requests
         return Finished(
             state=self.state,
             steps=self.steps,
             elapsed=self.elapsed,
             version=self.version,
             codec=self.codec,
-            requests=self.requests,
+            requests=None if requests is None else msgspec.structs.replace(requests, searchable=self.searchable),
         )
 
 

@@ -125,6 +125,8 @@ class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Locks it was still waiting for, with those it held; empty: those it has are all."""
     step_name: str | None = None
     """Name of its last step."""
+    searchable: tuple[str, ...] = ()
+    """Texts of its searchable fields in the record below its last step."""
 
 
 class StepTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -136,6 +138,8 @@ class StepTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`poison_keys()` before the step."""
     no_return: bool = False
     """The step was declared the point of no return."""
+    searchable: tuple[str, ...] = ()
+    """Texts of the searchable fields of the state."""
 
 
 class IdReuse(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -210,6 +214,8 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`ProcedureRecord.begun` of the generation of record 1, once a later one runs; below 0: it was forked."""
     debounce: Debounce | None = None
     """Of a root that was submitted with one."""
+    searchable: tuple[str, ...] = ()
+    """Texts of the searchable fields of its state, by which lists find it (`actorproc.support.search_texts`)."""
 
 
 def origin_of(begun: int, past: Past | None) -> int:

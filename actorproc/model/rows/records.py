@@ -115,6 +115,8 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     """Its place in a trace; what a client sends is the context in which it submits."""
     debounce: DebounceTerms | None = None
     """It waits for further submits of a key; when one waits already, it takes the place of that one."""
+    searchable: tuple[str, ...] = ()
+    """Texts of the searchable fields of its state."""
 
 
 class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
@@ -223,8 +225,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     ended_as: int = 0
     """Place among its siblings in the order of finishing; 0: not finished."""
     ending: bool = False
-    """Written by earlier versions alone: it said done, and waits for the end of its children. It ends at the next
-    start."""
+    """Written by earlier versions alone: it said done, and waits for its children. It ends at the next start."""
     stuck: int = 0
     """The step that failed for good and is repeated all the same, because there is no way back; 0: none."""
     epoch: int = 0
@@ -267,8 +268,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     undo_step: int = 0
     """Number of the undo step that a retry takes up again: the one it had; 0: that of the next record."""
     cancelled_at: float | None = None
-    """Epoch seconds since when the undo is decided of the forward step in hand: `StepLimits.abort_grace` counts from
-    here. It stays when that step has ended."""
+    """Epoch seconds of the decision to undo the step in hand: `StepLimits.abort_grace` counts from here. It stays."""
     generation: int = 1
     """Number of its beginnings: `Status.again`, and a submit that restarts what has ended, begin a new one."""
     begun: int = 0
@@ -280,8 +280,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     undo_name: str | None = None
     """Label of the undo unit `undoing`; "" is the whole procedure. It stays until the next undo begins."""
     child_states: tuple[int, ...] | None = None
-    """Number of its children by state, in the order of `CHILD_STATES`; (): it has had none. None: they are not counted,
-    as an earlier version wrote the head."""
+    """Number of its children by state, as `CHILD_STATES`; (): it has had none. None: an earlier version wrote it."""
 
     @property
     def current_name(self) -> str | None:
@@ -317,6 +316,11 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     def exposes(self) -> bool:
         """True if it has shown values with `Context.expose`, which are rows of their own."""
         return self.past is not None and self.past.exposes
+
+    @property
+    def searchable(self) -> tuple[str, ...]:
+        """Texts of the searchable fields of its state, by which lists find it."""
+        return () if self.past is None else self.past.searchable
 
     @property
     def tokens(self) -> bytes:
@@ -371,8 +375,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     crash: ErrorInfo | None = None
     """The last death of a worker on the way here: during an earlier attempt of the step that ended with this record."""
     steps: int = 1
-    """For how many steps it stands: more than one when those before needed no record. That many lower is the number of
-    the record before it."""
+    """Steps it stands for: more than one when those before needed no record. The record before is that many lower."""
     step_name: str | None = None
     """Of a ``.step``: the name of the step that runs from it; None: it has a number only, or none follows."""
     event: bytes | None = None
@@ -390,10 +393,7 @@ ATTEMPTS_KEPT = 20
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One attempt of a step that failed, took its worker along, or was killed by an operator.
-
-    A step that succeeds at its first attempt has none.
-    """
+    """One attempt of a step that failed, took its worker along, or was killed by an operator."""
 
     procedure: str
     step: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from actorproc.model.rows.asks import ReplyRecord
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
@@ -33,6 +34,7 @@ __all__ = [
     "DeletePoison",
     "DeleteProcedure",
     "DeleteRemoval",
+    "DeleteReply",
     "DeleteSchedule",
     "DeleteUndo",
     "PutAcknowledgement",
@@ -47,6 +49,7 @@ __all__ = [
     "PutPoison",
     "PutProcedure",
     "PutRemoval",
+    "PutReply",
     "PutSchedule",
     "PutStart",
     "PutStep",
@@ -64,8 +67,13 @@ class Was(msgspec.Struct, frozen=True, gc=False):
     state: ProcedureState
     due_at: float | None
     finished_at: float | None
-    tags: tuple[str, ...] | None = None
-    """The stored tags, where they are others than those of the head; None: they are the same."""
+    tags: tuple[str, ...] = ()
+    searchable: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, record: ProcedureRecord) -> Was:
+        """The indexed fields of a head that the store has as it is."""
+        return cls(record.state, record.due_at, record.finished_at, record.tags, record.searchable)
 
 
 class PutProcedure(msgspec.Struct, frozen=True, gc=False):
@@ -122,6 +130,15 @@ class PutEvent(msgspec.Struct, frozen=True, gc=False):
 class DeleteEvent(msgspec.Struct, frozen=True, gc=False):
     target: str
     seq: int
+
+
+class PutReply(msgspec.Struct, frozen=True, gc=False):
+    record: ReplyRecord
+
+
+class DeleteReply(msgspec.Struct, frozen=True, gc=False):
+    procedure: str
+    mark: str
 
 
 class PutExposed(msgspec.Struct, frozen=True, gc=False):
@@ -229,6 +246,8 @@ Write = (
     | DeleteEvent
     | PutNote
     | PutExposed
+    | PutReply
+    | DeleteReply
     | PutStart
     | PutAudit
     | PutSwitch

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
-from actorproc.errors import NotAllowed, RemoteError, UnknownProcedure, ValueNotDecodable
+from actorproc.errors import NotAllowed, UnknownProcedure, ValueNotDecodable
 from actorproc.model.exact import exact_text
 from actorproc.model.ids import Mode, check_id, root_id
 from actorproc.model.messages.definitions import OutcomeRow
 from actorproc.model.names import LAST_HEARTBEAT, note_key
-from actorproc.model.states import ProcedureState
+from actorproc.model.rows.asks import AskKey, opened
 from actorproc.procedure.authoring.reporting import Reporting, as_fraction
-from actorproc.procedure.authoring.step_requests import Describer, RequestList
+from actorproc.procedure.authoring.step_requests import Describer, RequestList, StepChannel
 from actorproc.procedure.authoring.submittable import Submittable
-from actorproc.procedure.encoding.log_records import LogParts
+from actorproc.procedure.declaring.submit_options import Tags
+from actorproc.procedure.encoding.child_outcomes import ChildOutcome, ChildOutcomes
 from actorproc.procedure.encoding.step_logger import StepLogger
-from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
+from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PAYLOAD, PLAIN_VALUES, REPLY, ValueCodec
 from actorproc.procedure.values.codec import PLAIN
 from actorproc.procedure.values.kinds.base import is_text
 from actorproc.support.instants import instant_of
@@ -52,96 +53,6 @@ class UnreadableValue(BaseException):
     """
 
 
-class StepChannel(Protocol):
-    """Way of a context to the engine while its step runs."""
-
-    def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
-        """Ask ("remember", "recall", "query" …), wait for the answer; raises when refused."""
-        ...
-
-    def heartbeat(
-        self, progress: float | None, message: str | None, details: bytes | None = None, key: str = "", step: int = 0
-    ) -> None:
-        """Send a sign of life, with a note for the next attempt of a step; does not wait."""
-        ...
-
-    def expose(self, key: str, value: bytes) -> None:
-        """Send a value to be shown; does not wait."""
-        ...
-
-    def log(self, parts: LogParts) -> None:
-        """Send a record to the host's log; does not wait."""
-        ...
-
-    def aborting(self) -> bool:
-        """An abort was asked."""
-        ...
-
-    def keep_changes(self) -> AbstractContextManager[None]:
-        """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
-        ...
-
-
-class ChildOutcome:
-    """End of one child (or its state, with ``wait="any"``): ``id``, ``type_name``, ``state``, ``output``, ``error``.
-
-    ``error`` is a `RemoteError` with the child's message and traceback text, None when it did not fail. Made by the
-    engine.
-
-    Args:
-        row: The outcome as the engine tells it.
-        fetch: Called for the output when that is asked for.
-    """
-
-    __slots__ = ("_fetch", "_output", "_row", "error", "id", "state", "type_name")
-
-    def __init__(self, row: OutcomeRow, fetch: Callable[[OutcomeRow], Any]) -> None:
-        self.id = row.id
-        self.type_name = row.type_name
-        self.state = ProcedureState(row.state)
-        self.error = None if row.error is None else RemoteError(row.error, row.error_traceback)
-        self._row = row
-        self._fetch = fetch
-        self._output: tuple[Any] | None = None
-
-    @property
-    def output(self) -> Any:
-        """Value of the child's ``Status.done``; None unless it succeeded. A long one is fetched when asked for."""
-        if self._output is None:
-            self._output = (self._fetch(self._row) if self.state is ProcedureState.SUCCESS else None,)
-        return self._output[0]
-
-    def __repr__(self) -> str:
-        return (
-            f"ChildOutcome(id={self.id!r}, type_name={self.type_name!r}, state={self.state.value}, error={self.error})"
-        )
-
-
-class _Children(Mapping[str, ChildOutcome]):
-    """Outcomes by id in the order the step gave its children; asked for at the first look."""
-
-    def __init__(self, load: Callable[[], list[ChildOutcome]]) -> None:
-        self._load = load
-        self._found: dict[str, ChildOutcome] | None = None
-
-    def _outcomes(self) -> dict[str, ChildOutcome]:
-        if self._found is None:
-            self._found = {outcome.id: outcome for outcome in self._load()}
-        return self._found
-
-    def __getitem__(self, id: str) -> ChildOutcome:
-        return self._outcomes()[id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._outcomes())
-
-    def __len__(self) -> int:
-        return len(self._outcomes())
-
-    def __repr__(self) -> str:
-        return f"{list(self._outcomes().values())!r}"
-
-
 class Context(msgspec.Struct, eq=False):
     """Facts and requests of a step. Made anew for each attempt; not usable after the step.
 
@@ -151,7 +62,7 @@ class Context(msgspec.Struct, eq=False):
     - ``replaying``: this is no attempt but a replay (``actorproc replay``). Nothing of it is stored.
     - ``recovered``: the manager was started again since the procedure's last step, and this is its first one now.
     - ``deadline`` is epoch seconds.
-    - ``event`` is the payload after a ``Status.wait``.
+    - ``event`` is the payload after a ``Status.wait``, and ``ask_id`` the id of an ask: it waits for a `reply`.
     - ``env`` is the object that the manager's ``environment`` factory made in this worker, as an `Environment`:
       ``ctx.env[DB]`` is a ``DB``.
     """
@@ -179,7 +90,7 @@ class Context(msgspec.Struct, eq=False):
     """Finds the codec of a child's type where its class is known."""
     _log_level: int = logging.INFO
     event: Any = None
-    _children: _Children | None = None
+    _children: ChildOutcomes | None = None
     _log: logging.Logger | None = None
     generation: int = 1
     _begun: int = 0
@@ -204,6 +115,8 @@ class Context(msgspec.Struct, eq=False):
     _runtime: Describer | None = None
     """None before and after the step."""
     _requests: RequestList | None = None
+    _ask: AskKey | None = None
+    """The ask that woke the step."""
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
@@ -269,7 +182,7 @@ class Context(msgspec.Struct, eq=False):
     def children(self) -> Mapping[str, ChildOutcome]:
         """Outcomes of the children of the last ``Status.suspended``, in its order; a replay sees equal ones."""
         if self._children is None:
-            self._children = _Children(self._load_children)
+            self._children = ChildOutcomes(self._load_children)
         return self._children
 
     def remember(self, key: str, make: Callable[[], T]) -> T:
@@ -409,7 +322,7 @@ class Context(msgspec.Struct, eq=False):
         owner: str | None = None,
         priority: int = 0,
         delay: float | timedelta = 0,
-        tags: Iterable[str] | None = None,
+        tags: Tags | None = None,
     ) -> str:
         """Submit a root of its own, in the commit of this step's success: never before, and not at all if it fails.
 
@@ -437,16 +350,9 @@ class Context(msgspec.Struct, eq=False):
             TypeError: It is no procedure, or an option is of the wrong kind.
             ValueError: An option is out of range.
         """
-        runtime = self._runtime
-        if runtime is None or self.mode is Mode.ASK_ABORT:
-            where = "abort() is a question" if runtime is not None else f"step {self.step} of {self.id} is over"
-            msg = f"submit_root is for steps that run: {where}"
-            raise NotAllowed(msg)
+        runtime, requests = self._granted_with_success("submit_root")
         given = None if id is None else check_id(id)
-        with _beginning:
-            if self._requests is None:
-                self._requests = RequestList()
-        return self._requests.add_root(
+        return requests.add_root(
             procedure,
             runtime,
             lambda index: given or root_id(self.id, self.step, index, self.generation, self.mode),
@@ -455,6 +361,80 @@ class Context(msgspec.Struct, eq=False):
             delay=delay,
             tags=tags,
         )
+
+    @property
+    def ask_id(self) -> str | None:
+        """Id of the ask (`ProcedureHandle.ask`) that woke this step; None: none did."""
+        return None if self._ask is None else self._ask.id
+
+    def reply(self, value: Any = None) -> None:
+        """Answer the ask that woke this step, in the commit of the step's success: never before, and not if it fails.
+
+        A step that ends well without a reply leaves the one who asked with `NoReply`. An undo takes no ask.
+
+        Args:
+            value: A value that a state could hold. Default: None.
+
+        Raises:
+            NotAllowed: No ask woke this step, it has replied already, or it is over.
+            StateNotEncodable: The value cannot be kept.
+        """
+        if self._runtime is None or self._ask is None:
+            why = "was woken by no ask" if self._runtime is not None else "is over"
+            msg = f"reply is for a step that takes an ask, and step {self.step} of {self.id} {why}; see ctx.ask_id"
+            raise NotAllowed(msg)
+        encoded = self._codec.encode(value, f"the reply to {self._ask.name!r}", REPLY + self.id)
+        self._granted_with_success("reply")[1].add_reply(encoded, self._ask)
+
+    def set_tag(self, key: str, value: str) -> None:
+        """Give a tag of this procedure a value, in the commit of this step's success, and not at all if it fails.
+
+        Lists find it by the new value from that commit on, and no more by an old one. An undo does not take it back:
+        an undo step may set or remove tags itself. The last value that a step gives counts.
+
+        Args:
+            key: The key, without ``=``.
+            value: The value. Key, ``=`` and value take at most 256 bytes in UTF-8, and a procedure has at most 100
+                tags; with more, its step fails.
+
+        Raises:
+            TypeError: A key or a value is no text.
+            ValueError: It is too long, or the step changes too many tags.
+            NotAllowed: The step is over, or this is `Procedure.abort`.
+        """
+        self._granted_with_success("set_tag")[1].set_tag(key, value)
+
+    def remove_tag(self, key: str) -> None:
+        """Remove a tag of this procedure, in the commit of this step's success, and not at all if it fails.
+
+        Args:
+            key: The key of the tag, or a tag that is a plain word. One that is not there is no error.
+
+        Raises:
+            TypeError: The key is no text.
+            ValueError: It can be no key, or the step changes too many tags.
+            NotAllowed: The step is over, or this is `Procedure.abort`.
+        """
+        self._granted_with_success("remove_tag")[1].remove_tag(key)
+
+    def _take_event(self, stored: bytes, codec: ValueCodec) -> None:
+        """Have the payload of the signal or event that woke the step; "": it has none."""
+        ask, payload = opened(stored)
+        if self.mode is Mode.EXECUTE:
+            self._ask = ask
+        self.event = self._read(codec, payload, PAYLOAD, self.id, "the payload of the event") if payload else None
+
+    def _granted_with_success(self, what: str) -> tuple[Describer, RequestList]:
+        """The requests of the step that are granted with its success. Raises `NotAllowed` where there are none."""
+        runtime = self._runtime
+        if runtime is None or self.mode is Mode.ASK_ABORT:
+            where = "abort() is a question" if runtime is not None else f"step {self.step} of {self.id} is over"
+            msg = f"{what} is for steps that run: {where}"
+            raise NotAllowed(msg)
+        with _beginning:
+            if self._requests is None:
+                self._requests = RequestList()
+            return runtime, self._requests
 
     def query(self, procedure_id: str) -> dict[str, Any]:
         """Facts of `ProcedureManager.info` about a procedure.
@@ -497,7 +477,7 @@ class Context(msgspec.Struct, eq=False):
     def _take_children(self, answer: bytes | None) -> None:
         """Have the outcomes that were asked for beforehand."""
         found = self._outcomes_in(answer)
-        self._children = _Children(lambda: found)
+        self._children = ChildOutcomes(lambda: found)
 
     def _output_of(self, row: OutcomeRow) -> Any:
         output = row.output

@@ -97,6 +97,9 @@ class Procedure(Submittable[R_co]):
         ``{"old.module:Line": Line, "shop:Color.RED": Color.CRIMSON}``."""
         codec: ClassVar[str] = "data"
         """ "pickle" is opt-in: signed, and checked before anything is decoded."""
+        searchable: ClassVar[tuple[str, ...]] = ()
+        """Names of declared fields by whose values lists find its procedures (``list(where=…)``): 16 at most, of texts,
+        whole numbers, booleans, enums, UUIDs and dates, and of none that is secret."""
 
     def __init_subclass__(cls, **options: Unpack[ClassOptions]) -> None:
         given: dict[str, Any] = {**options}

@@ -37,6 +37,7 @@ class ClassOptions(TypedDict, total=False):
     work_class: str
     keep_steps: int | None
     codec: Literal["data", "pickle"]
+    searchable: tuple[str, ...]
 
 
 OPTIONS = frozenset(ClassOptions.__annotations__)

@@ -2,34 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from actorproc.errors import UsageError
 from actorproc.model.exact import exact_text
+from actorproc.model.rows.tags import MAX_TAGS, key_of, tag_of
 
-__all__ = ["MAX_TAGS", "checked_limit_keys", "checked_priority", "checked_tags", "checked_text", "listed_keys"]
+__all__ = [
+    "MAX_TAGS",
+    "Tags",
+    "checked_limit_keys",
+    "checked_priority",
+    "checked_tag",
+    "checked_tag_key",
+    "checked_tags",
+    "checked_text",
+    "listed_keys",
+    "listed_tags",
+]
 
 MAX_LIMIT_KEYS = 16
 """Limit keys of one procedure."""
-MAX_TAGS = 100
-"""Tags of one procedure; they are in its head, which is written with every step."""
+Tags = Mapping[str, str] | Iterable[str]
+"""Tags as a caller gives them: keys with values, or a list of words and of texts ``key=value``."""
 
 
-def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
-    """Labels of a procedure."""
-    if isinstance(tags, str):
-        msg = f"tags={tags!r} is one string; give a list of strings"
-        raise TypeError(msg)
-    given: Any = () if tags is None else tags
-    if not isinstance(given, Iterable):
-        msg = f"tags={tags!r:.60} is no list of strings"
-        raise TypeError(msg)
-    labels: tuple[Any, ...] = tuple(given)
+def checked_tags(tags: Tags | None) -> tuple[str, ...]:
+    """Tags of a procedure as they are stored."""
+    labels = listed_tags(tags, "tags")
     if len(labels) > MAX_TAGS:
         msg = f"{len(labels)} tags are given; a procedure may have {MAX_TAGS}. Keep the rest in its fields"
         raise ValueError(msg)
-    return tuple(checked_text(label, "a tag") for label in labels)
+    values: dict[str, str] = {}
+    for label in labels:
+        key = key_of(label)
+        if values.setdefault(key, label) != label:
+            msg = (
+                f"the tags give the key {key!r:.60} two values, {values[key]!r:.60} and {label!r:.60}; it may have one"
+            )
+            raise ValueError(msg)
+    return labels
+
+
+def listed_tags(tags: Tags | None, source: str) -> tuple[str, ...]:
+    """Tags as texts, each checked; `source` names in an error the argument that they came from."""
+    if isinstance(tags, str):
+        msg = f"{source}={tags!r:.60} is one string; give a list of strings, or a dict of keys and values"
+        raise TypeError(msg)
+    given: Any = () if tags is None else tags
+    if not isinstance(given, Iterable):
+        msg = f"{source}={tags!r:.60} is no list of strings, and no dict of keys and values"
+        raise TypeError(msg)
+    if isinstance(given, Mapping):
+        return tuple(checked_tag(key, value) for key, value in given.items())
+    return tuple(_checked_label(label) for label in given)
+
+
+def checked_tag(key: Any, value: Any) -> str:
+    """The tag of a key and its value."""
+    name = checked_tag_key(key)
+    if not isinstance(value, str):
+        msg = f"the value of the tag {name!r:.60} is a string, not {value!r:.60}"
+        raise TypeError(msg)
+    return checked_text(tag_of(name, exact_text(value)), f"the tag {name!r:.60} with its value")
+
+
+def checked_tag_key(key: Any) -> str:
+    """The key of a tag."""
+    name = checked_text(key, "the key of a tag")
+    if "=" in name:
+        msg = f"the key of a tag has no '=' in it, as {name!r:.60} has; a dict of tags is {{'key': 'value'}}"
+        raise ValueError(msg)
+    return name
+
+
+def _checked_label(label: Any) -> str:
+    text = checked_text(label, "a tag")
+    if text[0] == "=":
+        msg = f"the tag {text!r:.60} has no key before its '='; write a word, or key=value"
+        raise ValueError(msg)
+    return text
 
 
 def checked_text(text: Any, what: str, limit: int = 256) -> str:

@@ -18,11 +18,12 @@ from actorproc.procedure.values.codec import MAX_DEPTH, PLAIN, DataCodec, check_
 from actorproc.procedure.values.error_text import in_words
 from actorproc.procedure.values.kinds.base import PICKLED, Ext, encode
 
-__all__ = ["NOTE", "OUTPUT", "PAYLOAD", "PLAIN_VALUES", "ValueCodec"]
+__all__ = ["NOTE", "OUTPUT", "PAYLOAD", "PLAIN_VALUES", "REPLY", "ValueCodec"]
 
 OUTPUT = "output of "
 NOTE = "note of "
 PAYLOAD = "payload to "
+REPLY = "reply of "
 _CODE_AT = {0xC7: 2, 0xC8: 3, 0xC9: 5}
 """Place of an extension's code, by the first byte of its msgpack; shorter ones hold no signature."""
 

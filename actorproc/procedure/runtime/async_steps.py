@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from actorproc.model.ids import Mode
-from actorproc.model.messages.outcomes import Answered, Failed, Finished, Outcome, Refused
+from actorproc.model.messages.outcomes import Answered, Failed, Finished, Outcome, Refused, StepRequests
 from actorproc.procedure.authoring.async_context import AsyncContext, called
 from actorproc.procedure.authoring.context import Context, StopStep
 from actorproc.procedure.authoring.procedure import Procedure, refuse_unrun
 from actorproc.procedure.authoring.step_requests import Describer
 from actorproc.procedure.encoding.state import StateRefused
-from actorproc.procedure.encoding.value_codec import PAYLOAD, ValueCodec
+from actorproc.procedure.encoding.value_codec import ValueCodec
 from actorproc.procedure.values.error_text import OF_USERS
 from actorproc.procedure.values.members import hook
 
@@ -36,6 +36,7 @@ class AsyncRuntime(Describer, Protocol):
     _cleans_up: bool
 
     def dump_state(self, procedure: Procedure, id: str = "") -> bytes: ...
+    def _searched(self, live: Procedure) -> StepRequests | None: ...
     def failed(self, error: BaseException, ctx: Context, mode: Mode, live: Procedure) -> Failed: ...
     def _settled(self, live: Procedure, ctx: Context, mode: Mode) -> Ended | None: ...
     def _undone(self, live: Procedure, ctx: Context, unit: str, status: object) -> Outcome: ...
@@ -72,7 +73,7 @@ async def _ran(
     runtime: AsyncRuntime, live: Procedure, ctx: AsyncContext, mode: Mode, unit: str | None, event: bytes | None
 ) -> Ended:
     if event is not None:
-        ctx.event = ctx._read(runtime.values, event, PAYLOAD, ctx.id, "the payload of the event") if event else None
+        ctx._take_event(event, runtime.values)
     if runtime._has_position and mode in (Mode.EXECUTE, Mode.ON_TIMEOUT) and live._engine_is_moved():
         early = runtime._settled(live, ctx, mode)
         if early is not None:
@@ -97,8 +98,8 @@ async def _ran(
         return runtime._missed(ctx), ()
     outcome, classes = runtime._outcome(live, ctx, status)
     if runtime._cleans_up and type(outcome) is Finished:  # last, as after a plain step
-        state = await _cleaned_up(runtime, live, ctx)
-        outcome = replace(outcome, state=state) if state else outcome
+        after = await _cleaned_up(runtime, live, ctx)
+        outcome = replace(outcome, state=after[0], requests=after[1]) if after is not None else outcome
     return outcome, classes
 
 
@@ -107,13 +108,15 @@ async def _asked(runtime: AsyncRuntime, live: Procedure, ctx: AsyncContext) -> O
         return Answered(allowed=bool(await called(hook(type(live), "abort"), live, ctx)))
 
 
-async def _cleaned_up(runtime: AsyncRuntime, live: Procedure, ctx: AsyncContext) -> bytes:
-    """The state after `on_completed`; none when that failed, or left what cannot be kept."""
-    state = b""
+async def _cleaned_up(
+    runtime: AsyncRuntime, live: Procedure, ctx: AsyncContext
+) -> tuple[bytes, StepRequests | None] | None:
+    """The state after `on_completed`, and what it is found by; None when that failed, or it cannot be kept."""
+    after = None
     with tell_failed_clean_up(ctx, runtime.type_name):
         refuse_unrun(await called(hook(type(live), "on_completed"), live, ctx), "on_completed()")
-        state = runtime.dump_state(live, ctx.id)
-    return state  # noqa: RET504 - what failed is logged
+        after = runtime.dump_state(live, ctx.id), runtime._searched(live)
+    return after  # noqa: RET504 - what failed is logged
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from actorproc.procedure.authoring.async_context import is_async
 from actorproc.procedure.authoring.function import ProcedureFunction
 from actorproc.procedure.authoring.procedure import Procedure, is_generator, not_plain
 from actorproc.procedure.declaring.policies import Limits, RetryPolicy, is_count
+from actorproc.procedure.declaring.searchable import wrong_searchable
 from actorproc.procedure.declaring.signatures import HOOKS, MAY_BE_ASYNC
 from actorproc.procedure.declaring.step_policies import laid_over, stored_step_policies
 from actorproc.procedure.encoding.signing import SigningKey
@@ -86,6 +87,7 @@ def check_class(cls: Any, signing_key: SigningKey | None) -> None:
         or _wrong_limits(said.limits, on_loop=runs_on_loop(cls))
         or _wrong_codec(cls, said, signing_key)
         or _lost_field(cls)
+        or wrong_searchable(cls, said.searchable, dumps=overrides(cls, Procedure, "dump"))
     )
     if problem is not None:
         msg = f"{cls.__qualname__} {problem}"

@@ -20,24 +20,26 @@ from actorproc.model.messages.outcomes import (
     Refused,
     Renewed,
     Slept,
+    StepRequests,
     Suspended,
     Waited,
 )
 from actorproc.model.policies import TypeMeta
-from actorproc.model.rows.records import NewProcedure, StepRecord
+from actorproc.model.rows.records import NewProcedure
 from actorproc.procedure.authoring.context import Context, StopStep
 from actorproc.procedure.authoring.dropped_work import dropped_work
 from actorproc.procedure.authoring.keys import limit_keys_of, lock_keys_of, poison_keys_of
 from actorproc.procedure.authoring.procedure import Procedure, refuse_unrun
 from actorproc.procedure.authoring.status import Done, Executing, Poisoning, Renewing, Sleeping, Suspending, Waiting
 from actorproc.procedure.declaring import unsubmitted
+from actorproc.procedure.declaring.searchable import texts_of
 from actorproc.procedure.declaring.signatures import is_of_own_signature
 from actorproc.procedure.declaring.step_policies import retry_of
-from actorproc.procedure.encoding.digest import are_alike, digest_of
+from actorproc.procedure.encoding.digest import digest_of
 from actorproc.procedure.encoding.original_errors import dump_exception, exceptions_among, load_exception
 from actorproc.procedure.encoding.signing import SigningKey, signed_state, verified
 from actorproc.procedure.encoding.state import StateRefused, format_of, of_another_kind
-from actorproc.procedure.encoding.value_codec import OUTPUT, PAYLOAD, ValueCodec
+from actorproc.procedure.encoding.value_codec import OUTPUT, PAYLOAD, REPLY, ValueCodec
 from actorproc.procedure.runtime.async_steps import run_to_end, tell_failed_abort, tell_failed_clean_up
 from actorproc.procedure.runtime.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.values.codec import DataCodec
@@ -61,7 +63,7 @@ _PAIR = b"\x92"
 _MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
 
 
-_EVENT, _MISSED = "the payload of the event", "the event it waited for did not come in time"
+_MISSED = "the event it waited for did not come in time"
 _NO_CHILDREN_TWICE = (
     "Status.suspended was given no children twice in a row, with an equal state, so this step would be repeated for "
     "ever; to tell the step that starts children from those behind it, test ctx.step or a field in place of "
@@ -90,6 +92,7 @@ class TypeRuntime:
         self.values = ValueCodec(self.codec, key, pickles=self.meta.codec == "pickle")
         """Codec of outputs, notes and payloads."""
         self._relatives: dict[type, TypeRuntime] = {}
+        self._searchable: tuple[str, ...] = ()
         self._exceptions = {} if cls is None else exceptions_among(option(cls, "uses"))
         """Exception classes that come back to callers as objects."""
         self._retry, self._rollback_retry = option(Procedure, "retry"), option(Procedure, "rollback_retry")
@@ -110,6 +113,7 @@ class TypeRuntime:
         self._cleans_up = overrides(cls, Procedure, "on_completed")
         self._retry, self._rollback_retry = option(cls, "retry"), option(cls, "rollback_retry")
         self._execute = hook(cls, "execute")
+        self._searchable = option(cls, "searchable")
         self._version = self.meta.version
         self._load_state, self._migrate = class_hook(cls, "load"), class_hook(cls, "migrate")
         self._plain_unit = None if self._has_position else ("" if self.meta.rollback_supported else None)
@@ -158,7 +162,7 @@ class TypeRuntime:
         state = own.dump_state(procedure, name)
         codec = own._state_codec
         # In two calls: to name all fields in one takes twice the time.
-        return msgspec.structs.replace(
+        described = msgspec.structs.replace(
             NewProcedure(
                 id=name,
                 fresh=fresh or id is None,
@@ -180,6 +184,9 @@ class TypeRuntime:
             deadline=deadline,
             tags=tags,
         )
+        if not own._searchable:
+            return described
+        return msgspec.structs.replace(described, searchable=texts_of(procedure, own._searchable))
 
     def dump_state(self, procedure: Procedure, id: str = "") -> bytes:
         """The bytes of the state as stored; a pickled one is signed for the procedure of this id."""
@@ -227,31 +234,13 @@ class TypeRuntime:
         """The output of the procedure of this id. Raises `ValueNotDecodable`."""
         return self.values.decode(data, OUTPUT + id) if data else None
 
+    def decode_reply(self, data: bytes, id: str) -> Any:
+        """The reply of the procedure of this id to an ask. Raises `ValueNotDecodable`."""
+        return self.values.decode(data, REPLY + id)
+
     def original(self, data: bytes) -> BaseException | None:
         """The exception of a step that was kept as data; None when it is of no class that this class `uses`."""
         return load_exception(data, self._exceptions, self.codec) if self._exceptions else None
-
-    def differing(self, stored: StepRecord, new: NewProcedure) -> tuple[str, ...]:
-        """Fields in which a new state differs from the first one stored of its id, as today's class reads it.
-
-        A class with a `dump` of its own has no fields: its whole state is called "state". Raises `StateRefused` when
-        the class does not read the stored one.
-        """
-        before = self.load(stored.state, stored.codec, stored.version, new.id)
-        after = self.load(new.state, new.codec, new.version, new.id)
-        own = self._of(after)
-        if type(before) is not type(after) or (own._state_codec == "data" and not own._dumps_fields):
-            return () if self._digest(before, new) == new.digest else ("state",)
-        if own._state_codec == "data" and self._digest(before, new) == new.digest:
-            return ()
-        one, other = own._format.values(before), own._format.values(after)
-        codec = own.codec if own._state_codec == "data" else None
-        return tuple(name for name in dict.fromkeys((*other, *one)) if not are_alike(name, one, other, codec))
-
-    def _digest(self, procedure: Procedure, new: NewProcedure) -> bytes:
-        own = self._of(procedure)
-        state = own.dump_state(procedure, new.id)
-        return digest_of(own._state_codec, state, positioned=own._has_position, ordered=own._format.names is not None)
 
     # ------------------------------------------------------------ steps
     def run(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
@@ -284,7 +273,7 @@ class TypeRuntime:
 
     def _ran(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
         if event is not None:
-            ctx.event = ctx._read(self.values, event, PAYLOAD, ctx.id, _EVENT) if event else None
+            ctx._take_event(event, self.values)
         is_forward = mode is _EXECUTE or mode is Mode.ON_TIMEOUT
         if self._has_position and is_forward and live._engine_is_moved() and (early := self._settled(live, ctx, mode)):
             return early
@@ -310,7 +299,12 @@ class TypeRuntime:
 
     def _placed(self, live: Procedure, ctx: Context) -> Outcome:
         """Nothing was run: the engine hears first which step comes next, and what undoes it."""
-        return Advanced(state=self.dump_state(live, ctx.id), placed=True, **self._next_facts(live))
+        state = self.dump_state(live, ctx.id)
+        return Advanced(state=state, placed=True, requests=self._searched(live), **self._next_facts(live))
+
+    def _searched(self, live: Procedure) -> StepRequests | None:
+        """The texts of its searchable fields, as they are in the state that was just dumped; None: it has none."""
+        return StepRequests(searchable=texts_of(live, self._searchable)) if self._searchable else None
 
     def _next_facts(self, live: Procedure) -> dict[str, Any]:
         """Facts of the step that comes next, as outcomes have them."""
@@ -343,7 +337,8 @@ class TypeRuntime:
 
     def _undone(self, live: Procedure, ctx: Context, unit: str, status: object) -> Outcome:
         if status is None or isinstance(status, Done):
-            return Finished(state=self.dump_state(live, ctx.id), poisons=self._poisons_after(live))
+            state = self.dump_state(live, ctx.id)
+            return Finished(state=state, poisons=self._poisons_after(live), requests=self._searched(live))
         if isinstance(status, Executing):
             return Advanced(
                 state=self.dump_state(live, ctx.id),
@@ -352,6 +347,7 @@ class TypeRuntime:
                 persist=status.persist,
                 yield_=status.yield_,
                 after=status.after,
+                requests=self._searched(live),
             )
         msg = f"a rollback returns None, Status.done() or Status.executing(), not {status!r:.120}"
         raise InvalidStatus(msg)
@@ -360,6 +356,7 @@ class TypeRuntime:
         if type(status) is Done:
             return self._finished(live, ctx, status), ()
         state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live) if self._poisons else None
+        requests = self._searched(live) if self._searchable else None
         if type(status) is Executing:
             unit, no_return, name = live._engine_next() if self._has_position else (self._plain_unit, False, None)
             advanced = Advanced(
@@ -372,9 +369,10 @@ class TypeRuntime:
                 after=status.after,
                 acquire=status.acquire,
                 step_name=name,
+                requests=requests,
             )
             return advanced, ()
-        common = {"state": state, "poisons": poisons, **self._next_facts(live)}
+        common = {"state": state, "poisons": poisons, "requests": requests, **self._next_facts(live)}
         if isinstance(status, Suspending):
             return self._suspended(ctx, status, common)
         if isinstance(status, Sleeping):
@@ -382,7 +380,7 @@ class TypeRuntime:
         if isinstance(status, Waiting):
             return Waited(**common, event=status.event, timeout=status.timeout), ()
         if isinstance(status, Renewing):
-            return self._renewed(live, ctx, status, state), ()
+            return self._renewed(live, ctx, status, state, requests), ()
         if isinstance(status, Poisoning):
             error = error_info(status.error, procedure=ctx.id, step=ctx.step, kind="poisoned")
             return Poisoned(**common, keys=status.keys, error=error), ()
@@ -397,12 +395,16 @@ class TypeRuntime:
         output = self.values.encode(status.output, f"{self.type_name} output", OUTPUT + ctx.id)
         state = b"" if live._engine_ends_stateless else self.dump_state(live, ctx.id)
         poisons = self._poisons_after(live)
+        requests = self._searched(live) if self._searchable else None
         if self._cleans_up and not self.meta.tasks:
             # Last: what was cleaned up must not be undone for a value that cannot be kept.
-            state = self._cleaned_up(live, ctx) or state
-        return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent)
+            after = self._cleaned_up(live, ctx)
+            state, requests = after if after is not None else (state, requests)
+        return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent, requests=requests)
 
-    def _renewed(self, live: Procedure, ctx: Context, status: Renewing, state: bytes) -> Renewed:
+    def _renewed(
+        self, live: Procedure, ctx: Context, status: Renewing, state: bytes, ended: StepRequests | None
+    ) -> Renewed:
         fresh: Procedure = status.state
         if type(fresh) is not type(live):
             msg = f"Status.again(state) takes a {type(live).__qualname__} in a step of one, not {fresh!r:.80}"
@@ -414,6 +416,8 @@ class TypeRuntime:
             **self._next_facts(fresh),
             poisons=poison_keys_of(fresh, self.type_name) if self._poisons else None,
             locks=lock_keys_of(fresh, self.type_name) if self._locks else (),
+            requests=self._searched(fresh),
+            searchable=() if ended is None else ended.searchable,
         )
 
     def _suspended(self, ctx: Context, status: Suspending, common: dict[str, Any]) -> Ended:
@@ -532,10 +536,10 @@ class TypeRuntime:
     def _poisons_after(self, live: Procedure) -> tuple[str, ...] | None:
         return poison_keys_of(live, self.type_name) if self._poisons else None
 
-    def _cleaned_up(self, live: Procedure, ctx: Context) -> bytes:
-        """The state after `on_completed`; none when that failed, or left what cannot be kept."""
-        state = b""
+    def _cleaned_up(self, live: Procedure, ctx: Context) -> tuple[bytes, StepRequests | None] | None:
+        """The state after `on_completed`, and what it is found by; None when that failed, or it cannot be kept."""
+        after = None
         with tell_failed_clean_up(ctx, self.type_name):
             refuse_unrun(hook(type(live), "on_completed")(live, ctx), "on_completed()")
-            state = self.dump_state(live, ctx.id)
-        return state  # noqa: RET504 - what failed is logged
+            after = self.dump_state(live, ctx.id), self._searched(live)
+        return after  # noqa: RET504 - what failed is logged

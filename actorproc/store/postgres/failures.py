@@ -38,7 +38,7 @@ _HINTS = {
     "XX": "the database met an internal error or damaged data; see its log",
 }
 """Advice by SQLSTATE or its beginning."""
-LATER_TABLES = ("schedules", "enqueued")
+LATER_TABLES = ("schedules", "enqueued", "replies")
 """Tables that stores of this format may lack, as they were made by an earlier version."""
 _MADE_AT_START = (
     "a store of an earlier version has no such table: the first manager of this version makes it when it starts. "

@@ -32,6 +32,7 @@ import msgspec
 
 from actorproc.errors import InternalError, StoreDamaged
 from actorproc.model.exact import as_plain
+from actorproc.model.rows.asks import ReplyRecord
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
@@ -103,6 +104,7 @@ _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.REMOVALS: msgspec.msgpack.Decoder(RemovalRecord),
     Table.SCHEDULES: msgspec.msgpack.Decoder(ScheduleRecord),
     Table.ENQUEUED: msgspec.msgpack.Decoder(EnqueuedRecord),
+    Table.REPLIES: msgspec.msgpack.Decoder(ReplyRecord),
 }
 
 
@@ -268,7 +270,7 @@ def show_key(table: Table, key: bytes) -> str:
         return f"{_text(name)} held by {_text(rest)}"
     if table is Table.NOTES:
         return f"{_text(name)}/{_numbers(rest[:8])}/{_text(rest[9:])}"
-    if table is Table.EXPOSED:
+    if table in (Table.EXPOSED, Table.REPLIES):
         return f"{_text(name)}/{_text(rest)}"
     return f"{_text(name)}/{_numbers(rest)}"
 

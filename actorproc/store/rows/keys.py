@@ -11,7 +11,7 @@ import struct
 from actorproc.store.rows import step_log
 from actorproc.store.rows.tables import Table
 
-__all__ = ["head_key", "number_key", "owner_of", "prefix", "text_key", "time_key"]
+__all__ = ["field_key", "head_key", "number_key", "owner_of", "prefix", "tag_key", "text_key", "time_key"]
 
 _STEPS = Table.STEPS
 _TEXT_LIMIT = 255
@@ -44,6 +44,16 @@ def owner_of(table: Table, key: bytes) -> bytes:
     if table is _STEPS:
         return step_log.owner_of(key)
     return key.rpartition(b"\0")[2] if table is Table.LOCKS else key.partition(b"\0")[0]
+
+
+def tag_key(tag: str) -> bytes:
+    """Beginning of the keys of the index rows of a tag."""
+    return text_key(tag) + b"\0"
+
+
+def field_key(text: str) -> bytes:
+    """Beginning of the keys of the index rows of a searchable field with a value; no key of a tag begins with FE."""
+    return b"\xfe" + text_key(text) + b"\0"
 
 
 def text_key(text: str) -> bytes:

@@ -17,6 +17,7 @@ All stores share this page, so a store is only something that keeps sorted rows 
     notes        id NUL step NUL key                  NoteRecord
     attempts     id NUL step place                    AttemptRecord
     exposed      id NUL key                           ExposedRecord
+    replies      id NUL mark                          ReplyRecord
     starts       limit key NUL place                  StartRecord
     audit        id NUL number                        AuditRecord; the id is empty for the manager's own
     order        seq                                  id
@@ -25,7 +26,11 @@ All stores share this page, so a store is only something that keeps sorted rows 
     failed       seq                                  id
     rolled_back  seq                                  id
     by_type      type NUL seq                         id
-    by_tag       tag NUL seq                          id; also under ``debounce KEY``
+        rows.extend((Table.BY_TAG, tag_key(tag) + seq, id_) for tag in record.tags)
+    if record.past is not None:
+        rows.extend((Table.BY_TAG, field_key(text) + seq, id_) for text in record.past.searchable)
+        if record.past.debounce is not None:
+            rows.append((Table.BY_TAG, tag_key(debounce_name(record.past.debounce.key)) + seq, id_))
     acknowledged root                                 AcknowledgementRecord
     removals     root                                 RemovalRecord
     schedules    id                                   ScheduleRecord
@@ -36,8 +41,8 @@ the epoch. Ids hold no NUL (`check_id`), so ``id NUL`` is a prefix that no other
 long or holds NUL is cut and ends in its hash, which keeps every key within LMDB's 511 bytes
 (`actorproc.store.rows.keys`). Why the number comes first in the step log: `actorproc.store.rows.step_log`.
 
-Index rows move by `PutProcedure.was`; storing a head never reads. The root, the seq and the type
-of a procedure never change, so their index rows are written once. `failed` and `rolled_back` are tables of their own,
+Index rows move by `PutProcedure.was`; storing a head never reads. The root, the seq and the type of a procedure
+never change, so their index rows are written once. `failed` and `rolled_back` are tables of their own,
 because the length of a table is known in constant time.
 """
 
@@ -60,6 +65,7 @@ from actorproc.model.rows.writes import (
     DeletePoison,
     DeleteProcedure,
     DeleteRemoval,
+    DeleteReply,
     DeleteSchedule,
     DeleteUndo,
     PutAcknowledgement,
@@ -74,6 +80,7 @@ from actorproc.model.rows.writes import (
     PutPoison,
     PutProcedure,
     PutRemoval,
+    PutReply,
     PutSchedule,
     PutStart,
     PutStep,
@@ -84,7 +91,7 @@ from actorproc.model.rows.writes import (
 )
 from actorproc.model.states import ProcedureState
 from actorproc.store.rows import codec
-from actorproc.store.rows.keys import head_key, prefix, text_key, time_key
+from actorproc.store.rows.keys import field_key, head_key, prefix, tag_key, text_key, time_key
 from actorproc.store.rows.step_log import step_key
 from actorproc.store.rows.tables import Table
 
@@ -234,12 +241,24 @@ def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
         rows.append((table, start + seq, id_))
     if was.due_at != record.due_at:
         _move(Table.TIMERS, was.due_at, record.due_at, record, rows)
-    if was.tags is not None:
-        old, new = _tag_rows(was.tags, record), _tag_rows(record.tags, record)
-        rows.extend((table, key, None) for table, key, _ in old)
-        rows.extend(new)
     if was.finished_at != record.finished_at and record.root == record.id:
         _move(Table.FINISHED, was.finished_at, record.finished_at, record, rows)
+    if was.tags != record.tags:
+        _move_texts(tag_key, was.tags, record.tags, record, rows)
+    if was.searchable or record.past is not None:
+        _move_texts(field_key, was.searchable, record.searchable, record, rows)
+
+
+def _move_texts(
+    key_of: Callable[[str], bytes],
+    old: tuple[str, ...],
+    new: tuple[str, ...],
+    record: ProcedureRecord,
+    rows: list[Row],
+) -> None:
+    seq, id_ = _pack(record.seq), record.id.encode()
+    rows.extend((Table.BY_TAG, key_of(text) + seq, None) for text in old if text not in new)
+    rows.extend((Table.BY_TAG, key_of(text) + seq, id_) for text in new if text not in old)
 
 
 def _move(table: Table, old: float | None, new: float | None, record: ProcedureRecord, rows: list[Row]) -> None:
@@ -262,19 +281,16 @@ def index_rows(record: ProcedureRecord) -> list[Row]:
         (_BY_TYPE, _type_key(record.type_name) + b"\0" + seq, id_),
     ]
     if record.tags:
-        rows.extend(_tag_rows(record.tags, record))
-    if record.past is not None and record.past.debounce is not None:
-        rows.extend(_tag_rows((debounce_name(record.past.debounce.key),), record))
+        rows.extend((Table.BY_TAG, tag_key(tag) + seq, id_) for tag in record.tags)
+    if record.past is not None:
+        rows.extend((Table.BY_TAG, field_key(text) + seq, id_) for text in record.past.searchable)
+        if record.past.debounce is not None:
+            rows.append((Table.BY_TAG, tag_key(debounce_name(record.past.debounce.key)) + seq, id_))
     if record.due_at is not None:
         _move(Table.TIMERS, None, record.due_at, record, rows)
     if record.finished_at is not None and record.root == record.id:
         _move(Table.FINISHED, None, record.finished_at, record, rows)
     return rows
-
-
-def _tag_rows(tags: Sequence[str], record: ProcedureRecord) -> list[Row]:
-    tail, id_ = b"\0" + _pack(record.seq), record.id.encode()
-    return [(Table.BY_TAG, text_key(tag) + tail, id_) for tag in tags]
 
 
 def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
@@ -289,6 +305,7 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
     rows.append((Table.NOTES, own, SWEEP))
     rows.append((Table.ATTEMPTS, own, SWEEP))
     rows.append((Table.EXPOSED, own, SWEEP))
+    rows.append((Table.REPLIES, own, SWEEP))
     rows.append((Table.AUDIT, own, SWEEP))
     rows.append((Table.CHILDREN, own, SWEEP))
     rows.append((Table.EVENTS, text_key(record.id) + b"\0", SWEEP))
@@ -390,6 +407,16 @@ def _put_exposed(write: PutExposed, rows: list[Row]) -> None:
     rows.append((Table.EXPOSED, key, codec.encode(Table.EXPOSED, key, record)))
 
 
+def _put_reply(write: PutReply, rows: list[Row]) -> None:
+    record = write.record
+    key = prefix(record.procedure) + text_key(record.mark)
+    rows.append((Table.REPLIES, key, codec.encode(Table.REPLIES, key, record)))
+
+
+def _delete_reply(write: DeleteReply, rows: list[Row]) -> None:
+    rows.append((Table.REPLIES, prefix(write.procedure) + text_key(write.mark), None))
+
+
 def _put_start(write: PutStart, rows: list[Row]) -> None:
     record = write.record
     key = text_key(record.key) + b"\0" + _pack(record.place)
@@ -464,6 +491,8 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     PutNote: _put_note,
     PutAttempt: _put_attempt,
     PutExposed: _put_exposed,
+    PutReply: _put_reply,
+    DeleteReply: _delete_reply,
     PutStart: _put_start,
     PutAudit: _put_audit,
     PutSwitch: _put_switch,
@@ -489,6 +518,7 @@ _PUTS: dict[Table, type[Any]] = {
     Table.NOTES: PutNote,
     Table.ATTEMPTS: PutAttempt,
     Table.EXPOSED: PutExposed,
+    Table.REPLIES: PutReply,
     Table.STARTS: PutStart,
     Table.AUDIT: PutAudit,
     Table.ACKNOWLEDGED: PutAcknowledgement,

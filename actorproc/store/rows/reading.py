@@ -8,7 +8,6 @@ pages, nor the map from growing.
 from __future__ import annotations
 
 import contextlib
-import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -37,9 +36,11 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.rows import codec
 from actorproc.store.rows.debounces import DebounceReader
 from actorproc.store.rows.enqueued import EnqueuedReader
-from actorproc.store.rows.keys import head_key, number_key, prefix, text_key, time_key
+from actorproc.store.rows.keys import field_key, head_key, number_key, prefix, tag_key, text_key, time_key
 from actorproc.store.rows.layout import COPIED_FROM, EPOCH, MOVED_TO, PAUSED, STATE_INDEX, STORE_ID, meta_of
 from actorproc.store.rows.loading import read_number, read_snapshot
+from actorproc.store.rows.reading_order import COUNTED, Index, merged, narrowest_indexes
+from actorproc.store.rows.replies import ReplyReader
 from actorproc.store.rows.schedules import ScheduleReader
 from actorproc.store.rows.step_log import in_pages, read_log, step_key
 from actorproc.store.rows.tables import Rows, Table
@@ -51,15 +52,9 @@ _ASTRAY = "the row points to a procedure that is missing or another one"
 _CHUNK = 256
 _SEQ = 8
 """Bytes of a place in submit order, at the end of a key of an index."""
-_Index = tuple[Table, bytes]
-"""A table and the beginning of keys."""
-_COUNTED = (ProcedureState.FAILED, ProcedureState.ROLLEDBACK)
-"""States with an index table of their own."""
-_FEW_ENDED = 10_000
-"""Procedures in these states up to which their indexes are read, and not that of a type."""
 
 
-class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
+class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader, ReplyReader):
     """The reading half of `ProcedureStore`; callable from any thread."""
 
     def _trees(self, roots: Sequence[str], limit: int | None) -> AbstractContextManager[Rows]:
@@ -254,9 +249,7 @@ class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
             found: Iterable[EventRecord] = (
                 codec.decode(Table.EVENTS, key, value) for key, value in rows.scan(Table.EVENTS, start)
             )
-            return [
-                KeptSignal(row.target, row.seq, row.at, len(row.payload), row.dedup) for row in found if not row.taken
-            ]
+            return [KeptSignal.of(row) for row in found if not row.taken]
 
     def finished(
         self,
@@ -337,7 +330,7 @@ class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
                 for state, index in STATE_INDEX.items()
             }
             counts[ProcedureState.SUCCESS] = max(0, rows.count(Table.BY_STATE) - sum(counts.values()))
-            for state in _COUNTED:
+            for state in COUNTED:
                 counts[state] = rows.count(STATE_INDEX[state][0])
         return {state: count for state, count in counts.items() if count}
 
@@ -366,7 +359,8 @@ class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
         state: ProcedureState | Collection[ProcedureState] | None = None,
         type_name: str | None = None,
         root: str | None = None,
-        tag: str | None = None,
+        tag: str | Collection[str] | None = None,
+        where: Collection[str] = (),
         after: str | None = None,
         reverse: bool = False,
         skip_damaged: bool = False,
@@ -378,6 +372,8 @@ class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
         and one that changed meanwhile comes as it is when its chunk is read.
         """
         states = frozenset({state}) if isinstance(state, ProcedureState) else state
+        tags = (tag,) if isinstance(tag, str) else tuple(tag or ())
+        texts = [*map(field_key, where), *map(tag_key, tags)]
         place = None
         if after is not None:
             head = self.procedure(after)
@@ -390,15 +386,16 @@ class RecordReader(ScheduleReader, DebounceReader, EnqueuedReader):
                 (states is None or head.state in states)
                 and (type_name is None or head.type_name == type_name)
                 and (root is None or head.root == root)
-                and (tag is None or tag in head.tags)
+                and (not tags or all(one in head.tags for one in tags))
+                and (not where or all(text in head.searchable for text in where))
             )
 
         def chunks(place: bytes | None) -> Iterator[ProcedureRecord]:
-            indexes: list[_Index] = []
+            indexes: list[Index] = []
             while True:
                 with self._view() as rows:
-                    indexes = indexes or _narrowest_indexes(rows, states, type_name, root, tag)
-                    entries = list(islice(_merged(rows, indexes, place, reverse=reverse), _CHUNK))
+                    indexes = indexes or narrowest_indexes(rows, states, type_name, root, texts)
+                    entries = list(islice(merged(rows, indexes, place, reverse=reverse), _CHUNK))
                     heads = _indexed_heads(rows, entries, skip_damaged=skip_damaged)
                     gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
                 for head in heads:
@@ -424,44 +421,6 @@ def refuse_moved(store: RecordReader, words: object) -> None:
         f"the store {words} was moved to {target}: use that one, or take the mark off with `actorproc move --undo` if "
         "nothing has run there"
     )
-
-
-def _narrowest_indexes(
-    rows: Rows, states: Collection[ProcedureState] | None, type_name: str | None, root: str | None, tag: str | None
-) -> list[_Index]:
-    """The indexes that probably have the fewest rows for these filters, with the prefixes of their keys."""
-    if root is not None:
-        return [(Table.MEMBERS, prefix(root))]
-    if tag is not None:
-        return [(Table.BY_TAG, text_key(tag) + b"\0")]
-    if states is not None and (type_name is None or _are_few(rows, TERMINAL.intersection(states))):
-        return [STATE_INDEX[state] for state in ProcedureState if state in states]
-    if type_name is not None:
-        return [(Table.BY_TYPE, text_key(type_name) + b"\0")]
-    return [(Table.ORDER, b"")]
-
-
-def _are_few(rows: Rows, ended: Collection[ProcedureState]) -> bool:
-    """Few procedures are in these states of ended ones, of any type. Most have succeeded."""
-    return set(ended) <= set(_COUNTED) and sum(rows.count(STATE_INDEX[state][0]) for state in ended) <= _FEW_ENDED
-
-
-def _merged(
-    rows: Rows, indexes: list[_Index], place: bytes | None, *, reverse: bool
-) -> Iterator[tuple[Table, bytes, bytes]]:
-    """Rows of indexes whose keys end in the place in submit order, merged by that; those behind `place`."""
-    found = [_rows_of(rows, index, place, reverse=reverse) for index in indexes]
-    return found[0] if len(found) == 1 else heapq.merge(*found, key=_place_of, reverse=reverse)
-
-
-def _rows_of(rows: Rows, index: _Index, place: bytes | None, *, reverse: bool) -> Iterator[tuple[Table, bytes, bytes]]:
-    table, start = index
-    after = None if place is None else start + place
-    return ((table, key, id_) for key, id_ in rows.scan(table, start, after=after, reverse=reverse))
-
-
-def _place_of(row: tuple[Table, bytes, bytes]) -> bytes:
-    return row[1][-_SEQ:]
 
 
 def _head(rows: Rows, key: bytes) -> ProcedureRecord | None:

@@ -42,6 +42,7 @@ class Table(IntEnum):
     EXPOSED = 23
     SCHEDULES = 24
     ENQUEUED = 25
+    REPLIES = 26
 
     @property
     def label(self) -> str:

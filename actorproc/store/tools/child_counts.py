@@ -35,4 +35,4 @@ def recount_children(store: ProcedureStore) -> list[ChildCount]:
 
 def _mended(one: ChildCount) -> PutProcedure:
     head = one.head
-    return PutProcedure(replace(head, child_states=one.right), Was(head.state, head.due_at, head.finished_at))
+    return PutProcedure(replace(head, child_states=one.right), Was.of(head))

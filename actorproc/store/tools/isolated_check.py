@@ -35,6 +35,7 @@ _RECORDS = (
     Table.NOTES,
     Table.ATTEMPTS,
     Table.EXPOSED,
+    Table.REPLIES,
     Table.STARTS,
     Table.AUDIT,
     Table.ACKNOWLEDGED,
@@ -42,7 +43,18 @@ _RECORDS = (
     Table.SCHEDULES,
     Table.ENQUEUED,
 )
-_OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.ATTEMPTS, Table.EXPOSED, Table.AUDIT, Table.UNDO})
+_OWNED = frozenset(
+    {
+        Table.STEPS,
+        Table.CHILDREN,
+        Table.NOTES,
+        Table.ATTEMPTS,
+        Table.EXPOSED,
+        Table.REPLIES,
+        Table.AUDIT,
+        Table.UNDO,
+    }
+)
 """Tables whose keys name the procedure they belong to."""
 
 

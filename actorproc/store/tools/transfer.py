@@ -16,6 +16,7 @@ import msgspec
 
 from actorproc.errors import InternalError, NotAllowed, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.policies import is_nested
+from actorproc.model.rows.asks import ReplyRecord, rewritten
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -40,6 +41,7 @@ from actorproc.model.rows.writes import (
     PutNote,
     PutPoison,
     PutProcedure,
+    PutReply,
     PutStep,
     PutUndo,
     Write,
@@ -63,6 +65,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "notes": NoteRecord,
     "attempts": AttemptRecord,
     "exposed": ExposedRecord,
+    "replies": ReplyRecord,
     "audit": AuditRecord,
 }
 _VALUES: dict[type, tuple[str, ...]] = {
@@ -71,6 +74,7 @@ _VALUES: dict[type, tuple[str, ...]] = {
     EventRecord: ("payload",),
     NoteRecord: ("value",),
     ExposedRecord: ("value",),
+    ReplyRecord: ("value",),
 }
 """Values of a user, as bytes."""
 _MEMBERS: dict[str, tuple[str, ...]] = {
@@ -83,6 +87,7 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
     "notes": ("procedure",),
     "attempts": ("procedure",),
     "exposed": ("procedure",),
+    "replies": ("procedure",),
     "audit": ("target",),
 }
 """Fields that name members of the tree; None: none."""
@@ -96,6 +101,7 @@ _WRITES: dict[str, Any] = {
     "notes": PutNote,
     "attempts": PutAttempt,
     "exposed": PutExposed,
+    "replies": PutReply,
     "audit": PutAudit,
 }
 
@@ -124,6 +130,7 @@ def take_out(store: RecordStore, root: str, hide: Callable[[bytes], bytes] | Non
         rows["notes"] += store.notes(head.id)
         rows["attempts"] += store.attempts(head.id)
         rows["exposed"] += store.exposed((head.id,)).get(head.id, ())
+        rows["replies"] += store.replies(head.id)
     _check_whole(root, rows)
     return {"root": root} | {name: [_plain(row, hide) for row in found] for name, found in rows.items()}
 
@@ -279,7 +286,7 @@ def _behind(store: RecordStore, event: EventRecord) -> EventRecord:
 def _plain(row: msgspec.Struct, hide: Callable[[bytes], bytes] | None) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in row.__struct_fields__}
     if hide is not None:
-        values |= {name: hide(values[name]) for name in _VALUES.get(type(row), ())}
+        values |= {name: rewritten(values[name], hide) for name in _VALUES.get(type(row), ())}
     return {name: msgspec.to_builtins(value) for name, value in values.items()}
 
 

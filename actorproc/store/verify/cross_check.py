@@ -35,6 +35,7 @@ _R = TypeVar("_R")
 _OTHERS = (
     Table.ATTEMPTS,
     Table.EXPOSED,
+    Table.REPLIES,
     Table.AUDIT,
     Table.POISON,
     Table.STARTS,

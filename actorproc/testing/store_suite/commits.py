@@ -61,6 +61,41 @@ class CommitCases(SuiteFixtures):
         assert len(store.steps("ab")) == len(store.events("ab")) == len(store.notes("ab", 1)) == 1
         assert store.load().damage == []
 
+    @pytest.mark.parametrize("reopened", [False, True])
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ((), ("a=1",)),
+            (("a=1",), ()),
+            (("a=1", "b", "c=1"), ("a=2", "b", "d=1")),
+            (("a=1",), ("a=" + "x" * 300,)),
+            (("a=" + "x" * 300 + "1",), ("a=" + "x" * 300 + "2",)),
+            (("a=1", "b"), ("b", "a=1")),
+            (("a=\0",), ("a=\xff",)),
+        ],
+    )
+    def test_tags_that_change_are_found_by_what_they_are_now(
+        self,
+        store: ProcedureStore,
+        make: type[Writes],
+        before: tuple[str, ...],
+        after: tuple[str, ...],
+        reopened: bool,
+    ) -> None:
+        record = make.head("a", 1, tags=before)
+        store.commit([make.put(record), make.new("other", 2, tags=("a=1", "b"))], 1)
+
+        write, record = make.change(record, tags=after)
+        store.commit([write], 1)
+        if reopened:
+            store.reopen()
+
+        for tag in {*before, *after}:
+            assert ("a" in ids(store.scan(tag=tag))) is (tag in after)
+        assert ids(store.scan(tag="b"))[-1] == "other"
+        store.commit([DeleteProcedure(record)], 1)
+        assert "a" not in {id for tag in (*before, *after) for id in ids(store.scan(tag=tag))}
+
     def test_removing_a_child_keeps_the_undo_units_of_its_tree(self, store: ProcedureStore, make: type[Writes]) -> None:
         child = make.head("c", 2, root="r", parent="r", state=SUCCESS)
         store.commit([make.new("r", 1), make.put(child), make.undo("r", 1, "c")], 1)

@@ -11,7 +11,7 @@ import pytest
 
 from actorproc.errors import UnknownProcedure
 from actorproc.model.reports import Looked
-from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.records import Past, ProcedureRecord
 from actorproc.model.rows.writes import DeleteProcedure
 from actorproc.model.states import ProcedureState
 from actorproc.store.base import ProcedureStore
@@ -21,6 +21,11 @@ from actorproc.testing.store_suite.writes import Writes
 __all__ = ["QueryCases"]
 
 SUCCESS, WAITING, RUNNABLE = ProcedureState.SUCCESS, ProcedureState.WAITING, ProcedureState.RUNNABLE
+
+
+def _tags_of(filters: dict[str, Any]) -> set[str]:
+    wanted = filters.get("tag", ())
+    return {wanted} if isinstance(wanted, str) else set(wanted)
 
 
 def _has_state(head: ProcedureRecord, wanted: Any) -> bool:
@@ -64,14 +69,15 @@ class QueryCases(SuiteFixtures):
 
     @pytest.fixture
     def crowd(self, store: ProcedureStore, make: type[Writes]) -> list[ProcedureRecord]:
-        """700 procedures: every third of another type, every fifth tagged, every seventh finished."""
+        """700 procedures: every third of another type, tags, fields and ends by their numbers."""
         heads = [
             make.head(
                 f"p{n}",
                 n,
                 type_name="b" if n % 3 == 0 else "a",
-                tags=("five",) if n % 5 == 0 else (),
+                tags=(*(("five",) if n % 5 == 0 else ()), f"rest={n % 4}"),
                 state=SUCCESS if n % 7 == 0 else RUNNABLE,
+                past=Past(searchable=(f"third={n % 3}", "none")) if n % 2 else None,
             )
             for n in range(1, 701)
         ]
@@ -89,6 +95,12 @@ class QueryCases(SuiteFixtures):
             {"type_name": "b"},
             {"tag": "five"},
             {"tag": "none"},
+            {"tag": ("five", "rest=2")},
+            {"tag": ("rest=2", "five", "none")},
+            {"where": ("third=1",)},
+            {"where": ("none", "third=2"), "tag": "five"},
+            {"where": ("third=2",), "type_name": "a", "state": SUCCESS},
+            {"where": ("third=4",)},
             {"root": "p12"},
             {"state": SUCCESS, "type_name": "a"},
             {"state": (RUNNABLE, SUCCESS)},
@@ -116,7 +128,8 @@ class QueryCases(SuiteFixtures):
             if _has_state(head, filters.get("state"))
             and filters.get("type_name") in (None, head.type_name)
             and filters.get("root") in (None, head.root)
-            and (filters.get("tag") is None or filters["tag"] in head.tags)
+            and _tags_of(filters) <= set(head.tags)
+            and set(filters.get("where", ())) <= set(head.searchable)
             and (seq is None or (head.seq < seq if reverse else head.seq > seq))
         ]
         assert found == (expected[::-1] if reverse else expected)

@@ -70,7 +70,7 @@ class Writes:
     @staticmethod
     def change(record: ProcedureRecord, **fields: Any) -> tuple[PutProcedure, ProcedureRecord]:
         """The write that stores a stored head with other fields, and the head it leaves."""
-        was = Was(record.state, record.due_at, record.finished_at)
+        was = Was.of(record)
         changed = msgspec.structs.replace(record, **fields)
         return PutProcedure(changed, was), changed
 

@@ -199,7 +199,7 @@ class TorturedStore(LmdbStore):
         self._journal.note("durable", **durable_fields(head, self._epoch))
 
 
-_WITH_THE_TURN = ("ManagerActor", "actorproc-pool", "actorproc-store")
+_WITH_THE_TURN = ("ManagerActor", "actorproc-pool", "actorproc-relief")
 """Names of the threads that run the manager. A caller's own read that fails would only be told to the caller."""
 _STORAGE = {TortureFault.EIO_LOST, TortureFault.EIO_APPLIED, TortureFault.DISK_FULL, TortureFault.SLOW_DISK}
 

@@ -14,7 +14,7 @@ from actorproc.ui.command_words import in_command_words
 from actorproc.ui.verbs import VERBS
 from actorproc.web.answers import ApiError, error_of, object_of
 from actorproc.web.api.acting import VerbBody, act, outcome_of
-from actorproc.web.api.filters import FILTERS, has_filter, matching
+from actorproc.web.api.filters import FILTERS, has_filter, matching, refuse_hidden
 from actorproc.web.api.operations import given_of
 
 if TYPE_CHECKING:
@@ -113,4 +113,5 @@ def _chosen(board: Dashboard, body: BulkBody, *, roots: bool) -> list[str]:
     query = given_of(FILTERS, QueryParams(pairs))
     if not has_filter(query):
         raise ApiError(422, "a filter that narrows nothing is refused", "choose a state, a type, a tag or a text")
+    refuse_hidden(board, query)
     return board.source.read(lambda reader: matching(reader, query, roots=roots), slow=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,12 +12,27 @@ from actorproc.model.reports import Looked
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.report.info import ProcedureInfo
 from actorproc.report.listing import ListFilter
+from actorproc.support.search_texts import values_in
 from actorproc.ui.command_words import whole_type
 from actorproc.ui.views.rows import why_of
 from actorproc.web.answers import ApiError
 from actorproc.web.api.operations import LIMIT, Parameter
 
-__all__ = ["FILTERS", "LOOKED", "PAGING", "counted", "filter_of", "has_filter", "matching", "page_of", "with_store"]
+if TYPE_CHECKING:
+    from actorproc.web.dashboard import Dashboard
+
+__all__ = [
+    "FILTERS",
+    "LOOKED",
+    "PAGING",
+    "counted",
+    "filter_of",
+    "has_filter",
+    "matching",
+    "page_of",
+    "refuse_hidden",
+    "with_store",
+]
 
 SEARCHED = 1000
 """Rows that are searched for a text."""
@@ -44,7 +59,8 @@ FILTERS = (
     Parameter("state", "texts", "states; may be repeated, or separated by commas"),
     Parameter("phase", "texts", "phases; may be repeated, or separated by commas"),
     Parameter("type", "text", "name of the type, or the end of it"),
-    Parameter("tag", "text", "tag"),
+    Parameter("tag", "each", "tag: a word, or key=value; may be repeated"),
+    Parameter("where", "each", "value of a searchable field, field=value, or field for none; may be repeated"),
     Parameter("owner", "text", "owner that the submit named"),
     Parameter("root", "text", "id of the root of a tree"),
     Parameter("parent", "text", "id of the parent"),
@@ -80,6 +96,12 @@ def has_filter(query: Mapping[str, Any]) -> bool:
     return any(query.get(parameter.name) for parameter in FILTERS)
 
 
+def refuse_hidden(board: Dashboard, query: Mapping[str, Any]) -> None:
+    """Raise `ApiError` (422) for a search for values on a page that does not show them: its answer would tell them."""
+    if query.get("where") and board.payloads.are_covered:
+        raise ApiError(422, "where is refused: values are hidden or replaced on this page", "filter by tags")
+
+
 def filter_of(reader: StoreReader, query: Mapping[str, Any], **others: Any) -> ListFilter:
     """The filter that a query says. Raises `ValueError`s that name the argument."""
     given = {_NAMES.get(p.name, p.name): query[p.name] for p in FILTERS if p.name in query and p.name != "q"}
@@ -87,6 +109,8 @@ def filter_of(reader: StoreReader, query: Mapping[str, Any], **others: Any) -> L
         given["state"] = [text.upper() for text in given["state"]]
     if "phase" in given:
         given["phase"] = [text.lower() for text in given["phase"]]
+    if "where" in given:
+        given["where"] = values_in(given["where"])
     if "type_name" in given:
         given["type_name"] = whole_type(given["type_name"], reader.types())
     return ListFilter.of(**given, **others)

@@ -198,7 +198,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
                 schema["default"] = parameter.default
         case "bool":
             schema = {"enum": ["0", "1", "true", "false"]}
-        case "texts":
+        case "texts" | "each":
             schema = {"type": "array", "items": {"type": "string"}}
         case "moment":
             schema = {"type": "string", "description": "ISO 8601, or epoch seconds"}

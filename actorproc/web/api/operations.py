@@ -12,7 +12,7 @@ from actorproc.web.answers import ApiError
 
 __all__ = ["CheckedRequest", "Handler", "Operation", "Parameter", "given_of"]
 
-ParameterKind = Literal["text", "texts", "int", "bool", "moment"]
+ParameterKind = Literal["text", "texts", "int", "bool", "moment", "each"]
 LIMIT = 200
 """Greatest length of a page of a list."""
 
@@ -91,6 +91,8 @@ def _value(parameter: Parameter, texts: list[str]) -> Any:
     match parameter.kind:
         case "texts":
             return [part for text in texts for part in text.split(",") if part]
+        case "each":
+            return texts
         case "int":
             return _number(parameter, last)
         case "bool":

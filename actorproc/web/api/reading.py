@@ -17,7 +17,7 @@ from actorproc.ui.stored_status import stored_status, unfinished_status, unregis
 from actorproc.ui.views.failures import failure_groups
 from actorproc.ui.views.wait_graph import wait_graph_of
 from actorproc.web.answers import ApiError, listed, object_of, shaped_all
-from actorproc.web.api.filters import LOOKED, cheap_total, counted, page_of, with_store
+from actorproc.web.api.filters import LOOKED, cheap_total, counted, page_of, refuse_hidden, with_store
 
 if TYPE_CHECKING:
     from actorproc.web.api.operations import CheckedRequest
@@ -99,6 +99,8 @@ def failures(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
 def procedures(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """One page of the list."""
 
+    refuse_hidden(board, asked.query)
+
     def ask(reader: StoreReader) -> dict[str, Any]:
         infos, after, looked = page_of(reader, asked.query)
         rows = [board.payloads.cover(row, "exposed") for row in shaped_all("procedure", infos)]
@@ -109,6 +111,7 @@ def procedures(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
 
 def count(board: Dashboard, asked: CheckedRequest) -> dict[str, Any]:
     """Number of procedures that match."""
+    refuse_hidden(board, asked.query)
     number, is_exact = board.source.read(lambda reader: counted(reader, asked.query), slow=True)
     return object_of("count", {"count": number, "is_exact": is_exact})
 

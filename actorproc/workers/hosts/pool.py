@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from actorproc.errors import UsageError
 from actorproc.model.crash_report import CrashReport
@@ -67,6 +68,11 @@ class HostedPool(HostAdmission):
         """Open the pool of this machine; hosts may come from now on."""
         self._sink = sink
         self._local.open(sink)
+
+    @property
+    def ear(self) -> Any:
+        """The ear at which another thread can listen to the workers of this machine; None: there is none."""
+        return getattr(self._local, "ear", None)
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         """Start a worker on the machine of its slot. On one that is gone it is dead at once."""

@@ -5,7 +5,7 @@ socket pair, the read end of a *lifeline* pipe, and a memory file for faulthandl
 its end of file means that the host is gone. Nothing imports the user's ``__main__``; no `preexec_fn` (it forbids vfork
 and is unsafe with threads); no multiprocessing.
 
-Methods are for the pool's thread, except `write`, which any thread may call.
+Methods are called under the pool's lock, except `write`, which any thread may call.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ logger = logging.getLogger("actorproc.worker")
 
 
 class OutputPipe:
-    """The host's end of a worker's stdout or stderr. Used by the pool's thread only."""
+    """The host's end of a worker's stdout or stderr. Used under the pool's lock."""
 
     def __init__(self, fd: int, *, label: str, level: int, name: str = "") -> None:
         self.fd = fd

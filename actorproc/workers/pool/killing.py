@@ -14,7 +14,7 @@ __all__ = ["Killer"]
 
 
 class Killer:
-    """Ends processes by signals. For the thread that reaps them, so that no number can be a stranger's yet."""
+    """Ends processes by signals, under the lock under which they are reaped: no number can be a stranger's yet."""
 
     def __init__(self, timers: PoolTimers) -> None:
         self._timers = timers

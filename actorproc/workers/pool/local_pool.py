@@ -25,6 +25,7 @@ from actorproc.workers.os.usage import cpu_and_rss, is_above_rlimits
 from actorproc.workers.output.log_buffer import LogBuffer, LogEntry
 from actorproc.workers.pool.crash_reports import oom_kills
 from actorproc.workers.pool.pool_thread import PoolThread, Recipe
+from actorproc.workers.pool.worker_ear import WorkerEar
 from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.attachments import in_pieces
 from actorproc.workers.protocol.frames import (
@@ -112,7 +113,7 @@ class LocalPool:
         self._closed = False
 
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
-        """Start the pool's thread; every event goes to `sink`, on that thread."""
+        """Start the pool's thread; every event goes to `sink`, on that thread or the one that listens at its ear."""
         if not self._executable:
             msg = (
                 "this program has no sys.executable to start workers with; name a Python interpreter: "
@@ -160,6 +161,11 @@ class LocalPool:
             except RuntimeError:
                 self._thread = None
                 raise
+
+    @property
+    def ear(self) -> WorkerEar | None:
+        """The ear at which another thread can listen to the workers; None: the pool is not open."""
+        return None if self._thread is None else self._thread.ear
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         """Start this worker; ends in `WorkerBooted` or `WorkerDied`. Raises `UsageError` when it lives already."""

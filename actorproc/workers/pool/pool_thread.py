@@ -1,4 +1,4 @@
-"""The one thread of a local pool: a selector over all channels, pidfds and output pipes.
+"""The one thread of a local pool: it starts, names, kills and reaps workers, and hears them where no other does.
 
 ::
 
@@ -7,8 +7,10 @@
 
 Why this order? A result that is already in the channel must win over the death. A grandchild may hold the channel
 open, so its end of file neither proves a death nor is needed for one. A slot may be reused only when the old process
-can do nothing any more. Signals are sent here only, by the thread that reaps, so a pid that was given to a stranger is
+can do nothing any more. Signals are sent under the lock under which is reaped, so a pid that was given to a stranger is
 never hit.
+
+The manager's thread hears the workers, if it listens (`WorkerEar`), and this one while it is away, both under one lock.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from actorproc.workers.pool.receiver import FrameReceiver
 from actorproc.workers.pool.spares import Spares
 from actorproc.workers.pool.stack_requests import StackRequests
 from actorproc.workers.pool.usage_sampler import UsageSampler
+from actorproc.workers.pool.worker_ear import Heard, WorkerEar
 from actorproc.workers.pool.worker_link import WorkerLink
 from actorproc.workers.protocol.frames import Definition, StackWanted, Stop, WorkerHello, encode_frame
 from actorproc.workers.protocol.host_program import StartPlace
@@ -72,7 +75,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolThread:
-    """Owns all worker processes of a pool. `post` may be called from any thread, the rest runs on `thread`."""
+    """Owns all worker processes of a pool. `post` may be called from any thread, the rest runs under the ear's lock."""
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class PoolThread:
         self._log_buffer = log_buffer
         self._links = links
         self._sink = sink
-        self._timers = PoolTimers()
+        self._timers = PoolTimers(self._wake)
         self._killer = Killer(self._timers)
         self.stacks = StackRequests(self._timers)
         self._spares = Spares(
@@ -116,6 +119,10 @@ class PoolThread:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
+        self.ear = WorkerEar(self._wake, self._handle, self._fail)
+        self._listens = False
+        """This thread waits for what workers say."""
+        self._failure: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="actorproc-pool", daemon=True)
 
     def start(self) -> None:
@@ -129,31 +136,68 @@ class PoolThread:
     def post(self, command: Callable[[], None]) -> None:
         """Have the thread do this soon. After the thread's end it is dropped."""
         self._commands.append(command)
+        self._wake()
+
+    def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: the thread is awake anyway; closed: it has ended
             self._wake_in.send(b"\0")
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._wake()
 
     # ------------------------------------------------------------------ the loop
     def _run(self) -> None:
         failure: BaseException | None = None
+        ear = self.ear
         try:
             while not (self._closing and not self._links and not self._spares):
-                for key, mask in self._selector.select(self._timers.wait()):
-                    if key.data is None:
-                        self._wake_out.recv(4096)
-                        continue
-                    handle, link = key.data
-                    link = link.heir or link  # an earlier event of this round may have had a spare taken
-                    if not link.dead:  # an earlier event of this round may have buried it
-                        handle(link, mask)
-                while self._commands:
-                    self._commands.popleft()()
-                self._timers.run_due()
+                ready = self._selector.select(self._wait())
+                with ear.lock:
+                    self._go_on(ready)
+                ear.relieve()
         except BaseException as error:
             logger.critical("the worker pool's thread failed; its workers are killed", exc_info=True)
             failure = error
-        self._abandon()
+        with ear.lock:
+            self._abandon()
         if failure is not None:
             self._tell(PoolFailed(failure))
+
+    def _wait(self) -> float | None:
+        """Seconds until the next timer, or look at the ear; this thread listens from now on, if it is to."""
+        look, due = self.ear.attendance.look(), self._timers.wait()
+        if self._listens != self.ear.attendance.stands_in:
+            self._listens = not self._listens
+            if self._listens:
+                self._selector.register(self.ear.selector, selectors.EVENT_READ, self.ear)
+            else:
+                self._selector.unregister(self.ear.selector)
+        return due if look is None else look if due is None else min(due, look)
+
+    def _go_on(self, ready: Heard) -> None:
+        if self._failure is not None:
+            raise self._failure
+        # What was said comes first: a death that is known at once with it is that of a worker which has answered.
+        for key, _ in ready:
+            if key.data is self.ear:
+                for said, mask in self.ear.heard():
+                    self._handle(said.data, mask)
+        for key, mask in ready:
+            if key.data is None:
+                self._wake_out.recv(4096)
+            elif key.data is not self.ear:
+                self._handle(key.data, mask)
+        while self._commands:
+            self._commands.popleft()()
+        self._timers.run_due()
+
+    @staticmethod
+    def _handle(data: tuple[Callable[[WorkerLink, int], None], WorkerLink], mask: int) -> None:
+        handle, link = data
+        link = link.heir or link  # an earlier event of this round may have had a spare taken
+        if not link.dead:  # an earlier event of this round may have buried it
+            handle(link, mask)
 
     def _abandon(self) -> None:
         self._closing = True
@@ -165,6 +209,7 @@ class PoolThread:
         self._links.clear()
         self._log_buffer.close()
         self._cgroups.close()
+        self.ear.close()
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
@@ -192,10 +237,11 @@ class PoolThread:
         link.take_over(spare)
         assert link.process is not None
         self._keep_output(link, link.process)
-        for fd in link.process.watched():
-            with contextlib.suppress(KeyError):
-                key = self._selector.get_key(fd)
-                self._selector.modify(fd, key.events, (key.data[0], link))
+        for selector in (self.ear.selector, self._selector):
+            for fd in link.process.watched():
+                with contextlib.suppress(KeyError):
+                    key = selector.get_key(fd)
+                    selector.modify(fd, key.events, (key.data[0], link))
         self._name(link)
 
     def _start(self, link: WorkerLink) -> None:
@@ -212,9 +258,10 @@ class PoolThread:
             return
         link.begin(process)
         self._keep_output(link, process)
-        self._selector.register(process.channel, selectors.EVENT_READ, (self._on_channel, link))
-        self._selector.register(process.stdout.fd, selectors.EVENT_READ, (self._on_stdout, link))
-        self._selector.register(process.stderr.fd, selectors.EVENT_READ, (self._on_stderr, link))
+        says = self.ear.selector
+        says.register(process.channel, selectors.EVENT_READ, (self._on_channel, link))
+        says.register(process.stdout.fd, selectors.EVENT_READ, (self._on_stdout, link))
+        says.register(process.stderr.fd, selectors.EVENT_READ, (self._on_stderr, link))
         if process.pidfd is not None:
             self._selector.register(process.pidfd, selectors.EVENT_READ, (self._on_death, link))
         else:
@@ -257,13 +304,14 @@ class PoolThread:
         """The socket is full: write on when there is room."""
         if not link.dead and not link.eof and link.process is not None:
             events = selectors.EVENT_READ | selectors.EVENT_WRITE
-            self._selector.modify(link.process.channel, events, (self._on_channel, link))
+            self.ear.selector.modify(link.process.channel, events, (self._on_channel, link))
 
     def _on_channel(self, link: WorkerLink, mask: int) -> None:
         process = link.process
-        assert process is not None
+        if process is None or link.eof:  # the other thread was told of it, too, and was faster
+            return
         if mask & selectors.EVENT_WRITE and not process.flush():
-            self._selector.modify(process.channel, selectors.EVENT_READ, (self._on_channel, link))
+            self.ear.selector.modify(process.channel, selectors.EVENT_READ, (self._on_channel, link))
         if not mask & selectors.EVENT_READ:
             return
         chunk = process.receive()
@@ -271,7 +319,7 @@ class PoolThread:
             self._receiver.hear(link, chunk)
         elif chunk is not None:
             link.eof = True
-            self._selector.unregister(process.channel)
+            self.ear.selector.unregister(process.channel)
             self._timers.after(_EOF_PATIENCE, partial(self._kill_mute, link, process))
 
     def _booted(self, link: WorkerLink) -> None:
@@ -285,14 +333,16 @@ class PoolThread:
         self._spares.allow_soon()
 
     def _on_stdout(self, link: WorkerLink, _mask: int) -> None:
-        assert link.process is not None
-        if not link.process.stdout.read():
-            self._selector.unregister(link.process.stdout.fd)
+        self._read_output(link, "stdout")
 
     def _on_stderr(self, link: WorkerLink, _mask: int) -> None:
-        assert link.process is not None
-        if not link.process.stderr.read():
-            self._selector.unregister(link.process.stderr.fd)
+        self._read_output(link, "stderr")
+
+    def _read_output(self, link: WorkerLink, name: str) -> None:
+        process = link.process
+        if process is not None and not getattr(process, name).read():
+            with contextlib.suppress(KeyError):  # the other thread was faster
+                self.ear.selector.unregister(getattr(process, name).fd)
 
     # ------------------------------------------------------------------ looking inside
     def ask_stack(self, worker: WorkerId, token: StepToken, number: int) -> None:
@@ -358,9 +408,10 @@ class PoolThread:
                     self._selector.unregister(process.pidfd)  # readable for good: look again by the clock
             self._timers.after(_REAP_AGAIN, partial(self._reap_again, link, process))
             return
-        for fd in process.watched():
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(fd)
+        for selector in (self.ear.selector, self._selector):
+            for fd in process.watched():
+                with contextlib.suppress(KeyError):
+                    selector.unregister(fd)
         group_killed = self._cgroups.was_killed(process.pid)
         self._spares.blame(process)
         report = link.bury(group_killed=group_killed)

@@ -34,7 +34,7 @@ __all__ = ["FrameReceiver"]
 
 
 class FrameReceiver:
-    """Hears all workers of a pool. Used by the pool's thread only.
+    """Hears all workers of a pool. Used under the pool's lock.
 
     `tell` is given what concerns the listener; `booted` is called for a worker that said `Ready`.
     """

@@ -36,7 +36,7 @@ _CLASSES = 64
 
 
 class Spares:
-    """The spares of one pool. Used by the pool's thread only, except `learn`.
+    """The spares of one pool. Used under the pool's lock, except `learn`.
 
     `start` begins the process of a link, `write` sends it a frame, `may_start` says whether this is a moment for it.
     """

@@ -27,7 +27,7 @@ _INTERVAL = 0.1
 class UsageSampler:
     """Samples steps with ``cpu_time``, ``memory_hard`` or ``processes``, and limits their memory by the kernel.
 
-    For the pool's thread only.
+    Used under the pool's lock.
 
     Args:
         timers: The timers of that thread.

@@ -34,7 +34,7 @@ class WatchedStep(msgspec.Struct):
 class WorkerLink:
     """One worker, or a warm spare that has no name yet (`worker` is None).
 
-    Changed by the pool's thread only, except `send`, which any thread may call.
+    Changed under the pool's lock, except `send`, which any thread may call.
     """
 
     def __init__(self, worker: WorkerId | None, max_frame: int) -> None:

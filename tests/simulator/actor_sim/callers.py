@@ -8,9 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from actorproc.engine.end_waiters import AskListener, AskResult
 from actorproc.engine.messages import Ending, EndListener, EnqueuedDue, Patience, SweepDue, WatchEnds
-from actorproc.errors import ProcedureParked, StorageUnavailable, UnknownProcedure
-from actorproc.model.messages.events import Published, ReloadBegan, Resized, Submitted
+from actorproc.errors import NoReply, ProcedureParked, StorageUnavailable, UnknownProcedure
+from actorproc.model.messages.events import Published, ReloadBegan, Resized, Signalled, Submitted
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
@@ -61,6 +63,8 @@ class Callers:
         """Handles of procedures by the call that submits them, and is not answered yet."""
         self.handles: dict[int, str] = {}
         """Procedures whose ends are waited for."""
+        self.asks: dict[int, tuple[str, AskKey]] = {}
+        """Asks that are kept, whose replies are waited for."""
         self.workers = world.scenario.scheduling.workers
         """As many as the last granted resize said."""
 
@@ -69,14 +73,18 @@ class Callers:
         """The host before is gone with all that it was asked; submits without an answer are made again."""
         unanswered = [call for call in self.pending.values() if isinstance(call, Submitted)]
         waiting = [*dict.fromkeys(self.handles.values())]
+        asking = [*dict.fromkeys(self.asks.values())]
         self.host = host
         self.reload.give_up()
-        self.pending, self.handles, self._promised = {}, {}, {}
+        self.pending, self.handles, self._promised, self.asks = {}, {}, {}, {}
         self.workers = self._world.scenario.scheduling.workers
         for call in unanswered:
             self.submit(call.procedures)
         for id in waiting:
             self._watch(id)
+        for target, ask in asking:  # as a client does: the same ask once more
+            number = self._next_call()
+            self._ask(number, Signalled(target, b"signal ask %s" % ask.id.encode(), number, ask=ask))
 
     # ------------------------------------------------------------ calls
     def submit(self, procedures: tuple[NewProcedure, ...]) -> None:
@@ -174,6 +182,8 @@ class Callers:
                     # The run of a debounced submit that comes once more may have been removed.
                     if event.procedures[0].debounce is None or self._world.store.procedure(name) is not None:
                         self._watch(name)
+        elif isinstance(event, Signalled):
+            self._hear_reply(event, error)
         elif isinstance(event, ReloadBegan) and value and not event.is_over:
             self.reload.begin(self.host)
         elif isinstance(event, Resized) and value:
@@ -189,6 +199,32 @@ class Callers:
         handle = _Handle(self, number)
         self.host.replies.wait([(id, handle)], patience)
         self.host.tell(WatchEnds(((id, handle),), patience))
+
+    def _hear_reply(self, event: Signalled, error: BaseException | None) -> None:
+        if event.ask is not None and error is None:
+            self._watch_ask(event.id, event.ask)
+
+    def _watch_ask(self, id: str, ask: AskKey, patience: Patience = Patience.CALL) -> None:
+        number = self._next_call()
+        self.asks[number] = id, ask
+        asker = _Asker(self, number, ask)
+        self.host.replies.wait([(id, asker)], patience)
+        self.host.tell(WatchEnds(((id, asker),), patience))
+
+    def told(self, number: int, found: Ending | AskResult | BaseException | None) -> None:
+        """One who asked was told the reply, or why none comes."""
+        id, ask = self.asks.pop(number)
+        journal = self._world.journal
+        if isinstance(found, AskResult):
+            journal.append(("resolve-ask", id, ask, found.reply))
+        elif isinstance(found, Ending):
+            journal.append(("ask-ended", id, ask))
+        elif isinstance(found, NoReply):
+            journal.append(("resolve-ask", id, ask, None if "withdrawn" in str(found) else b""))
+        elif isinstance(found, ProcedureParked):
+            self._watch_ask(id, ask, Patience.ALWAYS)
+        elif not isinstance(found, UnknownProcedure):
+            self._world.violate(rules.ENDS, f"who waits for a reply of {id} was told {found!r}")
 
     def heard(self, number: int, ending: Ending | None, error: BaseException | None) -> None:
         """A handle was told the end of its procedure. Each of these procedures comes to one, and stays for good."""
@@ -274,6 +310,25 @@ class Callers:
 
 def _among(heads: list[ProcedureRecord], names: Collection[str]) -> list[ProcedureRecord]:
     return [head for head in heads if head.id in names]
+
+
+class _Asker(AskListener):
+    """A caller that waits for the reply to an ask."""
+
+    __slots__ = ("_callers", "_number")
+
+    def __init__(self, callers: Callers, number: int, ask: AskKey) -> None:
+        super().__init__(ask)
+        self._callers = callers
+        self._number = number
+
+    def set_result(self, found: Ending | AskResult) -> None:
+        if self._leave():
+            self._callers.told(self._number, found)
+
+    def heard(self, ending: Ending | None, error: BaseException | None) -> None:
+        del ending
+        self._callers.told(self._number, error)
 
 
 class _Handle(EndListener):

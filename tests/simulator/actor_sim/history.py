@@ -25,6 +25,7 @@ from tests.simulator.core_sim.histories import History
 from tests.simulator.core_sim.player import Player
 from tests.simulator.core_sim.world import EPOCH_START, World
 from tests.simulator.generators import editions
+from tests.simulator.generators.asks import add_asks
 from tests.simulator.generators.debounces import add_debounces
 from tests.simulator.generators.enqueued import add_enqueued
 from tests.simulator.generators.groups import FIRST_SEED
@@ -33,6 +34,7 @@ from tests.simulator.generators.schedules import LONGEST, add_schedules
 from tests.simulator.rules.invariants import StoreDump, check
 
 __all__ = [
+    "ASKS_FROM",
     "DEBOUNCES_FROM",
     "ENQUEUED_FROM",
     "HOSTS_FROM",
@@ -57,10 +59,12 @@ SCHEDULES_FROM = 150_000_000
 """The first seed of a history with schedules."""
 DEBOUNCES_FROM = 160_000_000
 """The first seed of a history with debounced submits."""
-_VISITS = 50
+_VISITS = 500
 """Looks of a leader at what was enqueued, at most: in a history that overlooks a row it would look for ever."""
 ENQUEUED_FROM = 170_000_000
 """The first seed of a history in which applications enqueue."""
+ASKS_FROM = 145_000_000
+"""The first seed of a history whose roots are asked, and reply; the last one is before those with schedules."""
 _TROUBLE = 0.03
 """Chance in each turn that a worker host may have trouble."""
 _LONELY_SWEEPS = 8
@@ -95,6 +99,8 @@ class ActorSimulation(Player):
             self.world.scenario = add_schedules(self.world.scenario, random.Random(f"schedules of {seed}"))
         if DEBOUNCES_FROM <= seed < ENQUEUED_FROM:
             self.world.scenario = add_debounces(self.world.scenario, random.Random(f"debounces of {seed}"))
+        if ASKS_FROM <= seed < SCHEDULES_FROM:
+            self.world.scenario = add_asks(self.world.scenario, random.Random(f"asks of {seed}"))
         self.clock = SimulatedClock(self.world)
         self.fleet = self._fleet(seed) if seed >= HOSTS_FROM else None
         if self.fleet is not None:
@@ -287,8 +293,8 @@ class ActorSimulation(Player):
             self._compare()
         for text in rules.stands_still(host.pipeline, world.store):
             world.violate(rules.ENDS, text)
-        if callers.pending or callers.handles:
-            unheard = [*callers.pending.values(), *callers.handles.values()]
+        if callers.pending or callers.handles or callers.asks:
+            unheard = [*callers.pending.values(), *callers.handles.values(), *callers.asks.values()]
             world.violate(rules.ENDS, f"callers never answered: {unheard}")
         hosts = {} if host.hosts is None else {one.number: one.hello.workers for one in host.hosts.hosts}
         slots = rules.slots_differ(host.supervisor, callers.workers, host.pipeline.core.vacated, hosts)

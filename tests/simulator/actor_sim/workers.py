@@ -319,7 +319,7 @@ class SimulatedWorker:
         if token.mode is Mode.EXECUTE:
             if self._hazards.fires(FaultKind.UNBEGUN):
                 return Refused(reason=NO_PLACE, is_passing=token.attempt % 2 == 0, is_unbegun=True)
-            placed = placed_elsewhere(program, step.state, leaves_out=token.step % 2 == 0)
+            placed = placed_elsewhere(program, token.procedure, step.state, leaves_out=token.step % 2 == 0)
             if placed is not None and self._hazards.fires(FaultKind.PLACED):
                 return placed
         return play(program, token.procedure, step.state, token.mode, run.unit, token.attempt)

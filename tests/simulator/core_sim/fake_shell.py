@@ -23,6 +23,7 @@ from actorproc.model.messages.commands import (
     KillWorker,
     Reply,
     Resolve,
+    ResolveAsk,
     RetireWorker,
     RunStep,
     StartWorker,
@@ -123,6 +124,7 @@ class FakeShell:
             KillWorker: self._kill_worker,
             Reply: self._reply,
             Resolve: self._resolve,
+            ResolveAsk: self._resolve_ask,
             AskAbort: self._ask_abort,
             StartWorker: lambda command: self.workers.hire(command.procedure, command.host),
             StopWorker: lambda command: self.workers.stop(command.worker),
@@ -422,6 +424,9 @@ class FakeShell:
         head = self.world.store.procedure(command.id)
         output = b"" if head is None else ending_of(self.world.store, head)[2]
         self.world.journal.append(("resolve", command.id, command.state, output))
+
+    def _resolve_ask(self, command: ResolveAsk) -> None:
+        self.world.journal.append(("resolve-ask", command.id, command.ask, command.value))
 
     def _ask_abort(self, command: AskAbort) -> None:
         self.world.journal.append(("ask-abort", command.token))

@@ -336,7 +336,7 @@ class FakeWorkers:
             is_passing = (token.step + token.attempt) % 2 == 0
             return Refused(reason=NO_PLACE, is_passing=is_passing, is_unbegun=True)
         program = world.scenario.programs[command.type_name]
-        placed = placed_elsewhere(program, state, leaves_out=token.step % 2 == 0)
+        placed = placed_elsewhere(program, token.procedure, state, leaves_out=token.step % 2 == 0)
         return placed if placed is not None and world.plan.fires(FaultKind.PLACED) else None
 
     def _end(self, worker: FakeWorker) -> None:

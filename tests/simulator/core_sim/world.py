@@ -13,7 +13,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
 from tests.simulator.core_sim.faults import FaultPlan
-from tests.simulator.generators import debounces, editions, hosts, schedules
+from tests.simulator.generators import asks, debounces, editions, hosts, schedules
 from tests.simulator.generators.extras import enrich
 from tests.simulator.generators.features import add_features
 from tests.simulator.generators.groups import FIRST_SEED, add_groups
@@ -69,6 +69,8 @@ def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
         scenario = schedules.add_schedules(scenario, Random(f"schedules of {seed}"))
     if drawn == "all" and seed >= debounces.FIRST_SEED:
         scenario = debounces.add_debounces(scenario, Random(f"debounces of {seed}"))
+    if drawn == "all" and asks.FIRST_SEED <= seed <= asks.LAST_SEED:
+        scenario = asks.add_asks(scenario, Random(f"asks of {seed}"))
     return scenario
 
 

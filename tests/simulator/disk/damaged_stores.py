@@ -186,7 +186,7 @@ def _end(root: ProcedureRecord, tree: list[ProcedureRecord], writes: list[Write]
 
 
 def _was(head: ProcedureRecord) -> Was:
-    return Was(head.state, head.due_at, head.finished_at)
+    return Was.of(head)
 
 
 # ---------------------------------------------------------------------- damage

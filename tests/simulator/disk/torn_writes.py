@@ -239,7 +239,7 @@ def workload(chance: random.Random, commits: int) -> Iterator[list[Write]]:
                 writes.append(PutLock(LockRecord(f"cat/{seq}", LockMode.WRITE, head.id, head.id, float(number))))
             else:
                 head = chance.choice(heads)
-                was = Was(head.state, head.due_at, head.finished_at)
+                was = Was.of(head)
                 head.step += 1
                 head.records = head.step
                 if head.state is not ProcedureState.SUCCESS and chance.random() < 0.2:

@@ -32,6 +32,7 @@ from actorproc.model.messages.events import (
     SignalsWithdrawn,
     Submitted,
 )
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import IdReuse, NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -130,10 +131,18 @@ def call_of(action: ClientAction, reply: int) -> Call:
             is_id = "id" in options
             return SignalsWithdrawn(target if is_id else None, None if is_id else target, reply, reason=_WHY)
         case _:
-            dedup = options[0] if options else None
-            payload = b"signal %d" % reply if dedup is None else b"signal " + dedup.encode()
-            make = Published if action.kind == "publish" else Signalled
-            return make(target, payload, reply, dedup, trace=_SENDERS[reply % len(_SENDERS)])
+            return _sent(action, reply)
+
+
+def _sent(action: ClientAction, reply: int) -> Signalled | Published:
+    target, *options = action.targets
+    if action.kind == "ask":
+        name, id_ = options
+        return Signalled(target, b"signal ask %s" % id_.encode(), reply, ask=AskKey(name, id_))
+    dedup = options[0] if options else None
+    payload = b"signal %d" % reply if dedup is None else b"signal " + dedup.encode()
+    make = Published if action.kind == "publish" else Signalled
+    return make(target, payload, reply, dedup, trace=_SENDERS[reply % len(_SENDERS)])
 
 
 _KINDS: dict[type[Call], str] = {

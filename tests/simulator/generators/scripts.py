@@ -67,6 +67,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     wait: Wait = "all"
     roots: bool = False
     """go, done: the children are roots of their own, submitted with the success of the step."""
+    replies: bool = False
+    """go: the step replies to the ask that woke it, if one did."""
     leave: bool = False
     """spawn: outstanding children outlive their parent."""
     max_parallel: int | None = None
@@ -113,7 +115,7 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     option), repeat (the newest of these submits arrives once more), debounce (of a root, with key, wait and longest wait),
     debounce-again (one of these arrives once more), nap (time passes to whatever is due next), sweep
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
-    abort, force (an abort that kills), signal, publish, withdraw, clear (of a poison key), retry, bypass, rollback,
+    abort, force (an abort that kills), signal, ask, publish, withdraw, clear (of a poison key), retry, bypass, rollback,
     pause, resume, schedule, delete, acknowledge, taken (the result of a call), reload (of all workers), resize (of the pool of
     workers). The first of `targets` is whom it is about, or
     how many workers; the rest are options of that call. With "anew" a class is registered again, as
@@ -183,6 +185,7 @@ def program_of(id: str, program: Program, *, now: float, fresh: bool = False) ->
         priority=program.priority,
         limit_keys=program.limit_keys,
         trace=_trace_of(id, now),
+        searchable=_searchable(program, id, INITIAL_STATE),
     )
 
 
@@ -198,6 +201,44 @@ def play(program: Program, id: str, state: bytes, mode: Mode, unit: str | None, 
     """The answer of one handed-out step; a pure function."""
     if mode is Mode.ASK_ABORT:
         return Answered(allowed=program.allows_abort, state=state)
+    return _tagged(program, id, _played(program, id, state, mode, unit, attempt))
+
+
+def _tagged(program: Program, id: str, outcome: Outcome) -> Outcome:
+    """The answer with changes of tags, of a quarter of all procedures: another value in most states, none in some."""
+    if not _is_indexed(program, id) or isinstance(outcome, Failed):
+        return outcome
+    searchable = _searchable(program, id, outcome.state)
+    if isinstance(outcome, Poisoned):
+        return msgspec.structs.replace(outcome, requests=_of_state(program, id, outcome.state))
+    number = crc32(outcome.state)
+    changes = ("at", None if number % 5 == 0 else str(number % 7)), ("odd", "yes" if number % 2 else None)
+    texts = _searchable(program, id, outcome.fresh) if isinstance(outcome, Renewed) else searchable
+    asked = outcome.requests or StepRequests()
+    requests = msgspec.structs.replace(asked, tags=changes, searchable=texts)
+    if not isinstance(outcome, Renewed):
+        return msgspec.structs.replace(outcome, requests=requests)
+    return msgspec.structs.replace(outcome, requests=requests, searchable=searchable)
+
+
+def _is_indexed(program: Program, id: str) -> bool:
+    return crc32(f"{id} of {len(program.operations)}, {program.timeout_goes_on}".encode()) % 4 == 0
+
+
+def _of_state(program: Program, id: str, state: bytes) -> StepRequests | None:
+    """Requests that say what the state is found by, and nothing else."""
+    return StepRequests(searchable=_searchable(program, id, state)) if _is_indexed(program, id) else None
+
+
+def _searchable(program: Program, id: str, state: bytes) -> tuple[str, ...]:
+    """Texts of the searchable fields that a state has, of the procedures that change their tags too."""
+    if not _is_indexed(program, id):
+        return ()
+    number = crc32(b"field" + state)
+    return (f"place={number % 5}", *(("none",) if number % 3 else ()))
+
+
+def _played(program: Program, id: str, state: bytes, mode: Mode, unit: str | None, attempt: int) -> Outcome:
     position, counter, phase = (int(part) for part in state.split(b":"))
     if mode is Mode.ROLLBACK:
         return _undo(program, id, position, counter, phase, unit, attempt)
@@ -216,7 +257,7 @@ def play(program: Program, id: str, state: bytes, mode: Mode, unit: str | None, 
         position, counter = position + 1, counter + 1
 
 
-def placed_elsewhere(program: Program, state: bytes, *, leaves_out: bool) -> Advanced | None:
+def placed_elsewhere(program: Program, id: str, state: bytes, *, leaves_out: bool) -> Advanced | None:
     """The answer of new code that places a saga before another step than the old code; None: it does not.
 
     `leaves_out`: the next step is left out for good (``on_change="skip"``); else a new step stands in its place.
@@ -229,10 +270,16 @@ def placed_elsewhere(program: Program, state: bytes, *, leaves_out: bool) -> Adv
     if sum(other.unit == operation.unit for other in around) > 1:
         return None  # one of several repeats: no code may place another step between them
     if not leaves_out:
-        return Advanced(state=state, unit=f"new{position}", placed=True)
+        return Advanced(state=state, unit=f"new{position}", placed=True, requests=_of_state(program, id, state))
     following = program.operations[position + 1]
     after = _state(position + 1, counter)
-    return Advanced(state=after, unit=following.unit, no_return=following.no_return, placed=True)
+    return Advanced(
+        state=after,
+        unit=following.unit,
+        no_return=following.no_return,
+        placed=True,
+        requests=_of_state(program, id, after),
+    )
 
 
 def _goes_on_unsaved(program: Program, position: int) -> bool:
@@ -256,7 +303,11 @@ def _forward(
     steps: int,
 ) -> Outcome:
     kind = operation.kind
-    requests = StepRequests(_children(id, operation, position, counter)) if operation.roots else None
+    requests = None
+    if operation.roots or operation.replies:
+        roots = _children(id, operation, position, counter) if operation.roots else ()
+        reply = b"%s at %d" % (id.encode(), counter) if operation.replies else None
+        requests = StepRequests(roots, reply=reply)
     if kind == "done":
         output = b"%s=%d" % (id.encode(), counter)
         return Finished(state=_state(position, counter + 1), steps=steps, output=output, requests=requests)
@@ -317,10 +368,14 @@ def _forward(
     )
 
 
+def _child_id(id: str, position: int, index: int, counter: int) -> str:
+    return f"{id}.{position}{index}" if counter < _GENERATION else f"{id}.{position}{index}.g2"
+
+
 def _children(id: str, operation: Operation, position: int, counter: int) -> tuple[NewProcedure, ...]:
     return tuple(
         NewProcedure(
-            id=f"{id}.{position}{index}" if counter < _GENERATION else f"{id}.{position}{index}.g2",
+            id=_child_id(id, position, index, counter),
             type_name=child.meta.type_name,
             state=INITIAL_STATE,
             digest=child.meta.type_name.encode(),
@@ -329,6 +384,7 @@ def _children(id: str, operation: Operation, position: int, counter: int) -> tup
             unit=child.operations[0].unit,
             priority=child.priority,
             limit_keys=child.limit_keys,
+            searchable=_searchable(child, _child_id(id, position, index, counter), INITIAL_STATE),
         )
         for index, child in enumerate(operation.children)
     )

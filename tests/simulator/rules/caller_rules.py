@@ -7,6 +7,7 @@ from typing import Any
 
 from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import StepToken, event_target, name_of_event
+from actorproc.model.rows.asks import opened
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import EventRecord, NewProcedure, ProcedureRecord
 from actorproc.model.rows.schedules import FIRING_TAG
@@ -185,7 +186,7 @@ class CallerRules(Judge):
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         self.latest[record.id] = record
         if record.payload is not None:
-            self.delivered.add(record.payload)
+            self.delivered.add(opened(record.payload)[1])
         if record.aborting:
             self.aborted.add(record.id)
         if record.state in TERMINAL:
@@ -210,8 +211,8 @@ class CallerRules(Judge):
     def on_committed(self) -> None:
         if self.has_failed_now:
             # Who took it was stopped in the same decision, before the step that would have seen it.
-            self.delivered.update(row.payload for row in self.gone_now)
-        self.let_go.update(row.payload for row in self.gone_now if self._may_go(row.target))
+            self.delivered.update(opened(row.payload)[1] for row in self.gone_now)
+        self.let_go.update(opened(row.payload)[1] for row in self.gone_now if self._may_go(row.target))
         self.gone_now.clear()
         self.has_failed_now = False
 
@@ -243,7 +244,7 @@ class CallerRules(Judge):
                 self.say(2, f"{id} is stored and was never submitted")
             if head.state not in TERMINAL:
                 self.say(15, f"{id} never ended: {_shown(head)}")
-        waiting = {row.payload for row in self.kept.values()} | self.let_go
+        waiting = {opened(row.payload)[1] for row in self.kept.values()} | self.let_go
         for target, payload in self.sent:
             is_known = payload in self.delivered or payload in waiting or target in self.fell
             if not is_known and target not in self.removed:

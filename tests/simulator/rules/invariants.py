@@ -21,7 +21,8 @@ nor on one with other code of its type, steps never take more of a host's resour
 lost with three hosts in a row runs with no other on its host · 28 each instant of a schedule starts one procedure, in
 the commit that moves the schedule on · 33 of debounced submits the last durable one runs, in its time, and each
 counts once · 34 the row of what an application enqueued goes in the commit that creates its procedure, or keeps the
-refusal. Number 0 is "memory equals store".
+refusal · 35 lists find a procedure by the tags that its last recorded step left, and by its state. Number 0 is
+"memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
@@ -48,6 +49,7 @@ from actorproc.model.rows.writes import (
     DeleteLock,
     DeletePoison,
     DeleteProcedure,
+    DeleteReply,
     DeleteSchedule,
     DeleteUndo,
     PutAcknowledgement,
@@ -61,6 +63,7 @@ from actorproc.model.rows.writes import (
     PutPoison,
     PutProcedure,
     PutRemoval,
+    PutReply,
     PutSchedule,
     PutStart,
     PutStep,
@@ -71,6 +74,7 @@ from actorproc.model.rows.writes import (
 )
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulator.rules.adoption_rules import AdoptionRules, LossRules
+from tests.simulator.rules.ask_rules import AskRules
 from tests.simulator.rules.caller_rules import CallerRules
 from tests.simulator.rules.cancel_rules import CancelRules
 from tests.simulator.rules.debounce_rules import DebounceRules
@@ -85,6 +89,7 @@ from tests.simulator.rules.operator_rules import OperatorRules
 from tests.simulator.rules.placement_rules import PlacementRules
 from tests.simulator.rules.report_rules import ReportRules
 from tests.simulator.rules.schedule_rules import ScheduleRules
+from tests.simulator.rules.tag_rules import TagRules
 from tests.simulator.rules.undo_rules import UndoRules
 
 __all__ = ["Entry", "StoreDump", "Violation", "check"]
@@ -137,9 +142,11 @@ class _Pass:
             ScheduleRules(facts, found),
             DebounceRules(facts, found),
             EnqueuedRules(facts, found),
+            TagRules(facts, found),
             PlacementRules(facts, found),
             AdoptionRules(facts, found),
             LossRules(facts, found),
+            AskRules(facts, found),
         ]
         self._listeners: dict[str, list[Callable[..., None]]] = {}
         self._readers: dict[type[Write], Callable[[Any], None]] = {
@@ -160,6 +167,8 @@ class _Pass:
             PutStart: lambda write: self._show("start", write.record),
             PutAttempt: lambda write: self._show("attempt", write.record),
             PutExposed: lambda write: self._show("exposed", write.record),
+            PutReply: lambda write: self._show("reply_stored", write.record),
+            DeleteReply: lambda write: self._show("reply_gone", write.procedure, write.mark),
             PutNote: lambda write: self._show("note", write.record),
             PutSchedule: lambda write: self._show("schedule", write.record),
             DeleteSchedule: lambda write: self._show("schedule_gone", write.id),

@@ -27,6 +27,7 @@ from actorproc.model.rows.writes import (
     PutPoison,
     PutProcedure,
     PutRemoval,
+    PutReply,
     PutStart,
     PutSwitch,
 )
@@ -109,6 +110,9 @@ class Goal(StrEnum):
     IN_PARTS = "a tree was removed in several commits"
     USED_ANEW = "the id of a removed procedure was used again"
     REPEATED = "a signal that had come before was recognized"
+    ANSWERED = "a step replied to an ask"
+    UNANSWERED = "a step that took an ask gave no reply"
+    ASKED_AGAIN = "an ask that had its reply came once more"
     BEGAN_AGAIN = "a procedure ended a generation and began anew"
     RESTARTED = "an ended root began anew with a submit"
     SENT_AGAIN = "a submit that had restarted a root came once more"
@@ -179,6 +183,7 @@ class _Watcher:
         self.granted: set[bytes] = set()
         """Signals with ids that were acknowledged."""
         self.sent_ids: dict[int, bytes] = {}
+        self.replied: set[tuple[str, str]] = set()
 
     # ------------------------------------------------------------ executions and calls
     def _sent(self, token: Any, record: int, warm: bool) -> None:
@@ -222,6 +227,8 @@ class _Watcher:
                 self.signalling[reply] = target
             if payload.startswith(b"signal id "):
                 self.sent_ids[reply] = payload
+            asked = target, payload.rpartition(b" ")[2].decode()
+            self.seen[Goal.ASKED_AGAIN] += payload.startswith(b"signal ask ") and asked in self.replied
         else:
             self.verbs[reply] = (kind, target)
 
@@ -290,6 +297,9 @@ class _Watcher:
                         self.seen[Goal.GAVE_UP if gave_up else Goal.POISONED_FOR_A_STEP] += 1
                 case DeletePoison() if write.path not in self.clearing.values():
                     self.seen[Goal.TOOK_POISON_BACK] += 1
+                case PutReply(record=reply):
+                    self.seen[Goal.ANSWERED if reply.value else Goal.UNANSWERED] += 1
+                    self.replied.add((reply.procedure, reply.ask))
                 case PutEvent(record=event) if not event.taken:
                     self.kept[event.target, event.seq] = event.payload
                 case DeleteEvent():

@@ -83,6 +83,21 @@ def _rollback_retry() -> Scenario:
     return make_small(make_program("Undone", *operations, locks=(LockKey.write("a"),)))
 
 
+def _tags_and_fields_of_what_is_undone_and_of_what_is_not() -> Scenario:
+    """By the numbers of their operations, `scripts` has all three change their tags and have searchable fields."""
+    child = make_saga("Found", "go", "go", "go", "go", "done")
+    undone = make_program(
+        "Undone",
+        Operation("go", "u0", undo="twice"),
+        Operation("spawn", "u1", children=(child,)),
+        Operation("go", "u2", flaky=1),
+        Operation("go", "u3", undo="flaky"),
+        Operation("fatal", "u4"),
+    )
+    going_on = (Operation("go", persist=False), Operation("go", flaky=1), Operation("sleep", seconds=2.0), _LAST)
+    return make_small(undone, make_program("Goes on", *going_on))
+
+
 # ---------------------------------------------------------------- children
 def _quick_and_slow(**how: Any) -> Scenario:
     slow = make_program("Slow", Operation("sleep", "u0", seconds=50.0), Operation("done", "u1"))
@@ -182,6 +197,28 @@ def _signals_to_an_id_and_to_a_name() -> Scenario:
     return make_small(make_program("Named", *waits), other, actions=calls)
 
 
+def _asks_and_their_replies() -> Scenario:
+    """One ask comes before its wait, one twice, and one gets no reply."""
+    waits = (
+        Operation("wait", "u0", event="event0"),
+        Operation("go", "u1", replies=True, flaky=1),
+        Operation("wait", "u2", event="event1"),
+        Operation("done", replies=True),
+    )
+    silent = (Operation("wait", "u0", event="event0"), Operation("go", "u1"), Operation("done"))
+    calls = make_calls("ask A event1 k1", "ask A event0 k0", "ask A event0 k0", "ask B event0 k0")
+    return make_small(make_program("Asked", *waits), make_program("Silent", *silent), actions=calls)
+
+
+def _an_ask_whose_step_is_undone() -> Scenario:
+    operations = (
+        Operation("wait", "u0", event="event0"),
+        Operation("go", "u1", replies=True),
+        Operation("fatal", "u2"),
+    )
+    return make_small(make_program("Undone", *operations), actions=make_calls("ask A event0 k0"))
+
+
 def _forced_abort() -> Scenario:
     """It would refuse if it were asked, and its step never ends."""
     operations = (Operation("go", "u0"), Operation("go", "u1", hangs=1000), Operation("done"))
@@ -225,6 +262,7 @@ SMALL_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "sleep and signal": _sleep_and_signal,
     "retry with backoff": _retry_with_backoff,
     "rollback retry": _rollback_retry,
+    "tags and fields": _tags_and_fields_of_what_is_undone_and_of_what_is_not,
     "wait for any child": _wait_for_any_child,
     "wait for each child": _wait_for_each_child,
     "children that outlive their parent": _children_that_outlive_their_parent,
@@ -236,6 +274,8 @@ SMALL_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "step-scoped locks asked for later": _step_scoped_locks_asked_for_later,
     "deadlock of two trees": _deadlock_of_two_trees,
     "signals to an id and to a name": _signals_to_an_id_and_to_a_name,
+    "asks and their replies": _asks_and_their_replies,
+    "an ask whose step is undone": _an_ask_whose_step_is_undone,
     "forced abort": _forced_abort,
     "forced abort of a tree": _forced_abort_of_a_tree,
     "abort of a tree with little patience": _abort_of_a_tree_with_little_patience,

@@ -59,7 +59,7 @@ class ResidentSet:
         if tree is None:
             tree = self.trees[record.root] = Tree(record.root)
         if stored:
-            self.stored[record.id] = Was(record.state, record.due_at, record.finished_at)
+            self.stored[record.id] = Was.of(record)
             if record.state is not _RUNNABLE:
                 self.unsettled[record.root] = None
         self.procs[record.id] = record
@@ -74,7 +74,7 @@ class ResidentSet:
         """Make a stored head resident that is a tree by itself and only waits for its turn: most are, at a start."""
         self.trees[record.root] = Tree(record.root, record)
         self.procs[record.id] = record
-        self.stored[record.id] = _WAS_RUNNABLE
+        self.stored[record.id] = Was.of(record) if record.tags or record.searchable else _WAS_RUNNABLE
 
     def make_resident(self, record: ProcedureRecord) -> None:
         """Have one of the cold run queue in memory. It keeps its place there, and nothing is decided."""
@@ -95,10 +95,11 @@ class ResidentSet:
     # ------------------------------------------------------------------ what the store has
     def note_stored(self, record: ProcedureRecord, was: Was | None) -> None:
         """Note what the store's index rows will say of a head, and whether its root has ended."""
-        if record.state is _RUNNABLE and record.due_at is None:
+        texts = () if record.past is None else record.past.searchable
+        if record.state is _RUNNABLE and record.due_at is None and not record.tags and not texts:
             self.stored[record.id] = _WAS_RUNNABLE
-        else:
-            self.stored[record.id] = Was(record.state, record.due_at, record.finished_at)
+        else:  # by position: half the time
+            self.stored[record.id] = Was(record.state, record.due_at, record.finished_at, record.tags, texts)
         if record.parent is None:
             was_open = was is not None and was.state not in TERMINAL
             self.open_roots += (record.state not in TERMINAL) - was_open

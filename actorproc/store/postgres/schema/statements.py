@@ -32,7 +32,7 @@ _CHANGING = {Table.PROCEDURES: 70, Table.META: 50}
 """Tables whose rows are changed in place, and how full their pages are made, so that changes stay on them."""
 _LONG = frozenset(
     {
-        *(Table.STEPS, Table.EVENTS, Table.NOTES, Table.EXPOSED),
+        *(Table.STEPS, Table.EVENTS, Table.NOTES, Table.EXPOSED, Table.REPLIES),
         *(Table.ATTEMPTS, Table.AUDIT, Table.CHILDREN, Table.ENQUEUED),
     }
 )

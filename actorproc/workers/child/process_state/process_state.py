@@ -63,7 +63,7 @@ _LIMITS = tuple(
 )
 """Limits that a step may lower so that the next one fails for it."""
 _LOOK_EVERY = 0.001
-"""Seconds after which is looked at what native code can have changed."""
+"""Seconds between two looks at state that native code can change: directory, umask, signal mask, timers, limits."""
 _TO_OPEN = 1e-7
 """Seconds: less than it takes to open one descriptor, in whatever language."""
 

@@ -182,7 +182,7 @@ class ProcedureActor(DispatchedActor):
             and not run.is_timed
             and not (outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return)
             and not outcome.poisons
-            and outcome.requests is None
+            and (outcome.requests is None or outcome.requests.are_of_state)
             and not self._worker_runtime.is_wanted(run.token)
         )
 

@@ -6,7 +6,7 @@ import { empty } from "../trouble.js";
 
 export const title = () => "Procedures";
 export const topics = () => ["procedures"];
-const TEXTS = ["q", "type", "tag", "owner", "since", "until"];
+const TEXTS = ["q", "type", "tag", "where", "owner", "since", "until"];
 const FILTERS = [...TEXTS, "root", "parent", "prefix", "changed_since", "changed_until"];
 const LIMIT = 50;
 
@@ -48,11 +48,11 @@ function filters(app) {
       <option value="" ?selected=${!now.get(name)}>any</option>${all.map((one) => html`<option value=${one} ?selected=${now.get(name) === one}>${one}</option>`)}
       ${now.getAll(name).length > 1 || (now.get(name) && !all.includes(now.get(name) || "")) ? html`<option value=${now.get(name)} selected>${now.getAll(name).join(", ")}</option>` : nothing}</select></label>`;
   const check = (/** @type {string} */ name, /** @type {string} */ label) => html`<label class="check"><input type="checkbox" name=${name} .checked=${live(Boolean(now.get(name)))} @change=${set}> ${label}</label>`;
-  const more = ["tag", "owner", "since", "until", "root", "parent", "prefix"].some((name) => now.get(name));
+  const more = ["tag", "where", "owner", "since", "until", "root", "parent", "prefix"].some((name) => now.get(name));
   return html`<div class="filters" role="search" aria-label="Filter">
     ${text("q", "Search", "id, type, tag, reason, error")} ${pick("state", STATES)} ${pick("phase", PHASES)} ${text("type", "type")}
     ${check("roots", "roots only")} ${check("troubled", "in trouble")} ${pick("order", ["trouble", "newest", "oldest"])}
-    <details ?open=${more}><summary>More filters</summary><div class="filters">${text("tag", "tag")} ${text("owner", "owner")} ${text("since", "created since", "2026-01-31T12:00")} ${text("until", "created until")} ${text("root", "root")} ${text("parent", "parent")} ${text("prefix", "id begins with")}</div></details>
+    <details ?open=${more}><summary>More filters</summary><div class="filters">${text("tag", "tag", "word, or key=value")} ${text("where", "searchable field", "field=value")} ${text("owner", "owner")} ${text("since", "created since", "2026-01-31T12:00")} ${text("until", "created until")} ${text("root", "root")} ${text("parent", "parent")} ${text("prefix", "id begins with")}</div></details>
     ${now.size ? html`<a href="procedures">Drop all filters</a>` : nothing}</div>`;
 }
 
