@@ -259,17 +259,20 @@ class ProcedureHandle(Generic[R_co]):
             ActorprocError: As of `ask`.
             ResultTimeout: As of `ask`.
         """
+        import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
+
         ask = AskKey(checked_event(name), new_id() if id is None else checked_ask_id(id))
-        clock = _Countdown(timeout)
+        clock, source = _Countdown(timeout), self._source
         try:
-            sent = self._source._send_ask(self._id, ask, payload)
+            # What may read the store is for another thread than that of the loop.
+            sent = await asyncio.to_thread(source._send_ask, self._id, ask, payload)
             await _until_done(sent, clock.left())
             sent.result()
-            found = self._source._answer_to(self._id, ask, _PARKED if wait_parked else _CALL)
+            found = await asyncio.to_thread(source._answer_to, self._id, ask, _PARKED if wait_parked else _CALL)
             await _until_done(found, clock.left())
         except TimeoutError:
-            raise late(self._id, timeout, self._source._glance(self._id), ask) from None
-        return self._reply_of(ask, _result_of(found, None))
+            raise late(self._id, timeout, await asyncio.to_thread(source._glance, self._id), ask) from None
+        return await asyncio.to_thread(self._reply_of, ask, _result_of(found, None))
 
     def _reply_of(self, ask: AskKey, answer: AskResult) -> Any:
         if answer.ending is None:

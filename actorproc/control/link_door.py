@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from actorproc.errors import EngineError, NotAllowed, UnknownType, UsageError
 from actorproc.store.home import Home
-from actorproc.store.leader import Leader
+from actorproc.store.shared import Leader
 from actorproc.workers.link.addresses import dialled_address
 from actorproc.workers.link.handshake import LinkRole
 from actorproc.workers.link.listener import LinkGuest, LinkListener, dial

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from actorproc.store.base import ProcedureStore
-from actorproc.store.leader import Leader
 from actorproc.store.reading import Durability, OwnerRole, ReadingStore, StoreOwner
+from actorproc.store.shared import Leader
 from actorproc.support.clock import Clock, SystemClock
 
 __all__ = ["Home"]

@@ -1,4 +1,4 @@
-"""The protocol of a store that several machines share: one of them leads, and the store says which."""
+"""A store that several machines share: one of them leads, and the store says which."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from actorproc.store.base import ProcedureStore
 
-__all__ = ["SharedStore"]
+__all__ = ["Leader", "SharedStore"]
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """The manager that leads, or led last."""
+
+    epoch: int
+    owner: str
+    """The process, in words: its pid and its machine."""
+    address: str
+    """Address of its door, as `actorproc.workers.link.addresses` reads it; "": it lets no process in."""
+    pin: bytes
+    """SHA-256 of the certificate that its door shows."""
+    secret: bytes
+    """Secret that its door and its clients share."""
+    since: float
+    """Time at which it became the leader, epoch seconds of the database."""
+    lease: float
+    """Seconds for which it is still taken for alive; 0 or less: its lease has ended."""
+    leads: bool
+    """It has not given the lead back, and its lease, or its session with the lock, lasts."""
 
 
 class SharedStore(ProcedureStore, Protocol):

@@ -5,7 +5,6 @@ Two values have the same text when they are equal as texts: 42 and "42" have, wh
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from enum import Enum
@@ -17,8 +16,8 @@ MAX_SEARCHABLE = 16
 """Searchable fields of one class; their values are in the head, which is written with every step."""
 KINDS = "text, a whole number, true or false, a member of an enum of these, a UUID, a date, or None"
 _LONGEST = 256
-"""Bytes of a text; of a longer one the hash is kept."""
-_WORD = 64
+"""Bytes of a text; the hash is kept of a longer one, and of one with lone surrogates, which no row of a store holds."""
+_DIGITS = 2000
 """Bits of a number up to which it is written in decimal digits; others could have too many for `str`."""
 
 
@@ -28,8 +27,10 @@ def search_text(name: str, value: object) -> str:
         return name
     found = f"{name}={_form(value)}"
     raw = found.encode("utf-8", "surrogatepass")
-    if len(raw) <= _LONGEST:
+    if len(raw) <= _LONGEST and raw == found.encode("utf-8", "replace"):
         return found
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which a worker without long texts does without
+
     return f"{name}#{hashlib.blake2b(raw, digest_size=16).hexdigest()}"
 
 
@@ -64,12 +65,13 @@ def _form(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case int():
-            return str(int(value)) if value.bit_length() < _WORD else hex(value)
+            return str(int(value)) if value.bit_length() < _DIGITS else hex(value)
         case str():
             return str.__str__(value)  # whatever a class derived from `str` makes of it
         case UUID():
             return str(value)
         case date() if not isinstance(value, datetime):
             return value.isoformat()
-    msg = f"{value!r:.60} is nothing that a list is searched for: that is {KINDS}"
+    # Its type alone: the value may be of a state, whose values errors do not tell.
+    msg = f"a {type(value).__qualname__} is nothing that a list is searched for: that is {KINDS}"
     raise TypeError(msg)

@@ -18,7 +18,7 @@ from actorproc import Config, EngineError, ManagerStopped, ProcedureClient, Proc
 from actorproc.control import link_door
 from actorproc.control.link_door import LinkEntrance
 from actorproc.store.home import DirectoryHome
-from actorproc.store.leader import Leader
+from actorproc.store.shared import Leader
 from actorproc.testing.torture.cluster.proxy import Proxy
 from actorproc.workers.link.addresses import published_address
 from actorproc.workers.link.certificates import LinkCertificate, made_credentials

@@ -29,7 +29,7 @@ from actorproc.model.messages.outcomes import (
     Waited,
 )
 from actorproc.model.policies import Backoff
-from actorproc.model.rows.asks import AskKey, ReplyRecord, ask_of, enclosed, opened, rewritten, settled
+from actorproc.model.rows.asks import AskKey, ReplyRecord, ask_of, enclosed, is_sound, opened, rewritten, settled
 from actorproc.model.rows.records import ErrorInfo, IdReuse, NewProcedure
 from actorproc.model.rows.writes import DeleteProcedure, DeleteReply, PutReply, PutStep
 from actorproc.model.states import ProcedureState
@@ -80,6 +80,24 @@ def outcome_of(kind: type[Outcome], harness: CoreHarness, requests: StepRequests
         Renewed: {"fresh": b"0"},
     }.get(kind, {})
     return kind(state=b"1", requests=requests, **options)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\xc1",
+        b"\xc1\x01",
+        b"\xc1\x01\x00\x05",
+        b"\xc1\x01\x00\x05\x00\x02pri",
+        b"\xc1\x01\x00\x01\x00\x01\xff\xfe",
+        b"\xc1" * 40,
+    ],
+)
+def test_a_payload_that_is_cut_short_or_damaged_is_of_no_ask(payload):
+    assert opened(payload) == (None, payload)
+    assert ask_of(payload) is None
+    assert rewritten(payload, lambda value: value + b"!") == payload + b"!"
+    assert not is_sound(payload)
 
 
 # ---------------------------------------------------------------- the payload

@@ -10,6 +10,7 @@ import pytest
 
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.rows.record_parts import Past
 from actorproc.model.rows.records import (
     AuditRecord,
     ChildRecord,
@@ -45,6 +46,7 @@ WAITS = ProcedureState.WAITING_TIMEOUT
 
 def head(name, seq, **more):
     record = ProcedureRecord(id=name, type_name="T", version=1, root=name, parent=None, seq=seq, tags=("eu",), epoch=1)
+    record.past = Past(searchable=("customer=42",))
     for field, value in more.items():
         setattr(record, field, value)
     return record
@@ -166,20 +168,22 @@ INDEX_ROWS = {
     Table.ROLLED_BACK: number_key(5),
     Table.BY_TYPE: b"T\0" + number_key(3),
     Table.BY_TAG: b"eu\0" + number_key(3),
+    "a field": b"\xfecustomer=42\0" + number_key(3),
     Table.TIMERS: number_key(6 * 10**15) + b"\0other",
     Table.FINISHED: number_key(9 * 10**6) + b"\0ended",
 }
 
 
-@pytest.mark.parametrize("table", INDEX_ROWS, ids=lambda table: table.label)
-def test_doctor_tells_of_an_index_row_that_is_missing_or_too_many(path, table):
-    change(path, table, INDEX_ROWS[table], None)
+@pytest.mark.parametrize("name", INDEX_ROWS, ids=lambda name: name if isinstance(name, str) else name.label)
+def test_doctor_tells_of_an_index_row_that_is_missing_or_too_many(path, name):
+    table, row = name if isinstance(name, Table) else Table.BY_TAG, INDEX_ROWS[name]
+    change(path, table, row, None)
     assert (table.label, "the row is missing or points elsewhere; a start makes it again") in told(path)
 
     damage(path)  # an owner makes it again
     assert told(path) == []
 
-    change(path, table, INDEX_ROWS[table][:-1] + b"!", b"parent")
+    change(path, table, row[:-1] + b"!", b"parent")
     assert {found for found, _ in told(path)} == {table.label}
 
 

@@ -244,6 +244,30 @@ def test_a_coroutine_asks_beside_others(manager):
     assert [info.dedup for info in manager.signals("shop")] == ["n"]
 
 
+def test_a_coroutine_that_asks_leaves_its_loop_to_others_while_the_store_is_read(manager, monkeypatch):
+    here, threads = threading.get_ident(), {}
+
+    def noted(name, honest):
+        def call(*args):
+            threads[name] = threading.get_ident()
+            return honest(*args)
+
+        return call
+
+    for name in ("_send_ask", "_answer_to", "_reply_in", "_glance"):
+        monkeypatch.setattr(manager, name, noted(name, getattr(manager, name)))
+
+    async def ask():
+        handle = await manager.submit_async(Shop(), id="shop")
+        await handle.ask_async("price", "tea", BOUND)
+        with pytest.raises(ResultTimeout):
+            await handle.ask_async("never", timeout=0.01)
+
+    asyncio.run(ask())
+    assert len(threads) == 4
+    assert here not in threads.values()
+
+
 # ---------------------------------------------------------------- no reply
 def test_a_time_limit_leaves_the_ask_standing_and_its_error_says_how_to_go_on(manager):
     handle = manager.submit(Asked())

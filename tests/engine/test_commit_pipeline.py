@@ -72,6 +72,7 @@ def _pipeline(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
         "in_flight": InFlightTable(),
         "act": unused,
         "stored": lambda _batch, _seconds: None,
+        "mark": lambda: None,
         **parts,
     }
     return CommitPipeline(
@@ -81,7 +82,6 @@ def _pipeline(snapshot: RecoverySnapshot, **parts: Any) -> CommitPipeline:
         quotas=Quotas(),
         retention=Retention(),
         scheduling=Scheduling(),
-        mark=lambda: None,
         **given,
     )
 
@@ -138,6 +138,43 @@ def test_an_errand_whose_read_fails_leaves_the_next_ones_for_the_time_after_the_
 
     assert (before, ran) == (["first"], ["first", "second", "third"])
     assert store_port.reopened == 1
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_read_that_fails_while_lost_commits_are_told_loses_no_event(is_before: bool) -> None:
+    store_port, marks, fails = _Persister(), list[int](), [True]
+    empty = RecoverySnapshot(1, 1, 1, [], [], [], [], [], [])
+
+    def lost(_first: int, _last: int, _dropped: list[Any]) -> None:
+        if is_before:
+            pipeline.handle(Submitted((_new("c"),), reply=3))
+        if fails.pop():
+            pipeline.suspend()
+        if not is_before:
+            pipeline.handle(Submitted((_new("c"),), reply=3))
+
+    pipeline = _pipeline(
+        empty, store_port=store_port, act=lambda _batch: [], on_lost=lost, mark=lambda: marks.append(len(marks))
+    )
+    pipeline.handle(TypeRegistered(TypeMeta(type_name="T")))
+    pipeline.handle(Submitted((_new("a"),), reply=1))
+    pipeline.close()
+    pipeline.committed(1)
+    pipeline.handle(Submitted((_new("b"),), reply=2))
+    pipeline.close()
+    pipeline.failed(2)
+
+    pipeline.reopened(empty)
+    assert (pipeline.trouble, store_port.reopened) == (True, 2)
+    marks.clear()
+    pipeline.reopened(empty)
+
+    assert marks == [0]  # the batch is to be closed
+    assert [event.reply for event in pipeline._open.events if isinstance(event, Submitted)] == [2, 3]
+
+
+def _new(id: str) -> NewProcedure:
+    return NewProcedure(id=id, fresh=True, type_name="T", state=b"0", digest=b"d")
 
 
 def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:

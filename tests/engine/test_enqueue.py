@@ -498,7 +498,7 @@ def test_what_the_leader_refuses_stays_with_its_reason_is_told_everywhere_and_ca
     assert main(["enqueued", "--path", url]) == 0
     assert "twice" in capsys.readouterr().out
     assert main(["doctor", "--path", url]) == 0
-    assert "2 enqueued procedures were refused" in capsys.readouterr().out
+    assert "enqueued procedures that were refused: 2;" in capsys.readouterr().out
     assert manager.remove_enqueued("twice", "sent twice") == 1
     assert [row.id for row in manager.enqueued()] == ["of-no-class"]
     assert any(note.verb == "enqueued" and note.reason == "sent twice" for note in manager.audit(None))
@@ -556,7 +556,7 @@ def test_rows_wait_for_a_manager_and_doctor_and_why_say_so(own_store, capsys):
         assert "waits for" in cause.says
         assert [below.kind for below in cause.causes] == ["manager"]
     assert main(["doctor", "--path", own_store]) == 0
-    assert "2 enqueued procedures wait" in capsys.readouterr().out
+    assert "enqueued procedures that wait for a manager: 2," in capsys.readouterr().out
     with ProcedureManager(own_store, procedures=[Mail], workers=1, **LIGHT) as manager:
         assert output(manager, "waits") == "waits: "
         wait_until(lambda: [row.state for row in manager.enqueued()] == ["refused"])

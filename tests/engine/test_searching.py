@@ -66,6 +66,15 @@ class Order(Saga, searchable=("customer", "stage", "parcel")):
             self.parcel = "cleaned"
 
 
+class Named(Saga, searchable=("name",)):
+    name: str
+    then: str = ""
+
+    @step
+    def only(self, ctx):
+        self.name = self.then or self.name
+
+
 class Waits(Saga, searchable=("many",)):
     many: int
 
@@ -217,12 +226,22 @@ def test_a_restart_and_a_fork_are_found_by_the_state_that_they_begin_with(manage
 
 
 def test_a_value_that_cannot_be_found_fails_its_step_and_a_submit_in_words(manager, tmp_path):
-    with pytest.raises(StateNotEncodable, match=r"Order.customer is searchable, and 1.5 is nothing that a list"):
+    with pytest.raises(StateNotEncodable, match=r"Order.customer is searchable, and a float is nothing that a list"):
         manager.submit(Order(str(tmp_path), 1.5))
     waiting(manager, tmp_path, "number")
     manager.publish("go")
-    with pytest.raises(ProcedureFailed, match=r"Order.parcel is searchable, and 1.5 is nothing that a list"):
+    with pytest.raises(ProcedureFailed, match=r"Order.parcel is searchable, and a float is nothing that a list"):
         manager.get("o").result(BOUND)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\udce9 of a file name", "a\0b", "x" * 300])
+def test_a_text_that_is_no_key_of_a_row_is_found_and_stops_no_manager(tmp_path, text):
+    with ProcedureManager(tmp_path / "s", workers=1, **LIGHT) as manager:
+        manager.run(Named(text), id="given", timeout=BOUND)
+        manager.run(Named("later", then=text), id="later", timeout=BOUND)
+
+        assert found(manager, name=text) == ["given", "later"]
+        assert found(manager, name="later") == found(manager, name=text[:-1]) == found(manager, name="?") == []
 
 
 def test_every_place_that_lists_finds_the_same(tmp_path):
@@ -246,7 +265,7 @@ def test_every_place_that_lists_finds_the_same(tmp_path):
     ("where", "error", "says"),
     [
         ("a=1", TypeError, "is a dict of fields and their values, or None, not 'a=1'"),
-        ({"a": 1.5}, TypeError, "1.5 is nothing that a list is searched for"),
+        ({"a": 1.5}, TypeError, "a float is nothing that a list is searched for"),
         ({"a b": 1}, ValueError, "names fields as they are declared"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import database_or_skip
 from tests.kit.page_runner import files_of, play, sessions_of
 
 pytestmark = pytest.mark.processes
@@ -15,6 +16,7 @@ HOWTOS = Path(__file__).parents[2] / "docs" / "howto"
 PAGES = sorted(path for path in HOWTOS.glob("*.md") if path.name != "index.md")
 NEEDS = {
     "django": ["django"],
+    "enqueue-in-your-transaction": ["psycopg"],
     "fastapi": ["fastapi", "uvicorn"],
     "progress-in-a-web-page": ["starlette", "uvicorn"],
     "schedules": ["cronsim"],
@@ -24,9 +26,11 @@ NEEDS = {
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_how_to_runs_as_it_stands(path, tmp_path):
+def test_a_how_to_runs_as_it_stands(path, tmp_path, monkeypatch):
     for package in NEEDS.get(path.stem, ()):
         pytest.importorskip(package, reason="needs the extra dev")
+    if "DATABASE_URL" in path.read_text(encoding="utf-8"):
+        monkeypatch.setenv("DATABASE_URL", database_or_skip().url("public").partition("?")[0])
 
     differences = play(path.read_text(encoding="utf-8"), tmp_path)
 

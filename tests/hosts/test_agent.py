@@ -174,6 +174,50 @@ def test_what_a_step_shows_and_notes_is_given_to_the_next_leader_before_its_answ
     assert held.taken_over(worker, frozenset()) == ([] if is_answered else None)
 
 
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "running"])
+@pytest.mark.parametrize("is_adopted", [True, False], ids=["adopted", "not adopted"])
+def test_what_a_worker_said_before_it_died_is_given_to_the_leader_it_was_listed_for(is_answered, is_adopted):
+    worker = WorkerId(1000, 1)
+    token = StepToken(1, worker, "p", 1, 1, Mode.EXECUTE)
+    held = HeldWork()
+    held.booted(worker, 7)
+    held.given(worker, [Run(token, "t", "p", None, b"", "json", 1)])
+    held.begin_list()
+    shown, answer = Exposed(token, "at", b"1"), Ended(token, Finished(state=b"state"))
+    held.heard(worker, [shown, Ask(1, token, "remember", "k", b"v", 1)], 0.0)
+    if is_answered:
+        held.heard(worker, [answer], 0.0)
+    held.died(worker)
+
+    said = held.last_words(worker, frozenset({token} if is_adopted else ()))
+
+    assert said == ([shown, answer][: 1 + is_answered] if is_adopted else [])
+    assert held.last_words(worker, frozenset({token})) == []  # it was told
+
+
+def test_what_workers_said_that_died_before_the_list_is_forgotten_and_of_others_only_so_much_is_kept():
+    held = HeldWork()
+    workers = [WorkerId(1000, number) for number in range(1, 1003)]
+    tokens = [StepToken(1, worker, "p", 1, 1, Mode.EXECUTE) for worker in workers]
+    for worker, token in zip(workers, tokens, strict=True):
+        held.booted(worker, 7)
+        held.given(worker, [Run(token, "t", "p", None, b"", "json", 1)])
+        held.heard(worker, [Ended(token, Finished(state=b""))], 0.0)
+        held.died(worker)
+
+    assert held.last_words(workers[0], frozenset(tokens)) == []
+    assert len(held.last_words(workers[-2], frozenset(tokens))) == 1
+    held.booted(WorkerId(1001, 1), 8)
+    late = StepToken(1, WorkerId(1001, 1), "q", 1, 1, Mode.EXECUTE)
+    held.given(late.worker, [Run(late, "t", "q", None, b"", "json", 1)])
+    held.heard(late.worker, [Ended(late, Finished(state=b""))], 60.0)
+    assert held.last_words(workers[-1], frozenset(tokens)) == []  # its answer is too old
+
+    held.died(late.worker)
+    held.begin_list()
+    assert held.last_words(late.worker, frozenset({late})) == []
+
+
 @pytest.mark.parametrize("kind", [NeedState, Returned])
 def test_a_step_that_was_given_back_while_a_leader_adopted_it_is_given_back_to_that_leader(kind):
     worker, other = WorkerId(1000, 1), WorkerId(1001, 1)

@@ -267,7 +267,7 @@ def test_a_directory_has_no_followers(tmp_path):
 
 def test_a_host_needs_a_role_that_may_read_the_row_of_the_leader_alone(url, tmp_path):
     journal = tmp_path / "journal"
-    roles = {"owner": "hosts_owner", "host": "hosts_host", "looker": "hosts_looker"}
+    roles = {"owner": "hosts_owner", "host": "hosts_host", "looker": "hosts_looker", "enqueuer": "hosts_enqueuer"}
     place = place_of(url)
 
     def as_administrator(*lines: str) -> None:
@@ -281,7 +281,7 @@ def test_a_host_needs_a_role_that_may_read_the_row_of_the_leader_alone(url, tmp_
         program = Program(tmp_path, "worker", "tests.hosts.journalled", "--path", host, "-n", "1")
         try:
             joined(program)
-            handles = [manager.submit(Noted(str(journal), 2)) for _ in range(6)]
+            handles = [manager.submit(Noted(str(journal), 2, 0.3)) for _ in range(6)]
             check(journal, handles, 2)
             assert str(program.pid) in {parent for *_, parent in noted(journal)}
         finally:

@@ -29,6 +29,21 @@ pytestmark = pytest.mark.processes
 LEASE = 1.0
 
 
+class Shop(Procedure):
+    """Answers asks for prices until it is told to close."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def execute(self, ctx):
+        if ctx.event == "close":
+            return Status.done(self.asked)
+        if ctx.ask_id is not None:
+            self.asked += 1
+            ctx.reply(f"the price of {ctx.event}")
+        return Status.wait("price")
+
+
 def config(**options) -> Config:
     return Config(lease=LEASE, spares=0, allow_any_filesystem=True, **options)
 
@@ -101,6 +116,50 @@ def test_what_the_leader_waits_for_goes_on_when_it_is_deposed(pair):
     assert waiting == ["rested"]
     wait_until(lambda: leads(leader) != leads(follower))
     assert leader.run(Add(4, 5)) == 9
+
+
+def test_debounced_submits_of_leader_and_follower_are_one_run_over_a_change_of_leaders(pair):
+    leader, follower = pair
+    handles = [manager.submit(Add(1, 1), debounce="key", within=600.0) for manager in pair]
+    leader._tree.step_down()
+    wait_until(lambda: leads(follower))
+    handles += [manager.submit(Add(2, 2), debounce="key", within=600.0) for manager in pair]
+    assert follower.get(handles[0].id).info().debounce == "key"
+    handles.append(leader.submit(Add(3, 4), debounce="key", within=0.2))
+    assert [handle.result(BOUND) for handle in handles] == [7] * 5
+    assert len({handle.id for handle in handles}) == 1
+    assert leader.run(Add(5, 5), debounce="key", within=0.1, timeout=BOUND) == 10
+
+
+def test_asks_to_leader_and_follower_are_answered_over_a_change_of_leaders(pair):
+    leader, follower = pair
+    for manager in pair:
+        manager.register(Shop)
+    shop = leader.submit(Shop(), id="shop")
+    leader.pause("shop")
+    replies = {}
+    threads = [
+        threading.Thread(
+            target=lambda manager=manager, id=id: replies.update(
+                {id: manager.get("shop").ask("price", id, BOUND, id=id, wait_parked=True)}
+            )
+        )
+        for manager, id in ((leader, "leader"), (follower, "follower"))
+    ]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(leader.signals("shop")) == 2)
+    leader._tree.step_down()
+    wait_until(lambda: leads(follower))
+    leader.resume("shop")
+    for thread in threads:
+        thread.join(BOUND)
+    assert replies == {"leader": "the price of leader", "follower": "the price of follower"}
+    assert [manager.get("shop").ask("price", "other", BOUND, id="leader") for manager in pair] == [
+        replies["leader"]
+    ] * 2
+    leader.signal("shop", "close")
+    assert shop.result(BOUND) == 2
 
 
 def test_submits_go_on_through_a_change_of_leaders(pair):

@@ -34,7 +34,8 @@ TEXTS = [
     (Word("a"), "f=a"),
     (42, "f=42"),
     (-(2**62), f"f={-(2**62)}"),
-    (2**70, f"f={2**70:#x}"),
+    (2**64 - 1, "f=18446744073709551615"),
+    (2**70, f"f={2**70}"),
     (True, "f=true"),
     (False, "f=false"),
     (Colour.RED, "f=red"),
@@ -60,6 +61,19 @@ def test_a_long_value_has_a_hash_that_no_short_one_has() -> None:
     assert all(len(text.encode()) < 100 and text.startswith("f#") for text in found[:-2])
     assert not {text for _, text in TEXTS} & set(found)
     assert search_text("f", "x" * 255) == found[0]
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, 2**63, 2**64 - 1, -(2**64), 10**600, -(10**600)])
+def test_a_number_of_any_size_is_found_by_its_digits_as_well(value: int) -> None:
+    assert search_text("f", value) == search_text("f", str(value))
+
+
+@pytest.mark.parametrize("value", ["\ud800", "a\udfff", "\udce9 of a file name", "x" * 300 + "\ud800"])
+def test_a_text_that_no_row_can_hold_has_a_hash(value: str) -> None:
+    text = search_text("f", value)
+
+    assert text.encode().startswith(b"f#")
+    assert text not in {search_text("f", other) for other in (value[:-1], value + "\ud800", "\ufffd", "?")}
 
 
 def test_texts_of_different_fields_and_values_differ() -> None:

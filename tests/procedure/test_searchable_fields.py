@@ -171,5 +171,8 @@ def test_a_state_without_fields_cannot_be_searched():
 
 
 def test_a_value_that_its_hint_does_not_allow_is_refused_by_the_name_of_the_field():
-    with pytest.raises(StateNotEncodable, match=r"Order.customer is searchable, and 1.5 is nothing that a list"):
-        TypeRuntime.of_class(Order).describe(Order(1.5))
+    for value, kind in ((1.5, "float"), (b"hunter2", "bytes")):
+        with pytest.raises(StateNotEncodable, match=r"Order\.customer is searchable, and a ") as caught:
+            TypeRuntime.of_class(Order).describe(Order(value))
+        assert f"a {kind} is nothing that a list is searched for: that is text" in str(caught.value)
+        assert "hunter2" not in str(caught.value)

@@ -17,6 +17,7 @@ from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.messages.outcomes import Failed, Refused
 from actorproc.model.policies import Scheduling
+from actorproc.model.rows.asks import AskKey, ask_of, enclosed
 from actorproc.model.rows.cold_trees import is_debounced
 from actorproc.model.rows.enqueued import EnqueuedRecord, waiting_key
 from actorproc.model.rows.record_parts import TOKEN
@@ -24,6 +25,7 @@ from actorproc.model.rows.records import NewProcedure, PoisonRecord, ProcedureRe
 from actorproc.model.rows.writes import (
     DeleteEnqueued,
     DeleteProcedure,
+    DeleteReply,
     DeleteUndo,
     PutAttempt,
     PutChild,
@@ -31,6 +33,7 @@ from actorproc.model.rows.writes import (
     PutLock,
     PutPoison,
     PutProcedure,
+    PutReply,
     PutSchedule,
     PutStep,
     PutUndo,
@@ -825,6 +828,78 @@ def _another_run_is_answered(left: Left) -> Left | None:
     return None
 
 
+# ------------------------------------------------------------ asks
+def _replies(left: Left) -> Iterator[tuple[int, int, Any]]:
+    return _writes(left, PutReply)
+
+
+def _an_ask_is_answered_twice(left: Left) -> Left | None:
+    return next((_rewritten(left, place, at, write, write) for place, at, write in _replies(left)), None)
+
+
+def _a_reply_is_of_no_step(left: Left) -> Left | None:
+    for place, at, write in _replies(left):
+        return _rewritten(left, place, at, PutReply(replace(write.record, value=b"another")))
+    return None
+
+
+def _a_reply_goes_alone(left: Left) -> Left | None:
+    for place, at, write in _replies(left):
+        return _rewritten(left, place, at, write, DeleteReply(write.record.procedure, write.record.mark))
+    return None
+
+
+def _a_reply_is_left_out(left: Left) -> Left | None:
+    return next((_rewritten(left, place, at) for place, at, _ in _replies(left)), None)
+
+
+def _an_ask_goes_to_another_wait(left: Left) -> Left | None:
+    waits = {(write.record.procedure, write.record.number): (place, at) for place, at, write in _writes(left, PutStep)}
+    for _, _, head in _heads(left):
+        ask = ask_of(head.payload)
+        if ask is not None and not head.rolling:
+            place, at = waits[head.id, head.state_at or head.records]
+            record = left.journal[place][2][at].record
+            return _rewritten(left, place, at, PutStep(replace(record, awaits="another")))
+    return None
+
+
+def _an_ask_is_taken_again(left: Left) -> Left | None:
+    for place, _, write in _replies(left):
+        for at, _, head in _heads(left):
+            if at == place and head.id == write.record.procedure:
+                again = enclosed(AskKey(write.record.name, write.record.ask), b"")
+                return _with(left, place + 1, _stored(replace(head, payload=again)))
+    return None
+
+
+def _one_who_asked_is_told(*said: Any) -> Change:
+    """Of a new root, which has neither taken the ask nor ended, a caller is told this."""
+    kind, *rest = said
+
+    def change(left: Left) -> Left | None:
+        for place, before, head in _heads(left):
+            if before is None and head.parent is None and head.state not in TERMINAL:
+                return _with(left, place + 1, (kind, head.id, AskKey("ask0", "made up"), *rest))
+        return None
+
+    return change
+
+
+def _another_reply_is_told(left: Left) -> Left | None:
+    for place, (kind, id, ask, value) in _lines(left, "resolve-ask"):
+        if value is not None:
+            return _without(left, place, (kind, id, ask, b"another"))
+    return None
+
+
+def _an_end_is_told_instead_of_a_reply(left: Left) -> Left | None:
+    for place, _, write in _replies(left):
+        ask = AskKey(write.record.name, write.record.ask)
+        return _with(left, place + 1, ("ask-ended", write.record.procedure, ask))
+    return None
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
     "a debounced submit counts twice": (33, "one submit changed", _a_debounced_submit_counts_twice),
     "a debounced root waits longer": (33, "and should until", _a_wait_is_longer),
@@ -832,6 +907,16 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "two debounced roots wait for a key": (33, "waits beside", _two_wait_for_a_key),
     "a debounced root begins with an earlier state": (33, "and its last submit was", _an_earlier_state_stays),
     "a debounced submit is answered with another run": (33, "and is durable in", _another_run_is_answered),
+    "an ask is answered twice": (20, "was answered twice", _an_ask_is_answered_twice),
+    "a reply is of no step": (20, "and no step has answered so", _a_reply_is_of_no_step),
+    "a reply goes without its procedure": (20, "is gone, and that procedure is not", _a_reply_goes_alone),
+    "a reply is left out": (20, "ended well, and no reply is noted", _a_reply_is_left_out),
+    "an ask goes to another wait": (20, "and waited for another", _an_ask_goes_to_another_wait),
+    "an ask is taken again": (20, "which has its reply", _an_ask_is_taken_again),
+    "an ask is told to be gone": (20, "told that the ask is gone", _one_who_asked_is_told("resolve-ask", None)),
+    "another reply is told": (20, "was told b'another'", _another_reply_is_told),
+    "an end is told instead of a reply": (20, "told of its end, and stored is", _an_end_is_told_instead_of_a_reply),
+    "who asked is told an end before it": (20, "end, and it has not ended", _one_who_asked_is_told("ask-ended")),
     "a row goes without its procedure": (34, "and took out the rows of", _a_row_goes_alone),
     "a firing comes twice": (28, "fired twice", _a_firing_comes_twice),
     "a firing comes without its schedule": (28, "and moved schedules for", _a_firing_comes_alone),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from actorproc.core.coordinator import Coordinator
 from actorproc.core.lifecycle import restart
 from actorproc.core.queues.worker_table import WorkerTable
 from actorproc.core.results import adoption, worker_loss
@@ -35,7 +36,7 @@ from actorproc.engine.workers.worker_messages import WorkerMessageHandler
 from actorproc.errors import StorageUnavailable, UnknownProcedure
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import fence_of
-from actorproc.model.messages.commands import SendAgain
+from actorproc.model.messages.commands import ResolveAsk, SendAgain
 from actorproc.model.messages.events import StepDelayed, StepReported, Submitted, WorkerReady
 from actorproc.workers.hosts.held_work import HeldWork
 from actorproc.workers.hosts.host_workers import HostWorkers
@@ -47,7 +48,7 @@ from tests.simulator.actor_sim.campaign import main, run_campaign
 from tests.simulator.actor_sim.coverage_goals import ActorGoal, goals_in
 from tests.simulator.actor_sim.disk import LOSSES_FROM, READS_FROM
 from tests.simulator.actor_sim.hazards import CHANCES
-from tests.simulator.actor_sim.history import HOSTS_FROM, NEW_CODE_FROM, REPORTS_FROM, perform
+from tests.simulator.actor_sim.history import ASKS_FROM, HOSTS_FROM, NEW_CODE_FROM, REPORTS_FROM, perform
 from tests.simulator.core_sim.campaigns import in_turn
 from tests.simulator.core_sim.faults import FaultKind
 
@@ -81,6 +82,7 @@ def _story(seed: int) -> str:
         *range(LOSSES_FROM, LOSSES_FROM + HISTORIES // 8, PIECE),
         *range(HOSTS_FROM, HOSTS_FROM + HISTORIES // 8, PIECE),
         *range(ANEW_FROM, ANEW_FROM + HISTORIES // 8, PIECE),
+        *range(ASKS_FROM, ASKS_FROM + HISTORIES // 8, PIECE),
     ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
@@ -97,6 +99,10 @@ def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: i
         143,
         1013586,
         60010012,
+        110000020,
+        110000062,
+        130000472,
+        130000582,
         130001068,
         130001120,
         130009256,
@@ -357,6 +363,40 @@ BUGS_OF_READS: dict[str, tuple[SeededBug, set[int]]] = {
 }
 
 
+def _replies_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CommandExecutor, "_resolve_ask", lambda *_: None)
+
+
+def _replies_are_told_before_their_commit(patch: pytest.MonkeyPatch) -> None:
+    honest = CommitPipeline.close
+
+    def close(self: CommitPipeline) -> None:
+        batch = self._open
+        if self._committing is None and not self.trouble and batch.writes:
+            early = CommitBatch()
+            early.commands = [command for command in batch.commands if isinstance(command, ResolveAsk)]
+            self._act(early)
+        honest(self)
+
+    patch.setattr(CommitPipeline, "close", close)
+
+
+def _stored_replies_are_not_found(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RequestHandler, "_tell_answer", lambda *_: False)
+
+
+def _asks_that_are_kept_are_taken_for_gone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Coordinator, "knows_ask", lambda *_: False)
+
+
+BUGS_OF_ASKS: dict[str, tuple[SeededBug, set[int]]] = {
+    "replies are not told": (_replies_are_not_told, {15, 20}),
+    "replies are told before their commit": (_replies_are_told_before_their_commit, {20}),
+    "stored replies are not found": (_stored_replies_are_not_found, {15, 20}),
+    "asks that are kept are taken for gone": (_asks_that_are_kept_are_taken_for_gone, {20}),
+}
+
+
 def _workers_keep_the_steps_of_lost_commits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InFlightTable, "disown", lambda _: [])
 
@@ -478,6 +518,8 @@ FIRST = {
     **dict.fromkeys(BUGS_OF_READS, READS_FROM),
     **dict.fromkeys(BUGS_OF_LOSSES, LOSSES_FROM),
     **dict.fromkeys(BUGS_OF_HOSTS, HOSTS_FROM),
+    **dict.fromkeys(BUGS_OF_ASKS, ASKS_FROM),
+    "a host that no leader hears keeps its busy workers": HOSTS_FROM + 1330,
     "what is sent again is sent before its turn": REPORTS_FROM,
     "a kill of an operator counts as a time limit": KILLS_FROM,
     "a kill of an operator counts as a crash": KILLS_FROM,
@@ -488,9 +530,9 @@ FIRST = {
 """First seeds for bugs of what is drawn only from there on, or far more often."""
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *BUGS_OF_READS, *BUGS_OF_LOSSES, *BUGS_OF_HOSTS])
+@pytest.mark.parametrize("bug", [*BUGS, *BUGS_OF_READS, *BUGS_OF_LOSSES, *BUGS_OF_HOSTS, *BUGS_OF_ASKS])
 def test_a_bug_seeded_in_the_shell_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, promises = (BUGS | BUGS_OF_READS | BUGS_OF_LOSSES | BUGS_OF_HOSTS)[bug]
+    plant, promises = (BUGS | BUGS_OF_READS | BUGS_OF_LOSSES | BUGS_OF_HOSTS | BUGS_OF_ASKS)[bug]
     plant(monkeypatch)
     first = FIRST.get(bug, 1)
 

@@ -14,7 +14,7 @@ from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
 from tests.simulator.core_sim.simulation import Simulation, simulate
-from tests.simulator.generators import debounces, hosts, schedules
+from tests.simulator.generators import asks, debounces, hosts, schedules
 from tests.simulator.generators.editions import FIRST_SEED
 from tests.simulator.generators.requests import FIRST_REPORTS, FIRST_RESTARTS
 from tests.simulator.rules.invariants import check
@@ -31,7 +31,16 @@ SEEDS = (
 """Among these histories is one of every kind that is needed."""
 _WITH_SCHEDULES = range(schedules.FIRST_SEED, schedules.FIRST_SEED + 60)
 _DEBOUNCED = range(debounces.FIRST_SEED, debounces.FIRST_SEED + 60)
+_ASKED = range(asks.FIRST_SEED, asks.FIRST_SEED + 60)
 RARE = {
+    "an ask is answered twice": _ASKED,
+    "a reply is of no step": _ASKED,
+    "a reply goes without its procedure": _ASKED,
+    "a reply is left out": _ASKED,
+    "an ask goes to another wait": _ASKED,
+    "an ask is taken again": _ASKED,
+    "another reply is told": _ASKED,
+    "an end is told instead of a reply": _ASKED,
     "a debounced submit counts twice": _DEBOUNCED,
     "a debounced root waits longer": _DEBOUNCED,
     "a debounced root begins early": _DEBOUNCED,

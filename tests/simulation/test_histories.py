@@ -88,6 +88,7 @@ _FULL = [
     10050105787,
     10550050603,
     40000504212,
+    65000000609,
     7000284,
     70000000629,
     100000000401,
@@ -153,7 +154,7 @@ def test_each_kind_of_fault_is_effective_many_times() -> None:
     of_shell = (
         range(READS_FROM, READS_FROM + 100),
         range(LOSSES_FROM, LOSSES_FROM + 60),
-        range(HOSTS_FROM, HOSTS_FROM + 100),
+        range(HOSTS_FROM, HOSTS_FROM + 200),
     )
     for seed in in_turn(*of_core, *of_shell):
         is_of_core = any(seed in seeds for seeds in of_core)
@@ -233,7 +234,7 @@ def test_histories_with_all_features_that_once_broke_a_promise_keep_it(seed: int
 
 def test_everything_worth_seeing_happens_in_random_histories() -> None:
     seen: Counter[Goal] = Counter()
-    firsts = (FIRST_SEED, editions.FIRST_SEED, FIRST_RESTARTS, FIRST_REPORTS)
+    firsts = (FIRST_SEED, editions.FIRST_SEED, FIRST_RESTARTS, FIRST_REPORTS, asks.FIRST_SEED)
     for seed in in_turn(range(1, 601), *(range(first, first + 60) for first in firsts)):
         seen += goals_in(simulate(seed, check_every=1000).journal)
         if all(map(seen.get, Goal)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from typing import Any
@@ -14,7 +15,7 @@ from actorproc.model.messages.outcomes import Suspended
 from actorproc.model.policies import LockKey
 from actorproc.store.memory import MemoryStore
 from actorproc.store.rows.layout import LARGEST
-from actorproc.store.tools.transfer import bring_in, take_out
+from actorproc.store.tools.transfer import bring_in, judged, take_out
 from tests.core.harness import CoreHarness
 
 Tree = dict[str, Any]
@@ -72,6 +73,26 @@ def in_a_circle(tree: Tree) -> None:
     second["parent"], third["parent"] = third["id"], second["id"]
 
 
+def with_ask(table: str, field: str, payload: bytes) -> Any:
+    """What was sent with an ask begins with its name and its id, of which these bytes are no whole ones."""
+
+    def change(tree: Tree) -> None:
+        if table == "events":
+            tree["events"].append(EVENT | {"target": "a"})
+        tree[table][0][field] = base64.b64encode(payload).decode()
+
+    return change
+
+
+CUT_SHORT = {
+    "the first byte of an ask": b"\xc1",
+    "an ask that ends before its name": b"\xc1\x01\x00\x09\x00\x09a",
+    "an ask without a name": b"\xc1\x01\x00\x00\x00\x01a",
+    "an ask without an id": b"\xc1\x01\x00\x01\x00\x00a",
+    "an ask whose id is no text": b"\xc1\x01\x00\x01\x00\x01a\xff",
+    "an ask with NUL in its id": b"\xc1\x01\x00\x01\x00\x02aa\0",
+    "an ask that was answered, cut short": b"\xc1\x02\x00\x01",
+}
 EVENT = {"target": "victim", "seq": 1, "payload": "AQ==", "dedup": None, "at": 1.0, "taken": False}
 NOTE = {"procedure": "victim", "step": 1, "key": "k", "value": "AQ=="}
 AUDIT = {"target": "victim", "number": 1, "at": 1.0, "verb": "abort", "reason": None, "detail": ""}
@@ -126,6 +147,16 @@ def test_a_tree_that_is_not_whole_and_by_itself_is_refused_and_changes_nothing(n
         bring_in(store, [good, bad], None if dry_run else lambda writes: store.commit(writes, epoch))
 
     assert rows_of(store) == rows_of(before)
+
+
+@pytest.mark.parametrize("what", CUT_SHORT)
+def test_what_was_sent_with_an_ask_is_whole_wherever_it_is(what: str) -> None:
+    for table, field in (("procedures", "payload"), ("events", "payload"), ("steps", "event")):
+        tree = exported()
+        with_ask(table, field, CUT_SHORT[what])(tree)
+
+        with pytest.raises(UsageError, match="an ask are cut short"):
+            judged(tree)
 
 
 def test_the_same_tree_twice_is_refused_before_the_first_is_taken() -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
+from actorproc import Secret
 from actorproc.core.coordinator import Coordinator
 from actorproc.model.ids import WorkerId
-from actorproc.model.messages.events import NoteMade, TypeRegistered, WorkerReady
-from actorproc.model.messages.outcomes import Suspended
+from actorproc.model.messages.events import NoteMade, Signalled, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import StepRequests, Suspended, Waited
 from actorproc.model.policies import LockKey, TypeMeta
+from actorproc.model.rows.asks import AskKey, opened
 from actorproc.model.rows.records import EventRecord, PoisonRecord
 from actorproc.model.rows.writes import PutEvent, PutPoison
+from actorproc.procedure.runtime.engine_side import encode_payload
+from actorproc.procedure.values.redaction import redacted
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
 from actorproc.store.tools import transfer
 from actorproc.store.tools.transfer import bring_in, take_out
@@ -101,6 +108,54 @@ def test_those_who_wait_for_a_key_stand_in_the_same_order_in_the_other_store() -
     core.handle(TypeRegistered(TypeMeta(type_name="T")), 0.0)
     core.handle(WorkerReady(WorkerId(0, 1)), 0.0)
     assert core.in_hand == 1
+
+
+def _asked() -> tuple[CoreHarness, bytes]:
+    """A procedure that has answered one ask, runs with a second one, and has a third one to come."""
+    harness, secret = CoreHarness(1), encode_payload(Secret("hunter2"))
+    harness.submit(harness.new("a"))
+    for number, name in enumerate(("go", "go", "later")):
+        harness.handle(Signalled("a", secret, 7, ask=AskKey(name, f"{number}")))
+    harness.answer("a", Waited(state=b"", event="go"))
+    harness.answer("a", Waited(state=b"", event="go", requests=StepRequests(reply=secret)))
+    return harness, secret
+
+
+def test_asks_and_replies_come_along_and_what_is_secret_in_them_where_it_is_to_be_shown() -> None:
+    harness, secret = _asked()
+    source = _store_of(harness)
+    shown, hidden = (json.loads(json.dumps(take_out(source, "a", hide))) for hide in (None, redacted))
+    for tree, is_secret in ((shown, False), (hidden, True)):
+        target = MemoryStore()
+        epoch = target.own()
+
+        bring_in(target, [tree], lambda writes, target=target, epoch=epoch: target.commit(writes, epoch))
+
+        head = target.procedure("a")
+        assert head is not None
+        kept = [row.payload for row in target.events("a") if not row.taken]
+        sent = [opened(payload) for payload in (head.payload, target.steps("a")[2].event, *kept) if payload]
+        assert [ask for ask, _ in sent] == [AskKey("go", "1"), AskKey("go", "0"), AskKey("later", "2")]
+        values = [value for _, value in sent] + [row.value for row in target.replies("a", AskKey("go", "0"))]
+        assert values == [redacted(secret) if is_secret else secret] * 4
+        core, _ = Coordinator.restore(target.load(), 0.0)
+        assert [core.knows_ask("a", ask) for ask, _ in sent] == [True] * 3
+
+
+def test_a_backup_has_asks_and_replies(tmp_path) -> None:
+    harness, _ = _asked()
+    source = LmdbStore(tmp_path / "state", map_size=1 << 24)
+    source.commit(harness.writes, source.own())
+    source.backup(tmp_path / "backup")
+    replies, events = source.replies("a"), source.events("a")
+    source.close()
+    copy = LmdbStore(tmp_path / "backup", map_size=1 << 24)
+    copy.own()
+
+    assert copy.replies("a") == replies
+    assert copy.events("a") == events
+    assert [row.ask for row in replies] == ["0"]
+    copy.close()
 
 
 def test_every_value_of_a_user_is_hidden_in_an_export():

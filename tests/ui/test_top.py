@@ -465,7 +465,7 @@ def test_a_look_that_ends_while_a_dialog_is_open_is_shown_below_it():
         ("--stuck", {"phase": ["stuck"]}, ""),
         ("--type Order --roots bank", {"type_name": "Order", "roots_only": True}, "bank"),
         ("no price", {}, "no price"),
-        ("'--tag' '[red]x y'", {"tag": "[red]x y"}, ""),
+        ("'--tag' '[red]x y'", {"tag": ["[red]x y"]}, ""),
         ("", {}, ""),
     ],
 )

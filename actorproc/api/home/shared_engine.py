@@ -46,8 +46,7 @@ from actorproc.report.changes import LeaderEventKind
 from actorproc.report.health import Health
 from actorproc.report.hosts import HostInfo
 from actorproc.store.home import Home
-from actorproc.store.leader import Leader
-from actorproc.store.shared import SharedStore
+from actorproc.store.shared import Leader, SharedStore
 
 if TYPE_CHECKING:
     from actorproc.api.home.host_side import HostSide

@@ -68,7 +68,8 @@ def enqueue(
         The id, for `ProcedureClient.get` once the transaction is committed.
 
     Raises:
-        EngineError: The database has no such store, or one of an earlier version; or the transaction is read-only.
+        EngineError: The database has no such store, one of an earlier version, or one that was moved; or the
+            transaction is read-only.
         NotAllowed: The role may not enqueue (``actorproc grants``).
         StateNotEncodable: Its state cannot be stored.
         StateTooLarge: Its state takes more bytes than ``max_state``.

@@ -216,8 +216,8 @@ class SubmitVerbs(InspectVerbs):
                 since 1970. Default: None.
             debounce: Key under which it waits for further submits. A later one of the key replaces its state and
                 options, and begins the wait anew. So the last of many runs, and all have handles of that one run.
-                Once it has begun, the next submit begins another run. 1 to 91 characters, as those of an id. In place
-                of ``id``, ``on_existing``, ``delay`` and ``at``. Default: None.
+                Once its wait is over, the next submit begins another run. 1 to 91 characters, as those of an id. In
+                place of ``id``, ``on_existing``, ``delay`` and ``at``. Default: None.
             within: Seconds, or a timedelta, without a further submit of the key after which it starts.
             at_most: Seconds, or a timedelta, from the first of these submits after which it starts in any case.
                 Default: None, without limit.

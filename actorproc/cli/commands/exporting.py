@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["add_export", "add_import", "export_apart"]
 
 _Commands = Any
+_NOT_EXPORTED = "enqueued procedures are no trees yet and were not exported:"
 
 
 def add_export(commands: _Commands) -> None:
@@ -34,7 +35,8 @@ def add_export(commands: _Commands) -> None:
         description=(
             "Whole trees: the id of a child takes its root along. States are in it as they were dumped, without what "
             "is marked as Secret: an unfinished procedure that needs it is parked where that is imported. With "
-            "--reveal it is all there. Schedules are not in it: programs declare them where the trees are imported."
+            "--reveal it is all there. Schedules are not in it: programs declare them where the trees are imported. "
+            "Nor is what applications enqueued before a manager has taken it in."
         ),
     )
     globals_for(parser, output=False)
@@ -67,11 +69,26 @@ def _export(options: argparse.Namespace) -> int:
             skipped = _written(sys.stdout, store, roots, options)
         else:
             skipped = _written_to_file(store, roots, options)
+        if options.all:
+            _tell_enqueued(store)
     if options.out is not None or skipped:
         count = len(roots) - len(skipped)
         left_out = f", {len(skipped)} left out" if skipped else ""
         complain(f"{counted(count, 'tree')} written{left_out}")
     return OK
+
+
+def _tell_enqueued(store: Any) -> None:
+    """Say what of the store is in no tree."""
+    try:
+        facts = store.enqueued_facts()
+    except StoreDamaged as error:
+        complain(f"{_NOT_EXPORTED} which cannot be counted: {error.reason}")
+        return
+    waiting, refused = facts["enqueued"], facts["enqueued_refused"]
+    if waiting or refused:
+        counts = f"{waiting} that wait and {refused} that were refused"
+        complain(f"{_NOT_EXPORTED} {counts}; see `actorproc enqueued`, and let a manager take in what waits")
 
 
 def _new_file(name: str) -> IO[str]:
@@ -161,6 +178,9 @@ def export_apart(path: str, out: str) -> dict[str, Any]:
     )
     if done.returncode:
         raise UsageError(f"the export ended with code {done.returncode}: {done.stderr.strip()}")
+    for line in done.stderr.splitlines():
+        if line.startswith(_NOT_EXPORTED):
+            complain(line)
     with Path(out).open(encoding="utf-8") as file:
         trees = len(json.load(file)["trees"])
     left = [word for word in done.stderr.split(",") if "left out" in word]

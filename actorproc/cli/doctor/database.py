@@ -6,6 +6,8 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
+from actorproc.cli.doctor.enqueued import enqueued_findings
+
 if TYPE_CHECKING:
     from actorproc.store.home import Home
 
@@ -89,19 +91,6 @@ def _judge(report: dict[str, Any], typed: str) -> None:
         _say(report, "warning", f"replication slots that nothing reads: {facts['stuck_slots']}; they keep old rows")
     if facts["most_sessions"] - facts["sessions"] < _FEW_SESSIONS:
         _say(report, "warning", f"{facts['sessions']} of {facts['most_sessions']} sessions are in use")
-    _judge_enqueued(report, typed)
+    report["findings"] += enqueued_findings(report, typed)
     if report["owner"] is None:
         _say(report, "note", "no manager runs on this store", f"actorproc run MODULE --path {typed}")
-
-
-def _judge_enqueued(report: dict[str, Any], typed: str) -> None:
-    from actorproc.ui.text import counted, duration
-
-    facts = report["facts"]
-    if facts["enqueued"]:
-        age = duration(max(0.0, report["checked_at"] - facts["enqueued_since"]))
-        says = f"{counted(facts['enqueued'], 'enqueued procedure')} wait for a manager, the oldest for {age}"
-        _say(report, "note" if report["owner"] is None else "warning", says, f"actorproc --path {typed} enqueued")
-    if facts["enqueued_refused"]:
-        says = f"{counted(facts['enqueued_refused'], 'enqueued procedure')} were refused; no procedure is made of them"
-        _say(report, "warning", says, f"actorproc --path {typed} enqueued")

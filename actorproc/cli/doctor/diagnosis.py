@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actorproc.cli.doctor.enqueued import enqueued_findings
 from actorproc.procedure.values.type_names import command_of_module
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def _judge(place: Path, report: dict[str, Any], path: str) -> None:
             f"process {owner.pid}, the manager, is suspended: nothing goes on",
             f"kill -CONT {owner.pid}",
         )
+    findings += enqueued_findings(report, path)
     if owner is None:
         _say(findings, "note", "no manager runs on this store", f"actorproc run MODULE --path {path}")
 

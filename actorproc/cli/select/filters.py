@@ -118,7 +118,10 @@ def no_match(options: argparse.Namespace) -> str:
     """Text for people when nothing matches their filters."""
     given = [f"--{name.replace('_', '-')}" for name in _FILTERS if getattr(options, name, None)]
     if "--where" in given:
-        return "no procedure matches; --where finds fields that a class declares searchable, by the whole value"
+        return (
+            "no procedure matches; --where finds fields that a class declares searchable, by the whole value; what was "
+            "stored before the class did so is found from its next step on"
+        )
     if len(given) < 2:
         return "no procedure matches"
     return f"no procedure matches; try without one of {', '.join(given)}"

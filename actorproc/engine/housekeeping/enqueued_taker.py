@@ -95,7 +95,7 @@ class EnqueuedTaker:
         """The store has lost commits, and with them perhaps what was decided here."""
         self._awaits_commit = False
         self._refused.clear()
-        self.look_at_refused()
+        self._retry_in_a_moment()  # memory is that of the lost commits still
 
     def stored(self, batch: CommitBatch) -> None:
         """A batch was acted on: perhaps the one that the next page waits for."""

@@ -375,12 +375,12 @@ class CommitPipeline:
             self._stored(failed, None)
         elif failed is not None:
             kept = failed.events + kept
-        if self.trouble:  # a state could not be read
-            self._kept = kept
-            return
         if snapshot.batch < self._durable:
             self._lost(snapshot.batch, [event for event in kept if isinstance(event, _OF_STORED_STATE)])
             kept = [event for event in kept if not isinstance(event, _OF_STORED_STATE)]
+        if self.trouble:  # a state, or what was lost, could not be read
+            self._kept = kept + self._kept
+            return
         self.core, decision = self._restored(snapshot, self._in_flight.handed_out(), self.core)
         self._take(decision)
         self.core.dispatching = self._dispatching

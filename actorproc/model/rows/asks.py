@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-__all__ = ["AskKey", "ReplyRecord", "ReplyStore", "ask_of", "enclosed", "opened", "rewritten", "settled"]
+__all__ = ["AskKey", "ReplyRecord", "ReplyStore", "ask_of", "enclosed", "is_sound", "opened", "rewritten", "settled"]
 
 _START = b"\xc1"
 """A byte that begins no msgpack, and so no payload."""
@@ -77,18 +77,34 @@ def enclosed(ask: AskKey, payload: bytes) -> bytes:
 
 
 def opened(payload: bytes) -> tuple[AskKey | None, bytes]:
-    """The ask that a stored payload is of, and the payload as it was sent; None: of a mere signal, or of an event."""
-    if not payload.startswith(_START):
+    """The ask that a stored payload is of, and the payload as it was sent; None: of a mere signal, or of an event.
+
+    One that is cut short or damaged is of none, so that its readers say that it cannot be decoded.
+    """
+    start = _HEADER.size
+    if not payload.startswith(_START) or len(payload) < start:
         return None, payload
     _, _, name, id_ = _HEADER.unpack_from(payload)
-    start = _HEADER.size
     middle, end = start + name, start + name + id_
-    return AskKey(payload[start:middle].decode(), payload[middle:end].decode()), payload[end:]
+    try:
+        ask = AskKey(payload[start:middle].decode(), payload[middle:end].decode())
+    except UnicodeDecodeError:
+        return None, payload
+    return (ask, payload[end:]) if len(payload) >= end else (None, payload)
+
+
+def is_sound(payload: bytes) -> bool:
+    """True if a payload from elsewhere can be opened: one of ours always can."""
+    ask, value = opened(payload)
+    if ask is None:
+        return not payload.startswith(_START)
+    is_whole = enclosed(ask, value) == payload[:1] + bytes((_OPEN,)) + payload[2:]
+    return is_whole and bool(ask.name and ask.id) and "\0" not in ask.id
 
 
 def ask_of(payload: bytes | None) -> AskKey | None:
     """The ask that the step with this payload has to answer; None: it has none, or has answered it before."""
-    if payload is None or not payload.startswith(_START) or payload[1] != _OPEN:
+    if payload is None or not payload.startswith(bytes((*_START, _OPEN))):
         return None
     return opened(payload)[0]
 
@@ -102,7 +118,7 @@ def settled(payload: bytes | None) -> bytes | None:
 
 def rewritten(payload: bytes, change: Callable[[bytes], bytes]) -> bytes:
     """The stored payload with another value in it, of the same ask."""
-    if not payload or not payload.startswith(_START):
+    ask, value = opened(payload) if payload else (None, payload)
+    if ask is None:
         return change(payload)
-    value = opened(payload)[1]
     return payload[: len(payload) - len(value)] + change(value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 import msgspec
 
 from actorproc.model.rows.records import NewProcedure
@@ -58,4 +56,6 @@ def refused_key(key: bytes) -> bytes:
     """
     if len(key) == _KEY:
         return REFUSED + key[1:]
-    return REFUSED + bytes(_TIME) + blake2b(key, digest_size=_RANDOM).digest()
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which a worker does without
+
+    return REFUSED + bytes(_TIME) + hashlib.blake2b(key, digest_size=_RANDOM).digest()

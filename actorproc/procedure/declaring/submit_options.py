@@ -19,7 +19,6 @@ __all__ = [
     "checked_tags",
     "checked_text",
     "listed_keys",
-    "listed_tags",
 ]
 
 MAX_LIMIT_KEYS = 16
@@ -29,34 +28,30 @@ Tags = Mapping[str, str] | Iterable[str]
 
 
 def checked_tags(tags: Tags | None) -> tuple[str, ...]:
-    """Tags of a procedure as they are stored."""
-    labels = listed_tags(tags, "tags")
+    """Tags of a procedure as they are stored, each once."""
+    if isinstance(tags, str):
+        msg = f"tags={tags!r:.60} is one string; give a list of strings, or a dict of keys and values"
+        raise TypeError(msg)
+    given: Any = () if tags is None else tags
+    if not isinstance(given, Iterable):
+        msg = f"tags={tags!r:.60} is no list of strings, and no dict of keys and values"
+        raise TypeError(msg)
+    if isinstance(given, Mapping):
+        labels = tuple(checked_tag(key, value) for key, value in given.items())
+    else:
+        labels = tuple(dict.fromkeys(map(_checked_label, given)))
     if len(labels) > MAX_TAGS:
         msg = f"{len(labels)} tags are given; a procedure may have {MAX_TAGS}. Keep the rest in its fields"
         raise ValueError(msg)
     values: dict[str, str] = {}
     for label in labels:
-        key = key_of(label)
-        if values.setdefault(key, label) != label:
+        first = values.setdefault(key_of(label), label)
+        if first != label:
             msg = (
-                f"the tags give the key {key!r:.60} two values, {values[key]!r:.60} and {label!r:.60}; it may have one"
+                f"the tags give the key {key_of(label)!r:.60} two values, {first!r:.60} and {label!r:.60}; give it one"
             )
             raise ValueError(msg)
     return labels
-
-
-def listed_tags(tags: Tags | None, source: str) -> tuple[str, ...]:
-    """Tags as texts, each checked; `source` names in an error the argument that they came from."""
-    if isinstance(tags, str):
-        msg = f"{source}={tags!r:.60} is one string; give a list of strings, or a dict of keys and values"
-        raise TypeError(msg)
-    given: Any = () if tags is None else tags
-    if not isinstance(given, Iterable):
-        msg = f"{source}={tags!r:.60} is no list of strings, and no dict of keys and values"
-        raise TypeError(msg)
-    if isinstance(given, Mapping):
-        return tuple(checked_tag(key, value) for key, value in given.items())
-    return tuple(_checked_label(label) for label in given)
 
 
 def checked_tag(key: Any, value: Any) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import lmdb
 
@@ -188,8 +188,8 @@ class LmdbReader(OpenStore):
         """All rows as of the last commit, undecoded; a context manager, to be left soon."""
         return self._view()
 
-    def facts(self) -> dict[str, int]:
-        """Sizes, and use of the table of readers, for a diagnosis."""
+    def facts(self) -> dict[str, Any]:
+        """Sizes, what was enqueued, and use of the table of readers, for a diagnosis."""
         env = (self._other() or self)._opened()
         info = env.info()
         size = self.size()
@@ -205,7 +205,7 @@ class LmdbReader(OpenStore):
             "used_bytes": size.used,
             "procedures": size.procedures,
             "steps": size.steps,
-        }
+        } | self.enqueued_facts()
 
     def is_open(self) -> bool:
         """It has an environment of its own."""

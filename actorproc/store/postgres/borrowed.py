@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from actorproc.errors import EngineError, NotAllowed
-from actorproc.store.postgres.place import DEFAULT_STORE, DatabasePlace, is_database_url, place_of
+from actorproc.store.postgres.place import CLOSED, DEFAULT_STORE, DatabasePlace, is_database_url, place_of
 
 __all__ = [
     "BorrowedStatement",
@@ -37,6 +37,7 @@ _FACTS = (
     "'at', CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint), 'database', current_database(), "
     "'role', current_user, 'read_only', current_setting('transaction_read_only'), "
     "'schema', n.oid IS NOT NULL, 'store', l.oid IS NOT NULL, 'inbox', e.oid IS NOT NULL, "
+    f"'moved', EXISTS (SELECT FROM pg_catalog.pg_constraint AS c WHERE c.conrelid = e.oid AND c.conname = '{CLOSED}'), "
     "'may', has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(e.oid, 'INSERT')) AS text) AS facts "
     "FROM (SELECT 1) AS one LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = {} "
     "LEFT JOIN pg_catalog.pg_class AS l ON l.relnamespace = n.oid AND l.relname = 'leader' "
@@ -96,7 +97,8 @@ def facts_in(answer: Any, place: DatabasePlace) -> TransactionFacts:
         The facts.
 
     Raises:
-        EngineError: The database has no such store, or one of an earlier version; or the transaction is read-only.
+        EngineError: The database has no such store, one of an earlier version, or one that was moved; or the
+            transaction is read-only.
         NotAllowed: The role may not enqueue.
     """
     facts = json.loads(answer)
@@ -111,6 +113,12 @@ def facts_in(answer: Any, place: DatabasePlace) -> TransactionFacts:
         raise EngineError(
             f"the store {place.store!r} of the database {database!r} is of an earlier version, which has no table for "
             "what is enqueued: the first manager of this version makes it when it starts"
+        )
+    if facts["moved"]:
+        raise EngineError(
+            f"the store {place.store!r} of the database {database!r} was moved elsewhere, or is being moved: what is "
+            "enqueued here would wait for ever. Enqueue where it is now, or take the mark off with `actorproc move "
+            "--undo`; after a move that was killed, the next start of a manager does that"
         )
     if not facts["may"]:
         raise NotAllowed(

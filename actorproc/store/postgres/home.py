@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.store.directory import make_directory
 from actorproc.store.home_base import Home
-from actorproc.store.leader import Leader
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.reading import Durability, OwnerRole, ReadingStore, StoreOwner
+from actorproc.store.shared import Leader
 from actorproc.store.signing_key import keys_in, rotated
 from actorproc.support.clock import MeasuredClock
 

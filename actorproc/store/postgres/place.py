@@ -12,11 +12,13 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from actorproc.errors import UsageError
 
-__all__ = ["DEFAULT_STORE", "SCHEMES", "DatabasePlace", "is_database_url", "place_of"]
+__all__ = ["CLOSED", "DEFAULT_STORE", "SCHEMES", "DatabasePlace", "is_database_url", "place_of"]
 
 SCHEMES = ("postgresql", "postgres")
 DEFAULT_STORE = "actorproc"
 """Name of the schema where the URL names none."""
+CLOSED = "store_was_moved"
+"""Name of the constraint that closes the table of what applications enqueue."""
 
 _URL = re.compile(r"(?:postgresql|postgres)://", re.IGNORECASE)
 _LONGEST_NAME = 40

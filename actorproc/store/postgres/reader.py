@@ -126,12 +126,7 @@ class DatabaseReader(OpenDatabase):
             size, server = rows.ask((self._statements.size, ()), (self._statements.server, ()))
         values = [numbered(size.get_value(0, column)) for column in range(4)]
         values += [numbered(server.get_value(0, column)) for column in range(server.nfields)]
-        return dict(zip(_FACTS, values, strict=True)) | self._enqueued_facts() | self._session_facts()
-
-    def _enqueued_facts(self) -> dict[str, Any]:
-        """Numbers of what was enqueued, and since when the oldest of these waits."""
-        (waiting, oldest), (refused, _) = self.count_enqueued(), self.count_enqueued(refused=True)
-        return {"enqueued": waiting, "enqueued_since": oldest, "enqueued_refused": refused}
+        return dict(zip(_FACTS, values, strict=True)) | self.enqueued_facts() | self._session_facts()
 
     def _session_facts(self) -> dict[str, Any]:
         """Version of libpq, whether the session is encrypted, and the state of vacuum."""

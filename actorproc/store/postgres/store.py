@@ -29,6 +29,7 @@ from actorproc.store.postgres.leading.owner_row import DoorRow
 from actorproc.store.postgres.leading.takeover import end_own_session, is_in_the_way
 from actorproc.store.postgres.open_store import OpenDatabase
 from actorproc.store.postgres.place import DatabasePlace, place_of
+from actorproc.store.postgres.schema.inbox import closed, is_closed, opened
 from actorproc.store.postgres.schema.tables import check_format, one_row
 from actorproc.store.postgres.sessions import Question, Session, Statement, array_of, numbered
 from actorproc.store.reading import Durability
@@ -136,19 +137,42 @@ class DatabaseStore(OpenDatabase):
         self._stored = {}
         try:
             refuse_moved(self, self.place.words)
+            if not self.takes_moved and is_closed(self._session, self.place):  # by a move that was killed
+                self._change(opened(self.place))
         except BaseException:
             self.close()
             raise
         return epoch
 
     def mark_moved(self, target: str | None) -> None:
-        """Note where the store was moved to, so that no manager starts on it any more; None takes the note off."""
+        """Note where the store was moved to, so that no manager starts on it any more; None takes the note off.
+
+        With the note, applications cannot enqueue (`close_inbox`); they can when it is taken off.
+        """
         own = self._statements.tables[Table.META]
-        mark: Question = (own.delete, (array_of([MOVED_TO]),))
-        if target is not None:
-            mark = (own.put, one_row(MOVED_TO, codec.encode(Table.META, MOVED_TO, target)))
+        if target is None:
+            self._change([(own.delete, (array_of([MOVED_TO]),)), *opened(self.place)])
+        else:
+            self._change([(own.put, one_row(MOVED_TO, codec.encode(Table.META, MOVED_TO, target)))])
+
+    def close_inbox(self) -> None:
+        """Let no application enqueue until `mark_moved` takes a note off, or the store is owned anew without one.
+
+        Raises:
+            StorageUnavailable: A transaction that has enqueued is not over.
+        """
         try:
-            self._opened().ask([mark, *fence(self._statements, self.leadership.epoch, 0, 0)], _COMMIT_WITHIN)
+            self._change(closed(self.place))
+        except StorageUnavailable as error:
+            raise StorageUnavailable(
+                f"{error}. A transaction that has enqueued into this store is under way, or prepared: try again when "
+                "it is over"
+            ) from error
+
+    def _change(self, questions: Sequence[Question]) -> None:
+        """Ask these, as the owner."""
+        try:
+            self._opened().ask([*questions, *fence(self._statements, self.leadership.epoch, 0, 0)], _COMMIT_WITHIN)
         except DatabaseFailure as failure:
             raise unavailable(failure, f"writing the store {self.place.words}") from failure
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from itertools import islice
+from typing import Any
 
 from actorproc.errors import StoreDamaged
 from actorproc.model.rows.enqueued import REFUSED, WAITING, EnqueuedRecord
@@ -40,6 +41,11 @@ class EnqueuedReader(ABC):
                 count += 1
                 oldest = oldest if oldest is not None else int.from_bytes(key[1:9]) / 1e6
         return count, oldest
+
+    def enqueued_facts(self) -> dict[str, Any]:
+        """Numbers of what was enqueued, and since when the oldest of these waits, for a diagnosis."""
+        (waiting, oldest), (refused, _) = self.count_enqueued(), self.count_enqueued(refused=True)
+        return {"enqueued": waiting, "enqueued_since": oldest, "enqueued_refused": refused}
 
 
 def _read(key: bytes, value: bytes) -> EnqueuedRecord:

@@ -26,11 +26,8 @@ All stores share this page, so a store is only something that keeps sorted rows 
     failed       seq                                  id
     rolled_back  seq                                  id
     by_type      type NUL seq                         id
-        rows.extend((Table.BY_TAG, tag_key(tag) + seq, id_) for tag in record.tags)
-    if record.past is not None:
-        rows.extend((Table.BY_TAG, field_key(text) + seq, id_) for text in record.past.searchable)
-        if record.past.debounce is not None:
-            rows.append((Table.BY_TAG, tag_key(debounce_name(record.past.debounce.key)) + seq, id_))
+    by_tag       tag NUL seq                          id; also under FE and a text of a searchable field,
+                                                      and under ``debounce KEY``
     acknowledged root                                 AcknowledgementRecord
     removals     root                                 RemovalRecord
     schedules    id                                   ScheduleRecord
@@ -245,6 +242,7 @@ def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
         _move(Table.FINISHED, was.finished_at, record.finished_at, record, rows)
     if was.tags != record.tags:
         _move_texts(tag_key, was.tags, record.tags, record, rows)
+        rows.extend(_debounce_rows(record))  # a tag that went may have had the same text
     if was.searchable or record.past is not None:
         _move_texts(field_key, was.searchable, record.searchable, record, rows)
 
@@ -284,13 +282,19 @@ def index_rows(record: ProcedureRecord) -> list[Row]:
         rows.extend((Table.BY_TAG, tag_key(tag) + seq, id_) for tag in record.tags)
     if record.past is not None:
         rows.extend((Table.BY_TAG, field_key(text) + seq, id_) for text in record.past.searchable)
-        if record.past.debounce is not None:
-            rows.append((Table.BY_TAG, tag_key(debounce_name(record.past.debounce.key)) + seq, id_))
+        rows.extend(_debounce_rows(record))
     if record.due_at is not None:
         _move(Table.TIMERS, None, record.due_at, record, rows)
     if record.finished_at is not None and record.root == record.id:
         _move(Table.FINISHED, None, record.finished_at, record, rows)
     return rows
+
+
+def _debounce_rows(record: ProcedureRecord) -> list[Row]:
+    mark = None if record.past is None else record.past.debounce
+    if mark is None:
+        return []
+    return [(Table.BY_TAG, tag_key(debounce_name(mark.key)) + _pack(record.seq), record.id.encode())]
 
 
 def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:

@@ -1,17 +1,19 @@
 """Move of a store between a directory and a database: its rows, byte for byte, and the keys.
 
 Both ends are owned meanwhile. Name (`store_id`) and epoch stay, so procedures go on as after a restart. The source is
-marked at the end, and no manager starts on it until the mark is taken off.
+marked at the end, and no manager starts on it until the mark is taken off. Rows that applications enqueued are moved
+too; `enqueue` is refused from the copy on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from actorproc.errors import NotAllowed, StoreDamaged, UsageError
+from actorproc.errors import EngineError, NotAllowed, StoreDamaged, UsageError
 from actorproc.store.home import Home
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import EPOCH, FORMAT, FORMAT_KEY
@@ -59,6 +61,8 @@ def move(source: Home, target: Home) -> MoveReport:
     store = cast("LmdbStore | DatabaseStore", source.store(role="command"))
     store.own()
     try:
+        if not source.is_near:
+            cast("DatabaseStore", store).close_inbox()
         keys = b"".join(source.keys())
         with store._view() as rows:
             written = _Copy(rows)
@@ -69,6 +73,11 @@ def move(source: Home, target: Home) -> MoveReport:
             _compare(rows, target)
             procedures = rows.count(Table.PROCEDURES)
         store.mark_moved(target.words)
+    except BaseException:
+        if not source.is_near:
+            with contextlib.suppress(EngineError):
+                store.mark_moved(None)  # lets applications enqueue again
+        raise
     finally:
         store.close()
     return MoveReport(source.words, target.words, procedures, written.count, time.monotonic() - begun)

@@ -16,7 +16,7 @@ import msgspec
 
 from actorproc.errors import InternalError, NotAllowed, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.policies import is_nested
-from actorproc.model.rows.asks import ReplyRecord, rewritten
+from actorproc.model.rows.asks import ReplyRecord, is_sound, rewritten
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -242,6 +242,9 @@ def _check_sound(rows: dict[str, list[Any]]) -> None:
         alone.commit(_writes(rows), alone.own())
     except (InternalError, struct.error, UnicodeError) as error:  # numbers and texts that no store can hold
         raise UsageError(f"this is no export of actorproc: {error}") from None
+    payloads = [head.payload for head in rows["procedures"]] + [event.payload for event in rows["events"]]
+    if not all(is_sound(payload) for payload in (*payloads, *(step.event for step in rows["steps"])) if payload):
+        raise UsageError("this is no export of actorproc: the name and the id of an ask are cut short")
     found = cross_check(alone._view())
     flaws: list[Damage | StoreDamaged] = [*found.damage.values(), *found.gaps]
     for flaw in flaws:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from actorproc.errors import Deposed, EngineError, InternalError
-from actorproc.model.rows.records import (
-    StepKind,
-)
+from actorproc.model.rows.record_parts import Debounce, Past
+from actorproc.model.rows.records import StepKind
 from actorproc.model.rows.writes import (
     DeleteEvent,
     DeleteLock,
@@ -74,27 +74,48 @@ class CommitCases(SuiteFixtures):
             (("a=\0",), ("a=\xff",)),
         ],
     )
-    def test_tags_that_change_are_found_by_what_they_are_now(
+    @pytest.mark.parametrize("kind", ["tag", "where"])
+    def test_tags_and_fields_that_change_are_found_by_what_they_are_now(
         self,
         store: ProcedureStore,
         make: type[Writes],
         before: tuple[str, ...],
         after: tuple[str, ...],
         reopened: bool,
+        kind: str,
     ) -> None:
-        record = make.head("a", 1, tags=before)
-        store.commit([make.put(record), make.new("other", 2, tags=("a=1", "b"))], 1)
+        def fields(*texts: str) -> dict[str, Any]:
+            return {"tags": texts} if kind == "tag" else {"past": Past(searchable=texts) if texts else None}
 
-        write, record = make.change(record, tags=after)
+        def found(*texts: str) -> list[str]:
+            return ids(store.scan(tag=texts) if kind == "tag" else store.scan(where=texts))
+
+        record = make.head("a", 1, **fields(*before))
+        store.commit([make.put(record), make.new("other", 2, **fields("a=1", "b"))], 1)
+
+        write, record = make.change(record, **fields(*after))
         store.commit([write], 1)
         if reopened:
             store.reopen()
 
-        for tag in {*before, *after}:
-            assert ("a" in ids(store.scan(tag=tag))) is (tag in after)
-        assert ids(store.scan(tag="b"))[-1] == "other"
+        for text in {*before, *after}:
+            assert ("a" in found(text)) is (text in after)
+        assert found("b")[-1] == "other"
         store.commit([DeleteProcedure(record)], 1)
-        assert "a" not in {id for tag in (*before, *after) for id in ids(store.scan(tag=tag))}
+        assert "a" not in {id for text in (*before, *after) for id in found(text)}
+
+    def test_a_debounced_root_is_found_by_its_key_whatever_its_tags_are(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        mark = Past(debounce=Debounce("k", 1.0, ()))
+        record = make.head("a", 1, past=mark, tags=("debounce k", "b"))
+        store.commit([make.put(record)], 1)
+        for tags in (("b",), ("debounce k",), ("debounce k=1",), ()):
+            write, record = make.change(record, tags=tags)
+            store.commit([write], 1)
+            assert store.newest_debounced("k") == "a"
+        store.commit([DeleteProcedure(record)], 1)
+        assert store.newest_debounced("k") is None
 
     def test_removing_a_child_keeps_the_undo_units_of_its_tree(self, store: ProcedureStore, make: type[Writes]) -> None:
         child = make.head("c", 2, root="r", parent="r", state=SUCCESS)

@@ -57,11 +57,13 @@ class RecordCases(SuiteFixtures):
             make.note("a", 1, "old"),
             make.attempt("a", 1),
             make.exposed("a", "copied"),
+            make.reply("a", "i"),
         ]
 
         store.commit(writes, 1)
 
-        procedure, step, child, undo, lock, poison, event, note, attempt, exposed = (write.record for write in writes)
+        records = [write.record for write in writes]
+        procedure, step, child, undo, lock, poison, event, note, attempt, exposed, reply = records
         assert store.procedure("a") == procedure
         assert store.step("a", 1) == step
         assert store.steps("a") == [step]
@@ -73,6 +75,7 @@ class RecordCases(SuiteFixtures):
         assert store.notes("a", 1) == [note]
         assert store.attempts("a") == store.attempts("a", 1) == [attempt]
         assert store.exposed(("a", "b")) == {"a": [exposed]}
+        assert store.replies("a") == [reply]
         assert store.attempts("a", 2) == store.attempts("b") == []
         snapshot = store.load()
         assert snapshot.procedures == [procedure]

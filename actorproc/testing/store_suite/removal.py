@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from actorproc.model.rows.asks import AskKey
 from actorproc.model.rows.records import (
     ATTEMPTS_KEPT,
     AcknowledgementRecord,
@@ -17,6 +18,7 @@ from actorproc.model.rows.writes import (
     DeleteAcknowledgement,
     DeleteProcedure,
     DeleteRemoval,
+    DeleteReply,
     PutAcknowledgement,
     PutRemoval,
     TrimLog,
@@ -205,6 +207,23 @@ class RemovalCases(SuiteFixtures):
         assert {row.key: row.value for row in found["a"]} == {key: b"\x02" if key == "b" else b"\x01" for key in keys}
         store.commit([DeleteProcedure(head.record)], 1)
         assert list(store.exposed(["a", "ab"])) == ["ab"]
+
+    def test_replies_are_found_by_their_ask_and_go_one_by_one_or_with_their_procedure(
+        self, store: ProcedureStore, make: type[Writes]
+    ) -> None:
+        head = make.new("a", 1)
+        asks = [AskKey(name, id) for name in ("price", "nul\0", "n" * 255) for id in ("1", "10", "umlaut-ä", "i" * 256)]
+        store.commit([head, make.new("ab", 2), make.reply("ab", "1", value=b"")], 1)
+        store.commit([make.reply("a", ask.id, ask.name, bytes((place,))) for place, ask in enumerate(asks)], 1)
+        store.commit([TrimLog("a", 1, 0, 2)], 1)
+
+        assert [store.replies("a", ask)[0].value for ask in asks] == [bytes((place,)) for place in range(len(asks))]
+        assert store.replies("a", AskKey("price", "2")) == store.replies("missing") == []
+        store.commit([DeleteReply("a", asks[0].mark)], 1)
+        assert {AskKey(row.name, row.ask) for row in store.replies("a")} == set(asks[1:])
+        store.commit([make.reply("a", "late"), DeleteProcedure(head.record)], 1)
+        assert store.replies("a") == []
+        assert [row.value for row in store.replies("ab")] == [b""]
 
     def test_compacting_changes_nothing_that_is_stored_and_the_store_goes_on(
         self, store: ProcedureStore, tree: list[ProcedureRecord], make: type[Writes]

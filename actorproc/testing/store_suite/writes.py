@@ -8,6 +8,7 @@ import msgspec
 
 from actorproc.model.ids import Mode
 from actorproc.model.policies import LockMode
+from actorproc.model.rows.asks import ReplyRecord
 from actorproc.model.rows.records import (
     AttemptRecord,
     ChildRecord,
@@ -31,6 +32,7 @@ from actorproc.model.rows.writes import (
     PutNote,
     PutPoison,
     PutProcedure,
+    PutReply,
     PutStep,
     PutUndo,
     Was,
@@ -115,6 +117,11 @@ class Writes:
     def exposed(procedure: str, key: str, value: bytes = b"\x01") -> PutExposed:
         """A value that a procedure showed."""
         return PutExposed(ExposedRecord(procedure, key, value, 5.5))
+
+    @staticmethod
+    def reply(procedure: str, ask: str, name: str = "price", value: bytes = b"\x01") -> PutReply:
+        """A reply to an ask."""
+        return PutReply(ReplyRecord(procedure, name, ask, value, 6.5, 2))
 
     @staticmethod
     def note(procedure: str, number: int, key: str) -> PutNote:

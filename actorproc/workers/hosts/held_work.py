@@ -31,6 +31,7 @@ __all__ = ["HeldWork"]
 _KEPT_SECONDS = 30.0
 """Seconds for which an answer is kept: a leader that could not store it in that time has lost its lease long since."""
 _KEPT_ANSWERS = 10_000
+_KEPT_DEAD = 1_000
 _KEPT_BYTES = 64 * 1024 * 1024
 
 
@@ -56,6 +57,8 @@ class HeldWork:
         self._kept: deque[tuple[float, WorkerId, StepToken, int]] = deque()
         """Answers by age: when each came, whose it is, and its bytes."""
         self._kept_bytes = 0
+        self._dead: dict[WorkerId, _Worker] = {}
+        """Workers that have died since they were last listed for a leader."""
         self._declined: deque[Returned | NeedState] = deque(maxlen=_KEPT_ANSWERS)
         """Steps that workers gave back, or lack the state of: a leader may be about to adopt one of them."""
 
@@ -77,7 +80,11 @@ class HeldWork:
 
     def died(self, worker: WorkerId) -> None:
         """A worker is gone, and its steps with it."""
-        self._workers.pop(worker, None)
+        held = self._workers.pop(worker, None)
+        if held is not None:
+            self._dead[worker] = held
+            if len(self._dead) > _KEPT_DEAD:
+                del self._dead[next(iter(self._dead))]
 
     def given(self, worker: WorkerId, messages: Iterable[ToWorker]) -> None:
         """Messages go to a worker."""
@@ -137,10 +144,31 @@ class HeldWork:
         ):
             _, worker, token, size = self._kept.popleft()
             self._kept_bytes -= size
-            if worker in self._workers:
-                self._workers[worker].answered.pop(token, None)
+            for workers in (self._workers, self._dead):
+                if worker in workers:
+                    workers[worker].answered.pop(token, None)
 
     # ------------------------------------------------------------ questions
+    def begin_list(self) -> None:
+        """The workers are about to be listed for a leader: of those that are dead it knows nothing."""
+        self._dead.clear()
+
+    def last_words(self, worker: WorkerId, adopted: frozenset[StepToken]) -> list[FromWorker]:
+        """Answers and reports about steps that count, of a worker that died while it was listed.
+
+        Args:
+            worker: The worker.
+            adopted: Steps that count.
+        """
+        held = self._dead.pop(worker, None)
+        if held is None:
+            return []
+        said = [message for token, answer in held.answered.items() if token in adopted for message in answer]
+        for token, running in held.running.items():
+            if token in adopted:
+                said += (message for message in running.values() if isinstance(message, Exposed | Heartbeat))
+        return said
+
     def busy(self) -> list[WorkerId]:
         """Workers with steps that are not answered."""
         return [worker for worker, held in self._workers.items() if held.running]

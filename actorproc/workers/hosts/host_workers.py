@@ -95,6 +95,7 @@ class HostWorkers:
     def begin_hello(self) -> None:
         """The workers are about to be listed for a leader."""
         self._last_ends.clear()
+        self.held.begin_list()
 
     def take_over(self, welcome: HostWelcome) -> None:
         """Begin with a leader that has not had this host, or has given it up.
@@ -119,6 +120,8 @@ class HostWorkers:
                 self._tell(Said(worker, again))
         for worker in keep:
             if worker not in self.held:
+                if said := self.held.last_words(worker, adopted):
+                    self._tell(Said(worker, said))
                 end = self._last_ends.get(worker) or _lost(worker, "its host has it no more")
                 # The leader does not know the spare that has its place: that one is ended.
                 self._tell(msgspec.structs.replace(end, successor=None))

@@ -16,6 +16,7 @@ import msgspec
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import Mode
 from actorproc.model.policies import LockMode
+from actorproc.model.rows.record_parts import Past
 from actorproc.model.rows.records import (
     AcknowledgementRecord,
     AttemptRecord,
@@ -132,6 +133,7 @@ def _submit(
         created_at=float(seq),
         digest=chance.randbytes(8),
         audits=1 if seq % 3 == 0 else 0,
+        past=Past(searchable=(f"customer={seq % 7}", "note")) if seq % 4 else None,
     )
     if parent is not None:
         was = _was(parent)
@@ -166,6 +168,8 @@ def _step(chance: random.Random, head: ProcedureRecord, root: ProcedureRecord, w
     head.step += 1
     head.records += 1
     head.updated_at = float(head.step)
+    if head.past is not None:
+        head.past = Past(searchable=(f"customer={head.seq % 7}", f"step={head.step}"))
     writes += [PutStep(_record(chance, head, head.records)), PutProcedure(msgspec.structs.replace(head), was)]
     if head is not root:
         writes.append(PutProcedure(msgspec.structs.replace(root), _was(root)))

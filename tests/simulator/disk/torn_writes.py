@@ -28,6 +28,7 @@ import msgspec
 
 from actorproc.errors import ActorprocError
 from actorproc.model.policies import LockMode
+from actorproc.model.rows.record_parts import Past
 from actorproc.model.rows.records import LockRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.rows.writes import DeleteLock, PutLock, PutProcedure, PutStep, Was, Write
 from actorproc.model.states import ProcedureState
@@ -242,6 +243,7 @@ def workload(chance: random.Random, commits: int) -> Iterator[list[Write]]:
                 was = Was.of(head)
                 head.step += 1
                 head.records = head.step
+                head.past = Past(searchable=(f"step={head.step % 3}",))
                 if head.state is not ProcedureState.SUCCESS and chance.random() < 0.2:
                     head.state, head.finished_at = ProcedureState.SUCCESS, float(number)
                     writes.append(DeleteLock(f"cat/{head.seq}", head.id))

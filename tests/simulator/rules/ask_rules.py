@@ -74,7 +74,8 @@ class AskRules(Judge):
             self.due.append((record.id, answered.mark))
 
     def _check_delivery(self, record: ProcedureRecord, ask: AskKey) -> None:
-        awaited = self.facts.records.get((record.id, record.records))
+        # What is retried goes on at an earlier record: behind that one are those of its end.
+        awaited = self.facts.records.get((record.id, record.state_at or record.records))
         if awaited is not None and awaited.awaits != ask.name and not record.rolling:
             self.say(20, f"{record.id} took {ask}, and waited for {awaited.awaits}")
         if (record.id, ask.mark) in self.delivered and (record.id, ask.mark) not in self.stored:

@@ -26,15 +26,14 @@ class TagRules(Judge):
         self.wanted: dict[str, dict[str, str]] = {}
         """Tags by procedure and key."""
         self.texts: dict[tuple[str, bytes], tuple[str, ...]] = {}
-        """Texts of searchable fields, by procedure and state."""
+        """Texts of searchable fields that a step left, by procedure and state."""
+        self.left: dict[tuple[str, int], tuple[str, ...]] = {}
+        """Texts of searchable fields, by procedure and record: a step that is placed anew may leave the same state."""
         self.touched: dict[str, None] = {}
 
     def on_created(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         del before
         self.wanted[record.id] = {tag.partition("=")[0]: tag for tag in record.tags}
-        first = self.facts.records.get((record.id, 1))
-        if first is not None:
-            self.texts[record.id, first.state] = () if first.terms is None else first.terms.searchable
 
     def on_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
         del unit
@@ -58,6 +57,13 @@ class TagRules(Judge):
             tags.pop(key, None)
             if value is not None:
                 tags[key] = f"{key}={value}"
+        place = record.procedure, record.number
+        if record.outcome == "submitted":
+            self.left[place] = () if record.terms is None else record.terms.searchable
+        elif (texts := self.texts.get((record.procedure, record.state))) is not None:
+            self.left[place] = texts
+        else:  # an end that no step left
+            self.left.pop(place, None)
         self.touched[record.procedure] = None
 
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
@@ -79,8 +85,7 @@ class TagRules(Judge):
 
     def _texts_of(self, head: ProcedureRecord) -> tuple[str, ...]:
         """Texts of the state that is in force; where its record is not known, those of the head."""
-        record = self.facts.records.get((head.id, head.state_at or head.records))
-        return head.searchable if record is None else self.texts.get((head.id, record.state), head.searchable)
+        return self.left.get((head.id, head.state_at or head.records), head.searchable)
 
     def check_end(self, dump: StoreDump) -> None:
         for id, head in dump.heads.items():

@@ -8,11 +8,11 @@ import socket
 from typing import Any, NamedTuple
 
 from actorproc.errors import StoreInUse
-from actorproc.store.leader import Leader
 from actorproc.store.postgres.failures import DatabaseFailure
 from actorproc.store.postgres.place import DatabasePlace
 from actorproc.store.postgres.schema.statements import statements_of
 from actorproc.store.postgres.sessions import Session, number, numbered
+from actorproc.store.shared import Leader
 
 __all__ = ["OWNERS_HERE", "DatabaseOwner", "DoorRow", "LeaderRow", "in_use", "owner_in", "patience_with", "read_leader"]
 
