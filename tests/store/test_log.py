@@ -155,7 +155,7 @@ def test_a_file_that_others_can_write_is_refused_in_words(store, tmp_path, mode)
 def test_a_link_in_the_place_of_a_file_is_not_followed(store, tmp_path):
     commit(store, 1)
     place = copied(store, tmp_path / "copy")
-    file = sorted(place.glob("log-*"))[0]
+    file = min(place.glob("log-*"))
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
 
@@ -300,13 +300,10 @@ def test_what_ctrl_c_leaves_half_done_is_not_gone_on_with(store, monkeypatch, tm
     commit(store, 1)
     with monkeypatch.context() as patch:
         HALF[half](patch, store)
+        if "large" in half:
+            patch.setattr(store._log, "takes", lambda _: False)
         with pytest.raises(KeyboardInterrupt):
-            if "checkpoint" in half:
-                store._log.checkpoint()
-            else:
-                if "large" in half:
-                    patch.setattr(store._log, "takes", lambda _: False)
-                commit(store, 2)
+            store._log.checkpoint() if "checkpoint" in half else commit(store, 2)
 
     with pytest.raises(StorageUnavailable):
         commit(store, 3)
@@ -416,13 +413,10 @@ def test_an_owner_that_was_taken_over_acknowledges_and_writes_nothing(
     bye = "store.close()" if ends == "in order" else "import os\nos._exit(0)"
     other_process(f"assert ids(store) == ['p1']\ncommit(store, 2)\n{bye}\n")
 
+    if late == "a large commit":
+        monkeypatch.setattr(store._log, "takes", lambda _: False)
     with pytest.raises(Deposed):
-        if late == "a checkpoint":
-            store._log.checkpoint()
-        else:
-            if late == "a large commit":
-                monkeypatch.setattr(store._log, "takes", lambda _: False)
-            commit(store, 3)
+        store._log.checkpoint() if late == "a checkpoint" else commit(store, 3)
     with pytest.raises(Deposed):
         commit(store, 4)
     store.close()
