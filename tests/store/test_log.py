@@ -21,8 +21,8 @@ from actorproc.model.rows.writes import PutProcedure
 from actorproc.store.directory import OWNER_FILE
 from actorproc.store.lmdb.log import checkpointer, commit_log, segment
 from actorproc.store.lmdb.log.overlay import Layers, Overlay
-from actorproc.store.lmdb.log.record import decoded, encoded, later_record, record_at
 from actorproc.store.lmdb.log.place import LogPlace
+from actorproc.store.lmdb.log.record import decoded, encoded, later_record, record_at
 from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, numbers_in
 from actorproc.store.lmdb.log.tail import tail_in
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
