@@ -55,7 +55,8 @@ def steps_of(rows, *numbers):
 
 
 @pytest.fixture
-def store(lmdb_path):
+def store(lmdb_path, monkeypatch):
+    monkeypatch.setattr(checkpointer, "_EVERY", 3600.0)  # checkpoints come when they are asked for
     store = LmdbStore(lmdb_path, map_size=1 << 24)
     store.own()
     yield store
