@@ -141,7 +141,7 @@ def stored_in(images, place):
 
 
 def trace(path, log, fault):
-    command = ["strace", "-f", "-qq", "-y", "-xx", "-s", "200000", "-e", f"trace={CALLS}", "-e", f"inject={fault}"]
+    command = ["strace", "-f", "-qq", "-y", "-xx", "-s", "2000000", "-e", f"trace={CALLS}", "-e", f"inject={fault}"]
     done = subprocess.run(
         [*command, "-o", log, sys.executable, "-c", WRITER, path],
         capture_output=True,
