@@ -11,8 +11,8 @@ import pytest
 from actorproc.errors import StorageUnavailable
 from actorproc.store.directory import OWNER_FILE
 from actorproc.store.lmdb.log import checkpointer, segment
-from actorproc.store.lmdb.log.full_disk import in_parts, is_full
 from actorproc.store.lmdb.log.owned_log import OwnedLog
+from actorproc.store.lmdb.log.parts import in_parts, is_full
 from actorproc.store.lmdb.store import LmdbStore
 from tests.store.test_log import commit, ids
 from tests.store.test_store_lmdb import start

@@ -231,7 +231,7 @@ def refuse_redo(store: Path, last: dict[str, str], newest: int) -> None:
 
     Args:
         store: Its directory.
-        last: What its last owner left of itself.
+        last: The lines that its last owner left of itself.
         newest: Number of the last transaction of its data file.
 
     Raises:
@@ -247,7 +247,7 @@ def refuse_redo(store: Path, last: dict[str, str], newest: int) -> None:
 
 
 def owner_facts(directory: Path) -> dict[str, str]:
-    """What the last owner of a store left of itself."""
+    """The lines that the last owner of a store left of itself."""
     return facts_in(_left_in(directory / OWNER_FILE)[0])
 
 

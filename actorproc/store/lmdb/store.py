@@ -48,8 +48,8 @@ from actorproc.store.lmdb.files.data_file import DataFile
 from actorproc.store.lmdb.files.meta_pages import check_data_file
 from actorproc.store.lmdb.log.commit_log import refuse_lone_logs, remove_logs
 from actorproc.store.lmdb.log.folded import FoldedSnapshot
-from actorproc.store.lmdb.log.full_disk import in_parts, is_full
 from actorproc.store.lmdb.log.owned_log import OwnedLog
+from actorproc.store.lmdb.log.parts import in_parts, is_full
 from actorproc.store.lmdb.log.place import LogPlace
 from actorproc.store.lmdb.log.record import LogRow
 from actorproc.store.lmdb.log.resolved import resolved
