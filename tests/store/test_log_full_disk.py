@@ -101,6 +101,15 @@ def test_a_log_that_has_no_room_in_one_transaction_is_written_out_in_small_ones(
     assert len(ids(store)) == 200
 
 
+def test_a_store_that_finds_no_room_at_first_is_made_all_the_same(lmdb_path, monkeypatch):
+    no_room(monkeypatch)
+    store = LmdbStore(lmdb_path, map_size=1 << 24)
+    store.own()
+    commit(store, 1)
+    assert ids(store) == ["p1"]
+    store.close()
+
+
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_a_kill_while_the_log_is_written_out_in_parts_loses_nothing(store, monkeypatch, tmp_path, after):
     for number in range(1, 100):

@@ -471,6 +471,8 @@ class LmdbStore(OpenStore):
         env = self._opened()
 
         def find(txn: Txn) -> tuple[LogPlace, list[LogRow]] | None:
+            if not txn.stat()["entries"]:
+                return None  # the store is being made
             has_log = check_format(env, txn, self.path)
             self._databases = open_databases(env, txn, create=False)
             self._file.begin(txn)
