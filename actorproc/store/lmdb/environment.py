@@ -73,8 +73,8 @@ def open_environment(
 ) -> lmdb.Environment:
     """Open a checked directory. `map_size` is halved down to 64 MiB while the address space is too small for it.
 
-    0 takes the size the file names. `sync`: a commit waits for the disk. `lock`: take part in the table of readers, which is made if it is missing. Raises
-    `EngineError`s.
+    0 takes the size the file names. `sync`: a commit waits for the disk. `lock`: take part in the table of readers,
+    which is made if it is missing. Raises `EngineError`s.
     """
     occupy_standard_files()
     if lock:

@@ -41,9 +41,10 @@ class DataFile:
         """In the first transaction after `follow`: raise `StorageUnavailable` if the file has an older state.
 
         The kernel tells of a write that failed once, and takes the page for written from then on. So both meta pages
-        are written again, for the next wait to take them along. LMDB takes the number of the last transaction from the table of readers while another process has the store
-        open. The file may have an older number, when the system dropped pages that it could not write. Then that
-        table is of no use, and the next to open the store makes a new one. Also raises `OSError`.
+        are written again, for the next wait to take them along. LMDB takes the number of the last transaction from the
+        table of readers while another process has the store open. The file may have an older number, when the system
+        dropped pages that it could not write. Then that table is of no use, and the next to open the store makes a new
+        one. Also raises `OSError`.
         """
         if last_transaction(self._fd, self._page_size) != txn.id() - 1:
             (self._path.parent / LOCK_FILE).unlink(missing_ok=True)

@@ -47,7 +47,8 @@ def back_up(
 ) -> BackupReport:
     """Copy what is committed into `destination`, which must not exist; raises `NotAllowed` and `EngineError`s.
 
-    `records_behind` gives the rows of the commits in the log that a copy of the data file lacks. `still_named` gives the names of the files of long values that the source has rows for now.
+    `records_behind` gives the rows of the commits in the log that a copy of the data file lacks. `still_named` gives
+    the names of the files of long values that the source has rows for now.
     """
     watch = Stopwatch()
     if os.path.lexists(destination):
