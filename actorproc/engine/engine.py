@@ -342,7 +342,7 @@ class EngineTree(Gateway):
         return min(max(least, deadline - self._clock.monotonic()), LONGEST_WAIT)
 
     def _stopped_by_host(self) -> None:
-        """Close cleanly and at once: the host stopped our actors. Runs on the manager's own thread."""
+        """Close cleanly and at once: the host stopped our actors. On the manager's own thread, or one for this."""
         if self._closed.is_set():
             return  # it was us, after a stop that the manager could not end in time
         self._to_supervisor(StandDown())

@@ -98,7 +98,7 @@ class ManagerActor(QuickActor):
     # ------------------------------------------------------------ life
     def _start_actor_loop(self) -> None:
         inbox, store_port = self.actor_inbox, self._parts.store_port
-        inbox.handle, inbox.go_on = self._handle_here, self.on_receive
+        inbox.handle, inbox.go_on, inbox.end = self._handle_here, self.on_receive, self._stop
         inbox.work_off(store_port.jobs, store_port.work)
         try:
             super()._start_actor_loop()
