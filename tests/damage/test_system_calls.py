@@ -14,7 +14,7 @@ from actorproc.store.lmdb.store import LmdbStore
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
-COMMITS = 4
+COMMITS = 5
 WRITER = f"""
 import sys
 from actorproc.errors import StorageUnavailable
@@ -33,6 +33,9 @@ for seq in range(1, {COMMITS} + 1):
     head = ProcedureRecord(id=f"p{{seq}}", type_name="T", version=1, root=f"p{{seq}}", parent=None, seq=seq)
     for attempt in range(5):
         try:
+            if seq == 3:
+                store._log.checkpoint()
+            store._log.takes = lambda writes: seq != 4  # a large one goes into the data file itself
             store.commit([PutProcedure(head, None)], epoch, seq)
             break
         except StorageUnavailable:
@@ -48,7 +51,7 @@ for seq in range(1, {COMMITS} + 1):
     print("stored", seq, flush=True)
 store.close()
 """
-CALLS = {"lseek": 2, "writev": 2, "pwrite64": 2 * COMMITS, "fdatasync": COMMITS, "fsync": 3}
+CALLS = {"lseek": 2, "writev": 3, "pwrite64": 2 * COMMITS, "fdatasync": COMMITS + 2, "fsync": 3}
 """The system calls by which a store reaches its disk, data pages by `writev`, and how often each happens at least."""
 OTHERS = {"write", "pwritev", "pwritev2", "sendfile", "copy_file_range", "splice", "ftruncate", "truncate", "fallocate"}
 OTHERS |= {"msync", "sync", "syncfs", "sync_file_range", "rename", "renameat", "renameat2", "link", "linkat"}

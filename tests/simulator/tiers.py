@@ -77,11 +77,16 @@ def _torn_writes(states: int) -> Group:
 def _damage(mutations: int) -> Group:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         each = str(max(100, int(mutations * scale / 2)))
-        return tuple(
-            Part(
-                "damaged stores", ("tests.simulator.disk.damage", "--mutations", each, "--seed", str(2 * seed + number))
-            )
-            for number in range(2)
+        logs = Part("damaged logs", ("tests.simulator.disk.damaged_logs", "--mutations", each, "--seed", str(seed)))
+        return (
+            *(
+                Part(
+                    "damaged stores",
+                    ("tests.simulator.disk.damage", "--mutations", each, "--seed", str(2 * seed + number)),
+                )
+                for number in range(2)
+            ),
+            logs,
         )
 
     return parts

@@ -29,8 +29,10 @@ from actorproc.store.rows.layout import STORE_ID
 from actorproc.store.rows.reading import RecordReader
 from actorproc.store.rows.tables import Table
 
-__all__ = ["OpenStore", "leave_inherited"]
+__all__ = ["OpenStore", "RecordsBehind", "leave_inherited"]
 
+RecordsBehind = Callable[[LogPlace], list[list[LogRow]]]
+"""Gives the rows of the commits behind a place, by commit."""
 
 _PATIENCE = 2.0
 """Seconds to wait for a place among the readers, each of whom has one for a moment: who waits may be the manager."""
@@ -128,27 +130,24 @@ class OpenStore(RecordReader):
         """
         refuse_url(path, "a backup is a directory of this machine")
         refuse_fork(self.path, self._pid)
-        return self._backed_up(Path(path).absolute())
-
-    def _backed_up(self, path: Path) -> BackupReport:
+        records_behind = self._known_records()
         with self._copying:
             inside = self._gate.enter()
             try:
                 return back_up(
                     self._opened(),
                     self.path,
-                    path,
+                    Path(path).absolute(),
                     source_id=self._source_id,
-                    records_behind=self._records_behind,
+                    records_behind=records_behind,
                     still_named=self._named_blobs,
                 )
             finally:
                 inside.leave()
 
-    def _records_behind(self, place: LogPlace) -> list[list[LogRow]]:
-        """The rows of the commits that a copy of the data file lacks, which is at this place."""
-        del place
-        return []
+    def _known_records(self) -> RecordsBehind:
+        """What gives the rows of the commits up to now that a later copy of the data file lacks, by its place."""
+        return lambda _: []
 
     def _named_blobs(self) -> set[str]:
         with self._view() as rows:

@@ -18,10 +18,11 @@ from actorproc.store.lmdb.files.meta_pages import check_data_file
 from actorproc.store.lmdb.files.open_here import OpenHere
 from actorproc.store.lmdb.log.folded import FoldedSnapshot
 from actorproc.store.lmdb.log.follower import Follower
+from actorproc.store.lmdb.log.overlay import Layers
 from actorproc.store.lmdb.log.place import LogPlace, open_place, place_in
 from actorproc.store.lmdb.log.record import LogRow
 from actorproc.store.lmdb.log.tail import read_tail
-from actorproc.store.lmdb.open_store import OpenStore
+from actorproc.store.lmdb.open_store import OpenStore, RecordsBehind
 from actorproc.store.lmdb.owner_lock import Owner, examine_for_reader, owner_of
 from actorproc.store.lmdb.transaction import LOGGED, Txn, check_format, check_made
 from actorproc.store.lmdb.upkeep.compaction import files_of, wait_for_a_swap
@@ -81,35 +82,41 @@ class LmdbReader(OpenStore):
             return other.backup(path)
         return super().backup(path)
 
-    def _backed_up(self, path: Path) -> BackupReport:
-        with self._view():  # reads the log up to now: what the copy of the data file lacks is in memory then
-            pass
-        return super()._backed_up(path)
+    def _known_records(self) -> RecordsBehind:
+        with self._view():  # reads the log up to now
+            number, records = self._follower.records()  # kept, as other views may come to a later place meanwhile
 
-    def _records_behind(self, place: LogPlace) -> list[list[LogRow]]:
-        return self._follower.records(place.place) if place.number == self._follower.number() else []
+        def behind(place: LogPlace) -> list[list[LogRow]]:
+            return [rows for one, rows in records if one > place.place] if place.number == number else []
+
+        return behind
 
     def _folded(self, env: lmdb.Environment, leave: Callable[[], None]) -> ReadSnapshot:
         for _ in range(_TRIES):
             txn = env.begin()
             try:
-                place = place_in(txn, self._log_database) if self._has_log(txn) else None
-                if place is None:
+                if not self._has_log(txn):
                     return ReadSnapshot(txn, self._databases, leave, self.path)
-                try:
-                    layers = self._follower.layers(place)
-                except StoreDamaged:
-                    if _newest(env) == txn.id():
-                        raise
-                else:
-                    # Else a checkpoint was written meanwhile, and records may be gone that were behind this snapshot.
-                    if _newest(env) == txn.id():
-                        return FoldedSnapshot(txn, self._databases, leave, self.path, layers)
+                layers = self._layers_over(env, txn) if self._log_database is not None else None
+                if layers is not None:
+                    return FoldedSnapshot(txn, self._databases, leave, self.path, layers)
             except BaseException:
                 txn.abort()
                 raise
             txn.abort()
+            if self._log_database is None:  # the first owner that has a log came after this was opened
+                self._log_database = open_place(env, None, create=False)
         raise StorageUnavailable(f"the owner of {self.path} writes too fast to be followed; try again")
+
+    def _layers_over(self, env: lmdb.Environment, txn: Txn) -> Layers | None:
+        """The layers of a snapshot; None: a checkpoint was written meanwhile, and records behind it may be gone."""
+        try:
+            layers = self._follower.layers(place_in(txn, self._log_database))
+        except StoreDamaged:
+            if _newest(env) == txn.id():
+                raise
+            return None
+        return layers if _newest(env) == txn.id() else None
 
     def _has_log(self, txn: Txn) -> bool:
         value = txn.get(FORMAT_KEY, db=self._databases[Table.META])
@@ -137,6 +144,7 @@ class LmdbReader(OpenStore):
             if self._files != files_of(self.path) and not self._closed:
                 if self._env is not None:
                     self._env.close()
+                self._follower.close()
                 self._open()
 
     def _open(self) -> None:

@@ -48,9 +48,11 @@ from actorproc.store.lmdb.environment import (
 from actorproc.store.lmdb.files.blobs import BlobFiles
 from actorproc.store.lmdb.files.data_file import DataFile
 from actorproc.store.lmdb.files.meta_pages import check_data_file
-from actorproc.store.lmdb.log.commit_log import remove_logs
+from actorproc.store.lmdb.log.commit_log import refuse_lone_logs, remove_logs
 from actorproc.store.lmdb.log.folded import FoldedSnapshot
+from actorproc.store.lmdb.log.full_disk import in_parts, is_full
 from actorproc.store.lmdb.log.owned_log import OwnedLog
+from actorproc.store.lmdb.log.place import LogPlace
 from actorproc.store.lmdb.log.record import LogRow
 from actorproc.store.lmdb.log.resolved import resolved
 from actorproc.store.lmdb.open_store import OpenStore
@@ -155,11 +157,12 @@ class LmdbStore(OpenStore):
             for reader in here.move_in(self.path, self):
                 reader.step_aside(self)
             drop_leftovers(self.path)
+            refuse_lone_logs(self.path)
             check_data_file(self.path)
             self._examined = examined(self.path, self._lock.last)
             self._env = self._open_environment(create=True)
             self._file.follow(self._env.stat()["psize"])
-            self._epoch, self._id = self._transact(self._claim, waits=True)
+            self._epoch, self._id = self._first(self._claim)
             self._log.begun()
             self._drop_blobs()
             sync_names(self.path)
@@ -235,7 +238,7 @@ class LmdbStore(OpenStore):
         layers, number = self._log.layers()  # before the snapshot: a checkpoint may be written meanwhile
         txn = env.begin()
         try:
-            self._log.over(txn, layers, number)
+            layers = self._log.over(txn, layers, number)
         except BaseException:
             txn.abort()
             raise
@@ -283,7 +286,7 @@ class LmdbStore(OpenStore):
         env = self._env = self._open_environment()
         try:
             self._file.follow(env.stat()["psize"])
-            self._transact(self._reclaim, waits=True)
+            self._first(self._reclaim)
             self._log.begun()
             self._drop_blobs()
             self._sound = True
@@ -314,7 +317,7 @@ class LmdbStore(OpenStore):
             self._file.check_in_place()
             before = (self.path / DATA_FILE).stat().st_size
             fresh = copy_compact(env, self._databases, self.path)
-            if fresh.stat().st_size + WORTH_WHILE + self._file.spare > before:
+            if fresh.stat().st_size + WORTH_WHILE + self._file.spare(self._log.room) > before:
                 fresh.unlink()
                 return CompactionReport(before, before, watch.seconds)
             self._swap(env)
@@ -439,7 +442,7 @@ class LmdbStore(OpenStore):
     def _reclaim(self, txn: Txn) -> None:
         """Check that it is the same store, still ours, and write something, so that the commit is a real one."""
         env = self._opened()
-        check_format(env, txn, self.path)
+        has_log = check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=False)
         found = str(read_meta(txn, databases, STORE_ID))
         if found != self._id:
@@ -449,10 +452,42 @@ class LmdbStore(OpenStore):
             self._sound = False
             raise Deposed(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
         self._file.begin(txn)
-        place = self._log.make_again(env, txn, databases, has_log=True)
+        place = self._log.make_again(env, txn, databases, has_log=has_log)
+        self._put_format(txn, LOGGED)
         self._log.begin(txn, place, epoch)
         self._adopt_blobs(txn, is_start=False)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
+
+    def _first(self, claim: Callable[[Txn], _T]) -> _T:
+        """Run the first transaction of an owner. A disk that is too full for it may have room for it in parts."""
+        try:
+            return self._transact(claim, waits=True)
+        except StorageUnavailable as error:
+            if not is_full(error):
+                raise
+        self._write_out()
+        return self._transact(claim, waits=True)
+
+    def _write_out(self) -> None:
+        """Put what is in the log into the data file, in small transactions, and do without a log then."""
+        env = self._opened()
+
+        def find(txn: Txn) -> tuple[LogPlace, list[LogRow]] | None:
+            has_log = check_format(env, txn, self.path)
+            self._databases = open_databases(env, txn, create=False)
+            self._file.begin(txn)
+            return self._log.tail(env, txn, self._databases) if has_log else None
+
+        def end(txn: Txn) -> None:
+            self._log.put_last(txn, place)
+            self._put_format(txn, FORMAT)
+
+        found = self._transact(find)
+        if found is not None:
+            place, rows = found
+            in_parts(rows, lambda some: self._transact(lambda txn: self._log.put_some(txn, some, place)))
+            self._transact(end, waits=True)
+            self._log.remove()
 
     def _transact(self, work: Callable[[Txn], _T], *, waits: bool = False) -> _T:
         """Run `work` in one write transaction; the whole of it again in a map twice as large when the map is full.
@@ -469,7 +504,7 @@ class LmdbStore(OpenStore):
                         try:
                             result = work(txn)
                             txn.commit()
-                            self._file.keep_room(int(env.info()["last_pgno"]))
+                            self._file.keep_room(int(env.info()["last_pgno"]), self._log.room)
                         except BaseException:
                             # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
                             with self._gate.alone():

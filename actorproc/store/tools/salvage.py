@@ -2,8 +2,8 @@
 
 A page that is not what it should be costs the keys it held, and between which keys these lay is known from the page
 above. So a question that touches lost keys is answered with `StoreDamaged`, and every other one as by a sound store.
-Index rows are made anew from the heads. Commits in the log count up to the first one that is damaged. All rows are
-held in memory: this is for saving what is good, once.
+Index rows are made anew from the heads. Commits in the log count up to the first one that is damaged. All rows are held
+in memory: this is for saving what is good, once.
 
 The layout is that of LMDB 0.9 (data version 1) on this machine: ``MDB_page``, ``MDB_node`` and ``MDB_db`` in its mdb.c.
 """

@@ -3,8 +3,8 @@
     python -m tests.simulator.disk.damaged_logs --mutations 20000 --seed 1
 
 The owner of a small store is killed while commits are in the log alone, also while both files of it are in use. Each
-mutation changes these files (flipped bits, garbage, zeroed and swapped sectors, cut files, files that are gone), and
-the store is read, first as a mere reader, then as its next owner. Each must find:
+mutation changes these files (flipped bits, garbage, zeroed, swapped and doubled sectors, cut files, records that are
+swapped or stand twice, what a file was at an earlier commit, files that are gone, exchanged or copies), and the store is read, first as a mere reader, then as its next owner. Each must find:
 
 - *refused*: one of our errors;
 - *whole*: all commits;
@@ -65,9 +65,13 @@ class _Killed:
         epoch = store.own()
         data = (path / "data.mdb").read_bytes()
         checkpoint = chance.randrange(0, _COMMITS // 2)
+        self.older: list[Files] = []
+        """The files at each commit."""
         self.views: list[View] = [rows_of_store(store)]
         """Rows as of the data file, and behind each commit that it lacks."""
         self.files: Files = {}
+        self.others: list[bytes] = []
+        """Files of other stores."""
         for batch, writes in enumerate(workload(chance, _COMMITS), 1):
             store.commit(writes, epoch, batch)
             if batch == checkpoint:
@@ -81,7 +85,8 @@ class _Killed:
                     log._overlay.freeze()
                     log._opened().turn()
             self.views.append(rows_of_store(store))
-        self.files = {name: (path / name).read_bytes() for name in os.listdir(path) if is_segment(name)}
+            self.older.append(_logs_in(path))
+        self.files = _logs_in(path)
         self.files["data.mdb"] = data
         self.spans = self._spans(path)
         store._log._failed = ActorprocError("killed")  # type: ignore[assignment]
@@ -101,6 +106,10 @@ class _Killed:
                 at = record.end
             segment.close()
         return [span[1:] for span in sorted(found)][1 - len(self.views) :]
+
+
+def _logs_in(path: Path) -> Files:
+    return {file.name: file.read_bytes() for file in path.iterdir() if is_segment(file.name)}
 
 
 def _flip(chance: random.Random, data: bytearray, end: int) -> None:
@@ -127,6 +136,11 @@ def _swap(chance: random.Random, data: bytearray, end: int) -> None:
     )
 
 
+def _double(chance: random.Random, data: bytearray, end: int) -> None:
+    one, other = (chance.randrange(end // _SECTOR + 1) * _SECTOR for _ in range(2))
+    data[one : one + _SECTOR] = data[other : other + _SECTOR]
+
+
 def _cut(chance: random.Random, data: bytearray, end: int) -> None:
     del data[chance.randrange(end) :]
 
@@ -136,6 +150,7 @@ _KINDS: dict[str, Callable[[random.Random, bytearray, int], None]] = {
     "garbage": _garbage,
     "zeroed sectors": _zeros,
     "swapped sectors": _swap,
+    "doubled sectors": _double,
     "cut off": _cut,
 }
 
@@ -143,6 +158,8 @@ _KINDS: dict[str, Callable[[random.Random, bytearray, int], None]] = {
 def try_mutations(mutations: int, seed: int, folder: Path) -> LogDamageReport:
     """Damage logs of small stores in `folder` in so many ways, and judge how each is read."""
     killed = [_Killed(folder, seed * 10 + number) for number in range(_STORES)]
+    for one in killed:
+        one.others = [data for other in killed if other is not one for data in other.older[-1].values()]
     report = LogDamageReport()
     for number in range(mutations):
         chance = random.Random(seed * 1_000_003 + number)
@@ -158,19 +175,44 @@ def try_mutations(mutations: int, seed: int, folder: Path) -> LogDamageReport:
 def _mutated(chance: random.Random, original: _Killed) -> tuple[str, Files]:
     files = dict(original.files)
     name = chance.choice([name for name in files if is_segment(name)])
-    if chance.random() < 0.05:
-        if chance.random() < 0.5:
-            del files[name]
-            return "gone", files
-        other = next(one for one in files if is_segment(one) and one != name)
-        files[name], files[other] = files[other], files[name]
-        return "exchanged", files
+    if chance.random() < 0.2:
+        return _whole_file(chance, original, files, name), files
+    if chance.random() < 0.1 and len(spans := [span for span in original.spans if span[0] == name]) > 1:
+        return _records(chance, files, name, spans), files
     kind = chance.choice(list(_KINDS))
     ends = [end for file, _, end in original.spans if file == name]
     data = bytearray(files[name])
     _KINDS[kind](chance, data, max(ends, default=_SECTOR))
     files[name] = bytes(data)
     return kind, files
+
+
+def _whole_file(chance: random.Random, original: _Killed, files: Files, name: str) -> str:
+    other = next(one for one in files if is_segment(one) and one != name)
+    kind = chance.choice(("gone", "exchanged", "a copy", "of an earlier commit", "of another store"))
+    if kind == "gone":
+        del files[name]
+    elif kind == "exchanged":
+        files[name], files[other] = files[other], files[name]
+    elif kind == "a copy":
+        files[name] = files[other]
+    elif kind == "of an earlier commit":
+        files[name] = chance.choice(original.older)[name]
+    else:
+        files[name] = files[name][:_SECTOR] + chance.choice(original.others)[_SECTOR:]
+    return kind
+
+
+def _records(chance: random.Random, files: Files, name: str, spans: Sequence[tuple[str, int, int]]) -> str:
+    """Change the order of whole records, or have one twice."""
+    data = files[name]
+    number = chance.randrange(len(spans) - 1)
+    (_, at, between), (_, _, end) = spans[number : number + 2]
+    if chance.random() < 0.5:
+        files[name] = data[:at] + data[between:end] + data[at:between] + data[end:]
+        return "swapped records"
+    files[name] = data[:between] + data[at:between] + data[between:]
+    return "a record twice"
 
 
 def _judge(original: _Killed, files: Files, victim: Path) -> str:

@@ -51,7 +51,7 @@ _NO_FLUSH = struct.pack("I", 2)
 """Nothing is written any more, not even the journal."""
 
 _PROGRAM = """
-import sys, time
+import sys, threading, time
 from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.rows.writes import PutProcedure, PutStep
 from actorproc.store.lmdb.store import LmdbStore
@@ -63,7 +63,10 @@ batch = 0
 while True:
     head = ProcedureRecord(id=f"p{seq}", type_name="T", version=1, root=f"p{seq}", parent=None, seq=seq)
     step = StepRecord(procedure=head.id, number=1, kind=StepKind.STEP, at=1.0, state=b"%d " % seq * 200)
-    batch += 1  # without a number it would be no commit of a manager's, and take another way to the disk
+    batch += 1  # without a number it would be no commit of a manager's
+    store._log.takes = lambda writes: seq % 17 != 0  # now and then as a large commit, into the data file itself
+    if seq % 5 == 0:  # a checkpoint beside the commits, so that files of the log are used again
+        threading.Thread(target=store._log.checkpoint, daemon=True).start()
     store.commit([PutProcedure(head, None), PutStep(step)], epoch, batch)
     print(seq, flush=True)  # this is the acknowledgement, and it goes to another file system
     seq += 1

@@ -108,7 +108,7 @@ def record_writes(path: Path, seed: int, commits: int) -> list[TornWrite]:
 
 
 def _files(path: Path) -> Files:
-    return {name: (path / name).read_bytes() for name in os.listdir(path) if name == DATA_FILE or is_segment(name)}
+    return {one.name: one.read_bytes() for one in path.iterdir() if one.name == DATA_FILE or is_segment(one.name)}
 
 
 def _sector(image: bytes, number: int) -> bytes:

@@ -18,8 +18,10 @@ from actorproc.store.lmdb.files.meta_pages import last_transaction
 
 __all__ = ["DataFile"]
 
-_FEWEST, _SPARE = 32, 96
-"""Pages behind the last one in use: below the first number they are made as many as the second."""
+_SPARE = 96
+"""Pages behind the last one in use, at least, when they are made."""
+_FEWEST = 3
+"""Share of these that has to be left."""
 
 
 class DataFile:
@@ -63,20 +65,20 @@ class DataFile:
         """`follow` was called, and `close` was not."""
         return self._fd >= 0
 
-    @property
-    def spare(self) -> int:
-        """Bytes that `keep_room` adds, at most."""
-        return _SPARE * self._page_size
+    def spare(self, log: int) -> int:
+        """Bytes that `keep_room` adds, at most, beside so many bytes of log."""
+        return max(_SPARE * self._page_size, log)
 
-    def keep_room(self, last_page: int) -> None:
-        """Have some pages behind the last one in use, so that what is removed can be where the disk is full.
+    def keep_room(self, last_page: int, log: int) -> None:
+        """Have some pages behind the last one in use, for what is in the log and for removals, where the disk is full.
 
         A removal needs fresh pages, before those that it frees can be used again.
         """
         with contextlib.suppress(OSError):
             size = os.fstat(self._fd).st_size
-            if size < (last_page + _FEWEST) * self._page_size:
-                os.pwrite(self._fd, bytes((last_page + _SPARE) * self._page_size - size), size)
+            spare = self.spare(log)
+            if size < last_page * self._page_size + spare // _FEWEST:
+                os.pwrite(self._fd, bytes(last_page * self._page_size + spare - size), size)
 
     def check_not_removed(self) -> None:
         """Raise `StorageUnavailable` when the open file has no name any more."""

@@ -12,7 +12,7 @@ __all__ = ["Checkpointer"]
 _EVERY = 2.0
 """Seconds after the first commit that is in the log alone."""
 _PATIENCE = 60.0
-"""Seconds for the end of a checkpoint when the store is closed."""
+"""Seconds for the end of a checkpoint when the store is closed, or opened again."""
 
 
 class Checkpointer:
@@ -34,22 +34,28 @@ class Checkpointer:
             due = 0.0 if now else time.monotonic() + _EVERY
             self._due = due if self._due is None else min(self._due, due)
             self._changed.notify()
-            if self._thread is None:
+            if self._thread is None and not self._stopping:
                 thread = threading.Thread(target=self._run, name="actorproc-checkpoint", daemon=True)
                 with contextlib.suppress(RuntimeError):  # no more threads: the log is written out when it is full
                     thread.start()
                     self._thread = thread
 
-    def stop(self) -> None:
-        """End the thread. Idempotent; it can be told again afterwards."""
+    def stop(self) -> bool:
+        """End the thread, and say whether it has ended: it has not while the disk hangs.
+
+        Idempotent. It can be told again afterwards.
+        """
         with self._changed:
-            thread, self._thread = self._thread, None
             self._stopping = True
             self._changed.notify()
-        if thread is not None:
-            thread.join(_PATIENCE)
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
+            if self._thread.is_alive():
+                return False
+        self._thread = None
         self._stopping = False
         self._due = None
+        return True
 
     def _run(self) -> None:
         while True:

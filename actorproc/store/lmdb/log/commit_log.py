@@ -8,20 +8,19 @@ is free again. A file is not written again after a sync of it has failed: the ke
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from actorproc.errors import Deposed, StorageUnavailable
-from actorproc.store.directory import sync_names
+from actorproc.errors import Deposed, StorageUnavailable, StoreDamaged
+from actorproc.store.directory import DATA_FILE, sync_names
 from actorproc.store.lmdb.log.place import LogPlace
 from actorproc.store.lmdb.log.record import LogRow, encoded
-from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, names_of, numbers_in
+from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, names_of, numbers_in, sync_data
 
-__all__ = ["CommitLog", "remove_logs"]
+__all__ = ["CommitLog", "refuse_lone_logs", "remove_logs"]
 
 _LARGEST = 16 << 20
-"""Bytes of a file, at most: then a commit waits for a checkpoint."""
+"""Bytes of a file, at most."""
 
 
 class CommitLog:
@@ -39,9 +38,8 @@ class CommitLog:
         try:
             for name in names_of(place.number):
                 (directory / name).unlink(missing_ok=True)  # of a start that was interrupted
-                self._segments.append(Segment.make(directory / name, place.number, place.epoch, sync=sync))
-            if sync:
-                sync_names(directory)
+                self._segments.append(Segment.make(directory / name, place.number, place.epoch))
+            sync_names(directory)
         except BaseException:
             self.close()
             raise
@@ -51,15 +49,20 @@ class CommitLog:
         """Bytes in the file that is written."""
         return self._at
 
-    def make_room(self, record: bytes) -> OSError | None:
-        """See that the file has room for this record; the error, if it cannot be made longer."""
+    @property
+    def room(self) -> int:
+        """Bytes of both files."""
+        return sum(segment.length for segment in self._segments)
+
+    def make_room(self, record: bytes) -> bool:
+        """See that the file has room for this record; False if it cannot be made so long."""
         if self._at + len(record) > _LARGEST:
-            return OSError(errno.EFBIG, "it is full")
+            return False
         try:
             self._segments[self._which].make_room(self._at + len(record))
-        except OSError as error:
-            return error
-        return None
+        except OSError:
+            return False
+        return True
 
     def encode(self, rows: Sequence[LogRow], batch: int) -> bytes:
         """The next record."""
@@ -77,27 +80,32 @@ class CommitLog:
         if self._error is not None:
             raise StorageUnavailable(f"writing the log: {self._error}; it is opened again") from self._error
         segment = self._segments[self._which]
+        self._error = OSError(errno.EINTR, "interrupted")  # until it is known to be there
         try:
             segment.write(record, self._at)
             if self._sync:
-                os.fdatasync(segment.fd)
-            if segment.is_forbidden():
-                raise Deposed(
-                    f"a newer owner has taken the store {segment.path.parent} over; epoch {self.place.epoch} is fenced off"
-                )
-            if segment.is_removed():
-                raise OSError(errno.ENOENT, "it was removed while it was open")
+                sync_data(segment.fd)
+            self._check_ours(segment)
         except OSError as error:
             self._error = error
             raise StorageUnavailable(
                 f"writing {segment.path}: {error.strerror}; free some space or check the disk, nothing acknowledged is "
                 "lost"
             ) from error
-        except BaseException as error:
-            self._error = error if isinstance(error, Exception) else OSError(errno.EINTR, "interrupted")
+        except Deposed as error:
+            self._error = error
             raise
         self._at += len(record)
         self.place = self.place._replace(place=self.place.place + 1)
+        self._error = None
+
+    def _check_ours(self, segment: Segment) -> None:
+        """Raise `Deposed` when another owner has closed the log, and `OSError` when the file was removed."""
+        store = segment.path.parent
+        if segment.is_forbidden():
+            raise Deposed(f"a newer owner has taken the store {store} over; epoch {self.place.epoch} is fenced off")
+        if segment.is_removed():
+            raise OSError(errno.ENOENT, "it was removed while it was open")
 
     def turn(self) -> None:
         """Write to the other file from now on; all that is in it has to be in the data file."""
@@ -112,6 +120,17 @@ class CommitLog:
         """Close both files. Idempotent."""
         for segment in self._segments:
             segment.close()
+
+
+def refuse_lone_logs(directory: Path) -> None:
+    """Raise `StoreDamaged` when there is a log, and no data file to which it belongs. Also raises `OSError`."""
+    names = sorted(name for names in numbers_in(directory).values() for name in names)
+    if names and not (directory / DATA_FILE).exists():
+        raise StoreDamaged(
+            f"{directory / DATA_FILE} is gone, and {names[0]}, which has the last commits of the store, is there; put "
+            "it back, or restore a backup into another directory",
+            reason=f"{DATA_FILE} is gone",
+        )
 
 
 def remove_logs(directory: Path, *, but: int | None = None) -> None:

@@ -51,20 +51,23 @@ class FoldedSnapshot(ReadSnapshot):
         return found | super().get_many(table, rest) if rest else found
 
     def count(self, table: Table) -> int:
-        number = super().count(table)
-        if self._layers.before:  # a commit has changed a layer since: each row is looked at as it was
-            rows = list(self._layers.scan(table, b"", None, reverse=False))
-            there = super().get_many(table, [key for key, _ in rows])
-            return number + sum((value is not None) - (key in there) for key, value in rows)
-        below: tuple[Layer, ...] = ()
-        for layer in reversed(self._layers.found):
-            number += self._added(table, layer, below)
-            below = (layer,)
-        return number
+        base = super().count(table)
+        if not self._layers.before:
+            number = base
+            below: tuple[Layer, ...] = ()
+            for layer in reversed(self._layers.found):
+                number += self._added(table, layer, below)
+                below = (layer,)
+            if not self._layers.before:
+                return number
+        # A commit has changed a layer since, perhaps just now: each row is looked at as it was.
+        rows = list(self._layers.scan(table, b"", None, reverse=False))
+        there = super().get_many(table, [key for key, _ in rows])
+        return base + sum((value is not None) - (key in there) for key, value in rows)
 
     def _added(self, table: Table, layer: Layer, below: tuple[Layer, ...]) -> int:
         """Rows that a layer has more than those below it."""
-        known = layer.below[table]
+        known = layer.below(self._txn.id())[table]
         rows = list(layer.tables[table].items())
         unknown = [key for key, _ in rows if key not in known]
         for lower in below:

@@ -10,7 +10,7 @@ from actorproc.store.lmdb.log.overlay import Layers, Overlay
 from actorproc.store.lmdb.log.place import LogPlace
 from actorproc.store.lmdb.log.record import LogRow
 from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, names_of
-from actorproc.store.lmdb.log.tail import record_in
+from actorproc.store.lmdb.log.tail import check_apart, record_in
 
 __all__ = ["Follower"]
 
@@ -44,7 +44,7 @@ class Follower:
         """
         with self._lock:
             try:
-                if place.number != self._number:
+                if place.number != self._number or any(segment.is_removed() for segment in self._segments):
                     self._open(place.number)
                     self._begin_at(place.place)
                 elif place.place > self._last:
@@ -57,14 +57,10 @@ class Follower:
                 raise StorageUnavailable(f"reading the log of {self._directory}: {error.strerror}") from error
             return self._overlay.layers()
 
-    def records(self, place: int) -> list[list[LogRow]]:
-        """The rows of the commits behind a place, as far as they were read."""
+    def records(self) -> tuple[int, list[tuple[int, list[LogRow]]]]:
+        """The number of the log that was read last, and places and rows of the commits behind the last snapshot."""
         with self._lock:
-            return [rows for one, rows in self._records if one > place]
-
-    def number(self) -> int:
-        """The number of the log that was read last."""
-        return self._number
+            return self._number, list(self._records)
 
     def close(self) -> None:
         """Close its files. It opens them again when it is asked."""
@@ -78,8 +74,13 @@ class Follower:
 
     def _open(self, number: int) -> None:
         self._close()
-        for name in names_of(number):
-            self._segments.append(Segment.open(self._directory / name, number))
+        try:
+            for name in names_of(number):
+                self._segments.append(Segment.open(self._directory / name, number))
+            check_apart(self._segments)
+        except BaseException:
+            self._close()
+            raise
         self._number = number
 
     def _begin_at(self, place: int) -> None:

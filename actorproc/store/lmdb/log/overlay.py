@@ -39,8 +39,7 @@ class Layer:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.tables: list[dict[bytes, bytes | None]] = [{} for _ in Table]
-        self.below: list[dict[bytes, bool]] = [{} for _ in Table]
-        """Keys for which it was looked up whether the rows below have them."""
+        self._below: tuple[int, list[dict[bytes, bool]]] = (0, [])
         self.last = 0
         """Place of the last record whose rows are here."""
         self.changes = 0
@@ -57,6 +56,13 @@ class Layer:
             known[key] = value
         self.last = place
         self.changes += len(rows)
+
+    def below(self, snapshot: int) -> list[dict[bytes, bool]]:
+        """Keys, by table, of which it is known whether the rows below have them, over this snapshot of the file."""
+        found = self._below
+        if found[0] != snapshot:
+            found = self._below = snapshot, [{} for _ in Table]
+        return found[1]
 
     def keys(self, table: Table, prefix: bytes, after: bytes | None, *, reverse: bool) -> Iterator[bytes]:
         """Keys that begin with a prefix, in order; with `after` those behind that key."""
@@ -101,11 +107,10 @@ class Layers:
         self.before: dict[tuple[Table, bytes], bytes | Absent | None] = {}
         """Old values of rows that a commit has changed since."""
 
-    def leave_out(self, place: int | None) -> None:
-        """Only the layers with records behind this place are needed; None: none is."""
-        if place is None or any(last <= place for last in self._lasts):
-            kept = [last for last in self._lasts if place is not None and last > place]
-            self.found = self.found[: len(kept)]
+    def leave_out(self, place: int) -> bool:
+        """Only the layers with records behind this place are needed. False: it is behind all of them."""
+        self.found = self.found[: len([last for last in self._lasts if last > place])]
+        return place <= self._lasts[0]
 
     def get(self, table: Table, key: bytes) -> bytes | Absent | None:
         """The value under a key; None: it was deleted; `ABSENT`: the data file says."""
@@ -168,7 +173,8 @@ class Overlay:
         """Show the rows of a commit, the record at this place, to later views."""
         active = self.active
         with self.lock, active.lock:
-            for view in [view for known in self._views if (view := known()) is not None]:
+            # In one call: a view that goes away meanwhile, in any thread, takes itself off.
+            for view in [view for known in list(self._views) if (view := known()) is not None]:
                 if active in view.found:
                     view.note(rows)
             active.put(rows, place)

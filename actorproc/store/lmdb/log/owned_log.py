@@ -78,6 +78,37 @@ class OwnedLog:
             place = place._replace(place=record.place)
         return place
 
+    def tail(self, env: lmdb.Environment, txn: Txn, databases: Databases) -> tuple[LogPlace, list[LogRow]]:
+        """The last form of all rows that are in the log alone, in order of keys, and the place behind them.
+
+        Raises what `make_again` raises.
+        """
+        self._database, self._databases = open_place(env, txn, create=True), databases
+        place = place_in(txn, self._database)
+        rows: dict[tuple[Table, bytes], bytes | None] = {}
+        for record in self._records(place):
+            rows |= {(table, key): value for table, key, value in record.rows()}
+            place = place._replace(place=record.place)
+        return place, [(*row, rows[row]) for row in sorted(rows)]
+
+    def put_some(self, txn: Txn, rows: Sequence[LogRow], place: LogPlace) -> None:
+        """Put some of these rows into the data file."""
+        self._check_number(txn, place)
+        apply_rows(txn, self._databases, rows)
+
+    def put_last(self, txn: Txn, place: LogPlace) -> None:
+        """Say that these were all."""
+        self._check_number(txn, place)
+        put_place(txn, self._database, place)
+
+    def remove(self) -> None:
+        """Remove the files: all that is in them is in the data file. Raises `OSError`."""
+        for log in (self._log, self._next):
+            if log is not None:
+                log.close()
+        self._log = self._next = None
+        remove_logs(self._directory)
+
     def begin(self, txn: Txn, before: LogPlace, epoch: int) -> None:
         """In the same transaction: begin a new log for an owner. Raises `OSError`."""
         if self._next is not None:
@@ -94,38 +125,46 @@ class OwnedLog:
         return read_tail(self._directory, place, forbid=True)
 
     def begun(self) -> None:
-        """The transaction of `begin` is on the disk. Raises `OSError`."""
+        """The transaction of `begin` is on the disk."""
         if self._log is not None:
             self._log.close()
         self._log, self._next = self._next, None
         self._failed = None
         self._overlay.clear()
-        remove_logs(self._directory, but=self._log.place.number if self._log is not None else None)
+        with contextlib.suppress(OSError):  # they are of no use to any, and the next owner removes them
+            remove_logs(self._directory, but=self._opened().place.number)
 
     def end(self, work: Callable[[Txn], None]) -> None:
         """Write all that there is to the data file, together with some ``work`` in the same transaction."""
-        self._checkpointer.stop()
+        self.stop()
         with self.writing:
             self._refuse_failed()
             self._write_active(work)
 
     def stop(self) -> None:
-        """No checkpoint is written any more, until the next commit."""
-        self._checkpointer.stop()
+        """No checkpoint is written any more, until the next commit. Raises `StorageUnavailable` while one hangs."""
+        if not self._checkpointer.stop():
+            raise StorageUnavailable(f"writing {self._directory}: the disk does not answer; check it")
 
     def close(self) -> None:
         """Close the files. Idempotent."""
-        self._checkpointer.stop()
+        while not self._checkpointer.stop():  # the environment must not be closed under it
+            pass
         for log in (self._log, self._next):
             if log is not None:
                 log.close()
         self._log = self._next = None
         self._overlay.clear()
 
+    @property
+    def room(self) -> int:
+        """Bytes of both files."""
+        return self._log.room if self._log is not None else 0
+
     # Commits
 
     def append(self, rows: Sequence[LogRow], shown: Sequence[LogRow], batch: int) -> bool:
-        """Put a commit into the log, and show it to readers. False: it is too long for that, and nothing was done.
+        """Put a commit into the log, and show it to readers. False: it has no room there, and nothing was done.
 
         Args:
             rows: The rows to store.
@@ -140,22 +179,14 @@ class OwnedLog:
         log = self._opened()
         with self._appending:
             record = log.encode(rows, batch)
-            if len(record) > _LONG:
+            if len(record) > _LONG or not log.make_room(record):
                 return False
-            full = log.make_room(record)
-        if full is not None:
-            self.checkpoint()
-        with self._appending:
-            if full is not None:
-                record = log.encode(rows, batch)
-                full = log.make_room(record)
-            if full is not None:
-                raise StorageUnavailable(
-                    f"writing the log of {self._directory}: {full.strerror}; free some space or check the disk, "
-                    "nothing acknowledged is lost"
-                ) from full
-            log.append(record)
-            self._overlay.put(shown, log.place.place)
+            try:
+                log.append(record)
+                self._overlay.put(shown, log.place.place)
+            except BaseException as error:
+                self._fail(error)
+                raise
         self._checkpointer.tell(now=self._overlay.active.changes >= _MANY or log.size >= _FULL)
         return True
 
@@ -181,11 +212,16 @@ class OwnedLog:
 
         try:
             self._transact(both)
+            self._overlay.clear()
+            log.turn()
         except (StorageUnavailable, Deposed) as error:
-            self._failed = error
+            self._fail(error)
             raise
-        self._overlay.clear()
-        log.turn()
+        except ActorprocError:
+            raise  # of the work: it has changed nothing
+        except BaseException as error:
+            self._fail(error)
+            raise
 
     # Checkpoints
 
@@ -194,31 +230,38 @@ class OwnedLog:
         with self.writing:
             self._refuse_failed()
             log = self._opened()
-            with self._appending:
-                if not self._overlay.active.changes:
-                    return
-                layer, place = self._overlay.freeze(), log.place
-                log.turn()
             try:
+                with self._appending:
+                    if not self._overlay.active.changes:
+                        return
+                    layer, place = self._overlay.freeze(), log.place
+                    log.turn()
                 self._transact(lambda txn: self._write(txn, layer, place))
-            except ActorprocError as error:
-                self._failed = error
+                self._overlay.thaw()
+            except BaseException as error:
+                self._fail(error)
                 raise
-            except BaseException:
-                self._failed = StorageUnavailable("a checkpoint was interrupted; the store is opened again")
-                raise
-            self._overlay.thaw()
 
     def _write(self, txn: Txn, layer: Layer, place: LogPlace) -> None:
-        if place_in(txn, self._database).number != place.number:
-            raise Deposed(f"a newer owner has taken the store {self._directory} over; nothing more is written to it")
+        self._check_number(txn, place)
         for table in Table:
             put_rows(txn, self._databases[table], layer.tables[table])
         put_place(txn, self._database, place)
 
+    def _check_number(self, txn: Txn, place: LogPlace) -> None:
+        if place_in(txn, self._database).number != place.number:
+            raise Deposed(f"a newer owner has taken the store {self._directory} over; nothing more is written to it")
+
     def _in_background(self) -> None:
         with contextlib.suppress(ActorprocError):  # the next commit is told
             self.checkpoint()
+
+    def _fail(self, error: BaseException) -> None:
+        """Something is done half, by whatever it was ended: nothing goes on before the store is opened again."""
+        if isinstance(error, StorageUnavailable | Deposed):
+            self._failed = error
+        else:
+            self._failed = StorageUnavailable(f"writing {self._directory} was interrupted; it is opened again")
 
     def _refuse_failed(self) -> None:
         if self._failed is not None:
@@ -228,13 +271,16 @@ class OwnedLog:
 
     def layers(self) -> tuple[Layers, int]:
         """The layers of a view whose snapshot of the data file is opened after this, and the number of the log."""
-        return self._overlay.layers(), self._log.place.number if self._log is not None else 0
+        number = self._log.place.number if self._log is not None else 0
+        return self._overlay.layers(), number
 
-    def over(self, txn: Txn, layers: Layers, number: int) -> None:
-        """Leave out of these layers what a snapshot of the data file has."""
+    def over(self, txn: Txn, layers: Layers, number: int) -> Layers:
+        """These layers, but for those that a snapshot of the data file has; none where it has later commits as well."""
         if layers.found:
             place = place_in(txn, self._database)
-            layers.leave_out(place.place if place.number == number else None)
+            if place.number != number or not layers.leave_out(place.place):
+                return Layers(())
+        return layers
 
     def _opened(self) -> CommitLog:
         if self._log is None:

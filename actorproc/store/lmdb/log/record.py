@@ -32,6 +32,7 @@ LogRow = tuple[Table, bytes, bytes | None]
 _MAGIC = b"aplr"
 _HEAD = struct.Struct(">4sIIQQQ")
 HEAD_SIZE = _HEAD.size
+_PLACE_AT = 12
 _BEHIND_CHECKSUM = struct.Struct(">IQQQ")
 _TABLES = tuple(Table)
 _encode = msgspec.msgpack.Encoder().encode
@@ -84,8 +85,10 @@ def record_at(data: bytes, at: int, salt: int) -> LogRecord | None:
 def later_record(data: bytes, at: int, salt: int, place: int) -> LogRecord | None:
     """A whole record of this place or a later one anywhere behind a byte of `data`; None when there is none."""
     for found in _begins(data, at):
+        if int.from_bytes(data[found + _PLACE_AT : found + _PLACE_AT + 8]) < place:
+            continue
         record = record_at(data, found, salt)
-        if record is not None and record.place >= place:
+        if record is not None:
             return record
     return None
 

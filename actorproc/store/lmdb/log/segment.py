@@ -7,6 +7,8 @@ for a new place on the disk. For the same reason the file is used again and not 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import stat
 import struct
@@ -14,10 +16,10 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from actorproc.errors import EngineError, StoreDamaged
+from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged
 from actorproc.store.directory import new_private
 
-__all__ = ["RECORDS_AT", "Segment", "is_segment", "names_of", "numbers_in", "size_of_logs"]
+__all__ = ["RECORDS_AT", "Segment", "damaged", "is_segment", "names_of", "numbers_in", "size_of_logs", "sync_data"]
 
 RECORDS_AT = 512
 """Bytes in front of the first record."""
@@ -73,13 +75,15 @@ class Segment:
         self.fd = fd
         self.path = path
         self.epoch = head.epoch
+        self.mark = head.salt
+        """Bytes that no other file has."""
         self.salt = zlib.crc32(head.salt)
         """Beginning of the checksums of its records."""
-        self._length = os.fstat(fd).st_size
+        self.length = os.fstat(fd).st_size
 
     @classmethod
-    def make(cls, path: Path, number: int, epoch: int, *, sync: bool) -> Segment:
-        """A new file, which is on the disk then, if it is to `sync`. Raises `OSError`."""
+    def make(cls, path: Path, number: int, epoch: int) -> Segment:
+        """A new file, which is on the disk then. Raises `OSError`."""
         fd = new_private(path)
         os.close(fd)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -88,8 +92,7 @@ class Segment:
             packed = _HEAD.pack(_MAGIC, number, epoch, salt, 0)[:-4]
             head = packed + zlib.crc32(packed).to_bytes(4)
             _write(fd, head.ljust(_FIRST, b"\0"), 0)
-            if sync:
-                os.fsync(fd)
+            os.fsync(fd)
             return cls(fd, path, _Head(number, epoch, salt))
         except BaseException:
             os.close(fd)
@@ -97,13 +100,21 @@ class Segment:
 
     @classmethod
     def open(cls, path: Path, number: int, *, writable: bool = False) -> Segment:
-        """An existing file. Raises `StoreDamaged` when it is gone or another one, `EngineError` for one not ours."""
+        """An existing file.
+
+        Raises:
+            StoreDamaged: It is gone, or another one.
+            StorageUnavailable: It cannot be opened now.
+            EngineError: It is not ours.
+        """
         try:
             fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError as error:
-            raise _damaged(path, "it is gone") from error
+            raise damaged(path, "it is gone") from error
         except OSError as error:
-            raise EngineError(f"cannot open {path}: {error.strerror}") from error
+            is_ours_to_mend = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENXIO)
+            kind = EngineError if is_ours_to_mend else StorageUnavailable
+            raise kind(f"cannot open {path}: {error.strerror}") from error
         try:
             _check_owner(fd, path)
             return cls(fd, path, _head_of(fd, path, number))
@@ -113,7 +124,8 @@ class Segment:
 
     def read(self, at: int = 0, size: int | None = None) -> bytes:
         """Bytes of it, from one on. Raises `OSError`."""
-        wanted = os.fstat(self.fd).st_size - at if size is None else size
+        there = max(0, os.fstat(self.fd).st_size - at)
+        wanted = there if size is None else min(size, there)
         found = b""
         while wanted > len(found) and (more := os.pread(self.fd, wanted - len(found), at + len(found))):
             found += more
@@ -121,12 +133,12 @@ class Segment:
 
     def make_room(self, end: int) -> None:
         """Have it at least so long. Raises `OSError`, and its records are as they were then."""
-        missing = end - self._length
+        missing = end - self.length
         if missing > 0:
-            step = min(max(self._length, _FIRST), _LARGEST_STEP)
+            step = min(max(self.length, _FIRST), _LARGEST_STEP)
             zeros = -(-missing // step) * step
-            _write(self.fd, bytes(zeros), self._length)
-            self._length += zeros
+            _write(self.fd, bytes(zeros), self.length)
+            self.length += zeros
 
     def write(self, data: bytes, at: int) -> None:
         """Put a record there, for which there is room. Raises `OSError`."""
@@ -151,12 +163,20 @@ class Segment:
             os.close(fd)
 
 
+def sync_data(fd: int) -> None:
+    """Wait until what was written to a file is on the disk. Raises `OSError`."""
+    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, where the other calls do not wait for the disk itself
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(fd)
+
+
 def _write(fd: int, data: bytes, at: int) -> None:
     done = os.pwrite(fd, data, at)
     while done < len(data):
         more = os.pwrite(fd, memoryview(data)[done:], at + done)
         if more <= 0:
-            raise OSError(28, "the disk took a part of it only")
+            raise OSError(errno.ENOSPC, "the disk took a part of it only")
         done += more
 
 
@@ -175,10 +195,11 @@ def _head_of(fd: int, path: Path, number: int) -> _Head:
         magic, found, epoch, salt, checksum = _HEAD.unpack(raw)
         if magic == _MAGIC and found == number and checksum == zlib.crc32(raw[:-4]):
             return _Head(found, epoch, salt)
-    raise _damaged(path, "its head is not what it should be")
+    raise damaged(path, "its head is not what it should be")
 
 
-def _damaged(path: Path, reason: str) -> StoreDamaged:
+def damaged(path: Path, reason: str) -> StoreDamaged:
+    """The error for a file that cannot be used."""
     return StoreDamaged(
         f"{path}, which has the last commits of the store, cannot be used: {reason}. It is left as it is. Put it back, "
         "or restore a backup, or save what is older with: "

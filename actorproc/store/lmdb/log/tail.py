@@ -14,9 +14,9 @@ from pathlib import Path
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged
 from actorproc.store.lmdb.log.place import LogPlace
 from actorproc.store.lmdb.log.record import HEAD_SIZE, LogRecord, later_record, length_of, record_at
-from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, names_of
+from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, damaged, names_of
 
-__all__ = ["open_segments", "read_tail", "tail_in", "whole_records"]
+__all__ = ["check_apart", "open_segments", "read_tail", "record_in", "tail_in", "whole_records"]
 
 _LOOK = 4096
 """Bytes that are read first where a record may begin."""
@@ -31,7 +31,15 @@ def open_segments(directory: Path, number: int, *, writable: bool = False) -> It
             segment = Segment.open(directory / name, number, writable=writable)
             stack.callback(segment.close)
             opened.append(segment)
+        check_apart(opened)
         yield opened
+
+
+def check_apart(segments: Sequence[Segment]) -> None:
+    """Raise `StoreDamaged` when one file is a copy of the other: what the other had is lost."""
+    one, other = segments
+    if one.mark == other.mark:
+        raise damaged(other.path, f"it is a copy of {one.path.name}")
 
 
 def read_tail(directory: Path, place: LogPlace, *, forbid: bool = False) -> list[LogRecord]:
