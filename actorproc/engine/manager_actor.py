@@ -219,8 +219,7 @@ class ManagerActor(QuickActor):
         self._types.put(message.definition)
         with collector_paused():  # all that waited for this class is queued
             self._worker_messages.registered(message.definition)
-        if self._taker.has_refused:  # perhaps for want of this class
-            self._taker.look_at_refused()
+        self._taker.registered()
 
     def _learn_type(self, message: LearnType) -> None:
         if self._types.take(message.definition):
