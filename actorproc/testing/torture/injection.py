@@ -143,7 +143,7 @@ class TorturedStore(LmdbStore):
         self._probe.set(ProbeMark.HEARD, 0)
         try:
             self._executioner.passing("before-commit")
-            self._write_out(writes, epoch, batch)
+            self._commit_as_planned(writes, epoch, batch)
             self._probe.set(ProbeMark.ACTING, 1)
             self._executioner.passing("after-commit")
         except StorageUnavailable:
@@ -164,7 +164,7 @@ class TorturedStore(LmdbStore):
                 raise StorageUnavailable("reading the store: an input/output error, as planned")
         return super()._view()
 
-    def _write_out(self, writes: Sequence[Write], epoch: int, batch: int) -> None:
+    def _commit_as_planned(self, writes: Sequence[Write], epoch: int, batch: int) -> None:
         fault = self._planned.get(self._commits)
         if fault is not None:
             self._strike(fault)
