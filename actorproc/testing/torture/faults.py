@@ -9,6 +9,7 @@ import msgspec
 __all__ = [
     "HOST_POINTS",
     "IN_TROUBLE",
+    "LOG_POINTS",
     "WORKER_POINTS",
     "ClusterFault",
     "ClusterPlan",
@@ -82,6 +83,10 @@ HOST_POINTS = (
 )
 """After the store was owned or read; at a result; around a commit, or the sending of steps; while a failed store is
 opened again; during an orderly stop."""
+
+LOG_POINTS = ("appended", "checkpoint-begun", "checkpoint-half", "checkpoint-done")
+"""In the store: a commit is in its log and not yet synced; the other file of the log was taken and a checkpoint begins,
+its rows are written and not committed, it is over."""
 
 
 IN_TROUBLE = "in trouble"
