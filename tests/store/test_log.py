@@ -21,8 +21,10 @@ from actorproc.model.rows.writes import PutProcedure
 from actorproc.store.directory import OWNER_FILE
 from actorproc.store.lmdb.log import checkpointer, commit_log, segment
 from actorproc.store.lmdb.log.overlay import Layers, Overlay
+from actorproc.store.lmdb.log.place import LogPlace
 from actorproc.store.lmdb.log.record import decoded, encoded, later_record, record_at
 from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, numbers_in
+from actorproc.store.lmdb.log.tail import tail_in
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from actorproc.store.rows import codec
 from actorproc.store.rows.layout import rows_of
@@ -77,6 +79,13 @@ def copied(store, place):
 
 # Records and files
 
+GOLDEN_HEAD = "61702d6c6f67310a0000000000000003000000000000000573616c7473616c742785d6fa"
+"""Head of log 3 of epoch 5."""
+GOLDEN_RECORD = (
+    "61706c7280ccfc1800000011000000000000000700000000000000030000000000000009929301c4027031c40201029306c4016bc0"
+)
+"""A record of format 5: it must be read for ever."""
+
 
 def test_a_record_is_as_the_page_about_the_format_says():
     rows = [(Table.PROCEDURES, b"p1", b"\x01\x02"), (Table.LOCKS, b"k", None)]
@@ -87,10 +96,24 @@ def test_a_record_is_as_the_page_about_the_format_says():
     body = msgspec.msgpack.encode([[Table.PROCEDURES, b"p1", b"\x01\x02"], [Table.LOCKS, b"k", None]])
     behind = struct.pack(">IQQQ", len(body), 7, 3, 9) + body
     assert record == b"aplr" + zlib.crc32(behind, salt).to_bytes(4) + behind
+    assert record.hex() == GOLDEN_RECORD
     found = record_at(b"\0" * 5 + record, 5, salt)
     assert (found.place, found.epoch, found.batch, found.end) == (7, 3, 9, 5 + len(record))
     assert found.rows()[:2] == rows
     assert decoded(found.body, 0) == rows
+
+
+def test_a_file_of_format_5_is_read_for_ever(tmp_path):
+    file = tmp_path / "log-3-1"
+    file.touch(0o600)
+    file.write_bytes(bytes.fromhex(GOLDEN_HEAD).ljust(RECORDS_AT, b"\0") + bytes.fromhex(GOLDEN_RECORD))
+
+    opened = Segment.open(file, 3)
+
+    assert opened.epoch == 5
+    (found,) = tail_in([opened], LogPlace(3, 3, 6))
+    assert found.rows()[:2] == [(Table.PROCEDURES, b"p1", b"\x01\x02"), (Table.LOCKS, b"k", None)]
+    opened.close()
 
 
 @pytest.mark.parametrize("at", range(0, 60, 3))
@@ -243,7 +266,7 @@ def test_a_copy_without_the_log_is_refused_in_words(store, tmp_path):
     assert "doctor --export-good" in str(refused.value)
 
 
-def test_a_reader_on_a_read_only_file_system_sees_what_is_in_the_log_alone(store, tmp_path):
+def test_a_store_on_a_read_only_file_system_is_refused_in_words_and_not_changed(store, tmp_path):
     commit(store, 1)
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -253,10 +276,13 @@ def test_a_reader_on_a_read_only_file_system_sees_what_is_in_the_log_alone(store
     try:
         copied(store, disk / "store")
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        with pytest.raises(EngineError, match="needs read, write and search permission"):
+            LmdbReader(disk / "store", allow_any_filesystem=True)
+        with pytest.raises(EngineError, match="needs read, write and search permission"):
+            LmdbStore(disk / "store").own()
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
         with LmdbReader(disk / "store", allow_any_filesystem=True) as reader:
             assert ids(reader) == ["p1"]
-        with pytest.raises(EngineError):
-            LmdbStore(disk / "store").own()
     finally:
         subprocess.run(["umount", disk], check=True)
 
