@@ -96,13 +96,14 @@ class CommitLog:
             self._error = error
             raise
         self._at += len(record)
-        self.place = self.place._replace(place=self.place.place + 1)
+        epoch, number, place = self.place
+        self.place = LogPlace(epoch, number, place + 1)
         self._error = None
 
     def _check_ours(self, segment: Segment) -> None:
         """Raise `Deposed` when another owner has closed the log, and `OSError` when the file was removed."""
-        store = segment.path.parent
         if segment.is_forbidden():
+            store = segment.path.parent
             raise Deposed(f"a newer owner has taken the store {store} over; epoch {self.place.epoch} is fenced off")
         if segment.is_removed():
             raise OSError(errno.ENOENT, "it was removed while it was open")
