@@ -89,7 +89,7 @@ class _Killed:
         self.files = _logs_in(path)
         self.files["data.mdb"] = data
         self.spans = self._spans(path)
-        store._log._failed = ActorprocError("killed")  # type: ignore[assignment]
+        store._log._failed = ActorprocError("killed")
         store._sound = False
         store.close()
 
