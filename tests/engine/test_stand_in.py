@@ -91,10 +91,9 @@ class TestWhileACommitLasts:
         [
             lambda manager: manager.stop(drain=False, timeout=1),
             lambda _: pykka.ActorRegistry.stop_all(timeout=60),
-            lambda manager: manager._tree._manager.stop(timeout=60),
-            lambda manager: [manager._tree._manager.stop(timeout=60) for _ in range(2)],
+            lambda manager: [manager._tree._manager.stop(timeout=60), pykka.ActorRegistry.stop_all(timeout=60)],
         ],
-        ids=["stop", "all-actors", "manager", "manager-twice"],
+        ids=["stop", "all-actors", "manager-first"],
     )
     def test_a_stop_comes_to_its_end(self, manager, disk, stop, until):
         thread = manager._tree._manager.actor_inbox.own_thread
