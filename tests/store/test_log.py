@@ -15,7 +15,7 @@ import lmdb
 import msgspec
 import pytest
 
-from actorproc.errors import Deposed, EngineError, StorageUnavailable, StoreDamaged
+from actorproc.errors import Deposed, EngineError, StorageUnavailable, StoreDamaged, StoreFormat
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.writes import PutProcedure
 from actorproc.store.directory import OWNER_FILE
@@ -27,7 +27,7 @@ from actorproc.store.lmdb.log.segment import RECORDS_AT, Segment, numbers_in
 from actorproc.store.lmdb.log.tail import tail_in
 from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import rows_of
+from actorproc.store.rows.layout import EPOCH, rows_of
 from actorproc.store.rows.tables import Table
 
 
@@ -55,7 +55,8 @@ def steps_of(rows, *numbers):
 
 
 @pytest.fixture
-def store(lmdb_path):
+def store(lmdb_path, monkeypatch):
+    monkeypatch.setattr(checkpointer, "_EVERY", 3600.0)  # checkpoints come when they are asked for
     store = LmdbStore(lmdb_path, map_size=1 << 24)
     store.own()
     yield store
@@ -663,3 +664,25 @@ def test_rows_of_a_commit_are_the_same_in_the_log_as_in_the_data_file(store):
     store._log.checkpoint()
     with store._view() as folded:
         assert {(table, key): folded.get(table, key) for table, key, _ in rows} == in_log
+
+
+@pytest.mark.parametrize("even_damaged", [False, True])
+def test_a_store_that_an_earlier_version_left_when_the_power_failed_is_refused_in_words(store, even_damaged):
+    commit(store, 1)
+    store.close()
+    with lmdb.open(os.fspath(store.path), max_dbs=64, lib_version=0) as env, env.begin(write=True) as txn:
+        meta = env.open_db(b"meta", txn=txn, create=False)
+        epoch = codec.encode(Table.META, EPOCH, 9)
+        txn.put(EPOCH, epoch, db=meta)  # an owner that had no log
+    (store.path / OWNER_FILE).write_text("boot another\n", encoding="utf-8")
+
+    with pytest.raises(StoreFormat, match="export it with that one and import it"):
+        LmdbStore(store.path).own()
+    if even_damaged:  # for doctor
+        LmdbReader(store.path, even_damaged=True).close()
+    else:
+        with pytest.raises(StoreFormat, match="export it with that one and import it"):
+            LmdbReader(store.path)
+    (store.path / OWNER_FILE).unlink()
+    store.own()
+    assert ids(store) == ["p1"]

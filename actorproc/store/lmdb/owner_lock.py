@@ -15,13 +15,23 @@ import weakref
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from actorproc.errors import EngineError, StoreDamaged, StoreInUse
+from actorproc.errors import EngineError, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.store.directory import DATA_FILE, OWNER_FILE, make_private, read_private
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
 from actorproc.store.lmdb.page_check import boot_id, examined, inode_of
 from actorproc.store.reading import OwnerRole, StoreOwner
 
-__all__ = ["Owner", "OwnerLock", "examine_for_reader", "facts_in", "in_use", "is_suspended", "owner_of"]
+__all__ = [
+    "Owner",
+    "OwnerLock",
+    "examine_for_reader",
+    "facts_in",
+    "in_use",
+    "is_suspended",
+    "owner_facts",
+    "owner_of",
+    "refuse_redo",
+]
 
 _PATIENCE = {"command": 10.0}
 """Seconds to wait for a living owner, by its role: one that is gone in a moment."""
@@ -214,6 +224,31 @@ def examine_for_reader(directory: Path) -> bool:
             if owner_of(path) is None and _left_in(path) == left:
                 raise
     return False
+
+
+def refuse_redo(store: Path, last: dict[str, str], newest: int) -> None:
+    """Refuse a store of an earlier version whose power was cut: its last commit may be where none looks now.
+
+    Args:
+        store: Its directory.
+        last: What its last owner left of itself.
+        newest: Number of the last transaction of its data file.
+
+    Raises:
+        StoreFormat: It may lack a commit.
+    """
+    is_sealed = last.get("sealed-transaction") == str(newest)
+    if not is_sealed and last.get("boot", boot_id()) != boot_id():
+        raise StoreFormat(
+            f"the store {store} was left by an earlier actorproc when the power failed, and its last commit may be in "
+            "a place that is not known here; it was not changed. Open it once with the actorproc that wrote it, or "
+            "export it with that one and import it into a new store"
+        )
+
+
+def owner_facts(directory: Path) -> dict[str, str]:
+    """What the last owner of a store left of itself."""
+    return facts_in(_left_in(directory / OWNER_FILE)[0])
 
 
 def _left_in(path: Path) -> tuple[str, int]:

@@ -23,11 +23,11 @@ from actorproc.store.lmdb.log.place import LogPlace, open_place, place_in
 from actorproc.store.lmdb.log.record import LogRow
 from actorproc.store.lmdb.log.tail import read_tail
 from actorproc.store.lmdb.open_store import OpenStore, RecordsBehind
-from actorproc.store.lmdb.owner_lock import Owner, examine_for_reader, owner_of
-from actorproc.store.lmdb.transaction import LOGGED, Txn, check_format, check_made
+from actorproc.store.lmdb.owner_lock import Owner, examine_for_reader, owner_facts, owner_of, refuse_redo
+from actorproc.store.lmdb.transaction import LOGGED, Txn, check_format, check_made, number_in
 from actorproc.store.lmdb.upkeep.compaction import files_of, wait_for_a_swap
 from actorproc.store.rows import codec
-from actorproc.store.rows.layout import FORMAT_KEY
+from actorproc.store.rows.layout import EPOCH, FORMAT_KEY
 from actorproc.store.rows.tables import Table
 from actorproc.store.verify.cross_check import cross_check
 
@@ -168,8 +168,8 @@ class LmdbReader(OpenStore):
                 has_log = check_format(env, txn, self.path)
             self._databases = open_databases(env, None, create=False)
             self._log_database = open_place(env, None, create=False)
-            if has_log and owner_of(self.path / OWNER_FILE) is None:
-                self._check_log(env)
+            if owner_of(self.path / OWNER_FILE) is None:
+                self._check_log(env) if has_log else self._check_redo(env)
             if all_looked_at and not self._even_damaged:
                 with self._folded(env, lambda: None) as rows:
                     cross_check(rows).raise_unseen(self.path)
@@ -191,6 +191,14 @@ class LmdbReader(OpenStore):
         except StoreDamaged:
             if owner_of(self.path / OWNER_FILE) is None:
                 raise
+
+    def _check_redo(self, env: lmdb.Environment) -> None:
+        """Refuse what an earlier version left when the power failed. Raises `StoreFormat`."""
+        with env.begin() as txn:
+            place, newest = place_in(txn, self._log_database), int(txn.id())
+            if self._even_damaged or place.epoch == number_in(txn, self._databases, EPOCH):
+                return
+        refuse_redo(self.path, owner_facts(self.path), newest)
 
     def rows(self) -> ReadSnapshot:
         """All rows as of the last commit, undecoded; a context manager, to be left soon."""

@@ -22,7 +22,6 @@ from actorproc.errors import (
     EngineError,
     NotAllowed,
     StorageUnavailable,
-    StoreDamaged,
     StoreFormat,
     StoreInUse,
 )
@@ -38,7 +37,6 @@ from actorproc.store.directory import (
     sync_names,
 )
 from actorproc.store.lmdb.environment import (
-    Databases,
     ReadSnapshot,
     open_databases,
     open_environment,
@@ -56,10 +54,10 @@ from actorproc.store.lmdb.log.place import LogPlace
 from actorproc.store.lmdb.log.record import LogRow
 from actorproc.store.lmdb.log.resolved import resolved
 from actorproc.store.lmdb.open_store import OpenStore
-from actorproc.store.lmdb.owner_lock import OwnerLock
-from actorproc.store.lmdb.page_check import boot_id, examined, seal_of
+from actorproc.store.lmdb.owner_lock import OwnerLock, refuse_redo
+from actorproc.store.lmdb.page_check import examined, seal_of
 from actorproc.store.lmdb.reader import LmdbReader, here
-from actorproc.store.lmdb.transaction import LOGGED, Txn, apply_rows, check_format, read_meta
+from actorproc.store.lmdb.transaction import LOGGED, Txn, apply_rows, check_format, number_in, read_meta
 from actorproc.store.lmdb.upkeep.compaction import (
     WORTH_WHILE,
     Stopwatch,
@@ -416,8 +414,8 @@ class LmdbStore(OpenStore):
         meta = databases[Table.META]
         self._file.begin(txn)
         place = self._log.make_again(env, txn, databases, has_log=has_log)
-        if names and not has_log and place.epoch != _number(txn, databases, EPOCH):
-            self._refuse_redo(txn.id() - 1)
+        if names and not has_log and self._lock is not None and place.epoch != number_in(txn, databases, EPOCH):
+            refuse_redo(self.path, self._lock.last, txn.id() - 1)
         self._put_format(txn, LOGGED)
         self._adopt_blobs(txn, is_start=True)
         if names and self._examined:
@@ -465,10 +463,10 @@ class LmdbStore(OpenStore):
         except StorageUnavailable as error:
             if not is_full(error):
                 raise
-        self._write_out()
+        self._empty_log()
         return self._transact(claim, waits=True)
 
-    def _write_out(self) -> None:
+    def _empty_log(self) -> None:
         """Put what is in the log into the data file, in small transactions, and do without a log then."""
         env = self._opened()
 
@@ -529,20 +527,6 @@ class LmdbStore(OpenStore):
         if not self._sync:
             self._opened().sync(True)
 
-    def _refuse_redo(self, newest: int) -> None:
-        """Refuse a store of an earlier version whose power was cut: its last commit may be where none looks now.
-
-        ``newest`` is the number of its last transaction.
-        """
-        last = self._lock.last if self._lock is not None else {}
-        is_sealed = last.get("sealed-transaction") == str(newest)
-        if not is_sealed and last.get("boot", boot_id()) != boot_id():
-            raise StoreFormat(
-                f"the store {self.path} was left by an earlier actorproc when the power failed, and its last commit "
-                "may be in a place that is not known here; it was not changed. Open it once with the actorproc that "
-                "wrote it, or export it with that one and import it into a new store"
-            )
-
     def _forget_the_dead(self, env: lmdb.Environment) -> None:
         """A process that was killed while it read would keep what it saw from being overwritten, and its place."""
         now = time.monotonic()
@@ -558,11 +542,3 @@ class LmdbStore(OpenStore):
                 env.set_mapsize(self._map_size)
         except lmdb.Error as error:
             raise translated(error, f"growing the map of {self.path} to {self._map_size} bytes") from error
-
-
-def _number(txn: Txn, databases: Databases, key: bytes) -> int | None:
-    """A number of the store; None when it is damaged, or missing."""
-    try:
-        return int(read_meta(txn, databases, key))
-    except StoreDamaged:
-        return None

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import lmdb
 
-from actorproc.errors import EngineError, StoreFormat
+from actorproc.errors import EngineError, StoreDamaged, StoreFormat
 from actorproc.store.directory import DATA_FILE
 from actorproc.store.lmdb.environment import Databases, check_names
 from actorproc.store.rows import codec
@@ -21,7 +21,7 @@ from actorproc.store.rows.tables import Table
 LOGGED = FORMAT + 1
 """Format of a store while it has a log. One that was closed in good order has none, and is of format `FORMAT`."""
 
-__all__ = ["LOGGED", "Txn", "apply_rows", "check_format", "check_made", "put_rows", "read_meta"]
+__all__ = ["LOGGED", "Txn", "apply_rows", "check_format", "check_made", "number_in", "put_rows", "read_meta"]
 
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 
@@ -63,6 +63,14 @@ def read_meta(txn: Txn, databases: Databases, key: bytes) -> int | str:
     if value is None:
         raise codec.damaged(Table.META, key, "the row is missing")
     return meta_of(key, value)
+
+
+def number_in(txn: Txn, databases: Databases, key: bytes) -> int | None:
+    """A number of the store; None when it is damaged, or missing."""
+    try:
+        return int(read_meta(txn, databases, key))
+    except StoreDamaged:
+        return None
 
 
 def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:

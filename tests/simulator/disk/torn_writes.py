@@ -85,6 +85,7 @@ def record_writes(path: Path, seed: int, commits: int) -> list[TornWrite]:
     chance = random.Random(seed)
     store = LmdbStore(path)
     epoch = store.own()
+    store._log._checkpointer.tell = lambda **_: None  # type: ignore[method-assign]  # only those that are asked for
     torn: list[TornWrite] = []
     try:
         before, view = _files(path), rows_of_store(store)
