@@ -126,7 +126,7 @@ class LmdbStore(OpenStore):
         self._role = role
         self._file = DataFile(self.path)
         self._blobs = BlobFiles(self.path, sync=self._sync, check=self._file.check_in_place)
-        self._log = OwnedLog(self.path, self._transact, sync=self._sync)
+        self._log = OwnedLog(self.path, self._transact, self._reserve, sync=self._sync)
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
@@ -502,7 +502,7 @@ class LmdbStore(OpenStore):
                         try:
                             result = work(txn)
                             txn.commit()
-                            self._file.keep_room(int(env.info()["last_pgno"]), self._log.room)
+                            self._log.has_room = self._reserve(self._log.room)
                         except BaseException:
                             # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
                             with self._gate.alone():
@@ -521,6 +521,10 @@ class LmdbStore(OpenStore):
                     raise StorageUnavailable(
                         f"writing the store {self.path}: {error.strerror}; check the disk"
                     ) from error
+
+    def _reserve(self, log: int) -> bool:
+        """Have room in the data file for so many bytes of log; False where the disk has none."""
+        return self._file.keep_room(int(self._opened().info()["last_pgno"]), log)
 
     def _wait_for_the_disk(self) -> None:
         """A commit has waited for the disk, except with durability "process"."""

@@ -18,10 +18,8 @@ from actorproc.store.lmdb.files.meta_pages import last_transaction
 
 __all__ = ["DataFile"]
 
-_SPARE = 96
-"""Pages behind the last one in use, at least, when they are made."""
-_FEWEST = 3
-"""Share of these that has to be left."""
+_FEWEST, _MORE = 32, 64
+"""Pages behind the last one in use, at least, and how many more are made at once."""
 
 
 class DataFile:
@@ -67,18 +65,21 @@ class DataFile:
 
     def spare(self, log: int) -> int:
         """Bytes that `keep_room` adds, at most, beside so many bytes of log."""
-        return max(_SPARE * self._page_size, log)
+        return max(_FEWEST * self._page_size, log) + _MORE * self._page_size
 
-    def keep_room(self, last_page: int, log: int) -> None:
-        """Have some pages behind the last one in use, for what is in the log and for removals, where the disk is full.
+    def keep_room(self, last_page: int, log: int) -> bool:
+        """Have room behind the last page in use, for what is in the log and for removals; False where the disk is full.
 
         A removal needs fresh pages, before those that it frees can be used again.
         """
-        with contextlib.suppress(OSError):
+        end = last_page * self._page_size + self.spare(log)
+        try:
             size = os.fstat(self._fd).st_size
-            spare = self.spare(log)
-            if size < last_page * self._page_size + spare // _FEWEST:
-                os.pwrite(self._fd, bytes(last_page * self._page_size + spare - size), size)
+            if size < end - _MORE * self._page_size:
+                return os.pwrite(self._fd, bytes(end - size), size) == end - size
+        except OSError:
+            return False
+        return True
 
     def check_not_removed(self) -> None:
         """Raise `StorageUnavailable` when the open file has no name any more."""

@@ -54,6 +54,10 @@ class CommitLog:
         """Bytes of both files."""
         return sum(segment.length for segment in self._segments)
 
+    def growth(self, record: bytes) -> int:
+        """Bytes by which the file must grow for this record."""
+        return self._segments[self._which].growth(self._at + len(record))
+
     def make_room(self, record: bytes) -> bool:
         """See that the file has room for this record; False if it cannot be made so long."""
         if self._at + len(record) > _LARGEST:

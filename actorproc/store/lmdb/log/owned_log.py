@@ -35,12 +35,23 @@ _LONG = 1 << 20
 class OwnedLog:
     """Log, overlay and checkpoints of one owned store.
 
-    ``transact`` runs work in a write transaction of the store.
+    ``transact`` runs work in a write transaction of the store. ``reserve`` has so many bytes ready in the data file for
+    what is in the log alone, or says that there are none.
     """
 
-    def __init__(self, directory: Path, transact: Callable[[Callable[[Txn], None]], None], *, sync: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        transact: Callable[[Callable[[Txn], None]], None],
+        reserve: Callable[[int], bool],
+        *,
+        sync: bool,
+    ) -> None:
         self._directory = directory
         self._transact = transact
+        self._reserve = reserve
+        self.has_room = True
+        """The data file has room for what the log can take. While it has none, commits go into it themselves."""
         self._sync = sync
         self.writing = threading.RLock()
         """Held by whatever writes the data file."""
@@ -179,7 +190,13 @@ class OwnedLog:
         log = self._opened()
         with self._appending:
             record = log.encode(rows, batch)
-            if len(record) > _LONG or not log.make_room(record):
+            growth = log.growth(record)
+        if len(record) > _LONG or not self.has_room or (growth and not self._reserve_for(growth)):
+            return False
+        with self._appending:
+            if growth:  # a checkpoint may have begun meanwhile, and this be another file
+                record = log.encode(rows, batch)
+            if log.growth(record) > growth or not log.make_room(record):
                 return False
             try:
                 log.append(record)
@@ -189,6 +206,11 @@ class OwnedLog:
                 raise
         self._checkpointer.tell(now=self._overlay.active.changes >= _MANY or log.size >= _FULL)
         return True
+
+    def _reserve_for(self, growth: int) -> bool:
+        with self.writing:
+            self.has_room = self._reserve(self.room + growth)
+        return self.has_room
 
     @staticmethod
     def takes(writes: int) -> bool:

@@ -131,12 +131,15 @@ class Segment:
             found += more
         return found
 
+    def growth(self, end: int) -> int:
+        """Bytes that are added to have it at least so long."""
+        step = min(max(self.length, _FIRST), _LARGEST_STEP)
+        return max(0, -(-(end - self.length) // step) * step)
+
     def make_room(self, end: int) -> None:
         """Have it at least so long. Raises `OSError`, and its records are as they were then."""
-        missing = end - self.length
-        if missing > 0:
-            step = min(max(self.length, _FIRST), _LARGEST_STEP)
-            zeros = -(-missing // step) * step
+        zeros = self.growth(end)
+        if zeros:
             _write(self.fd, bytes(zeros), self.length)
             self.length += zeros
 
