@@ -2,8 +2,8 @@
 
 A manager that does not answer for a while need not hang. It may decide on a great many procedures at once, or wait for
 its database, and its stand-in for the processor. So the stacks of the threads that have the manager's turn, or work for
-its store, are looked at, too. What is not where it was at the last look goes on, and a wait for the database is the
-database's affair. Neither excuse counts for ever.
+its store, are looked at, too. A thread that is not where it was at the last look goes on, and one inside a wait for the
+database is the database's affair. Neither excuse counts for ever.
 """
 
 from __future__ import annotations

@@ -85,8 +85,7 @@ HOST_POINTS = (
 opened again; during an orderly stop."""
 
 LOG_POINTS = ("appended", "checkpoint-begun", "checkpoint-half", "checkpoint-done")
-"""In the store: a commit is in its log and not yet synced; the other file of the log was taken and a checkpoint begins,
-its rows are written and not committed, it is over."""
+"""After a commit was put into the log, before its sync; before and after a checkpoint writes its rows, and after it."""
 
 
 IN_TROUBLE = "in trouble"
