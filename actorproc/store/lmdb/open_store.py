@@ -146,7 +146,7 @@ class OpenStore(RecordReader):
                 inside.leave()
 
     def _known_records(self) -> RecordsBehind:
-        """Function that gives the rows of the commits up to now that a later copy of the data file lacks, by its place."""
+        """Giver of the rows of the commits that a later copy of the data file lacks, by its place."""
         return lambda _: []
 
     def _named_blobs(self) -> set[str]:
