@@ -55,8 +55,8 @@ _PLAIN = """
     acquire add address ahead all answer argument asked assembled assembly back backup base began begin belong booted
     borrowed bounded by cache caller cancellation certificate cgroup children claim claimed clock close code codec combining committed committing
     compaction connecting container count counter credential cross crowd dangling data database define describe described died
-    dir dispatched down draining end ended ending entry environment error exceeded exit explain fact failed farewell fault
-    filling filter find finding finish forget forgettable forwarder frozen gate gc glance gone guard guest halt hand
+    dir disk dispatched down draining end ended ending entry environment error exceeded exit explain fact failed farewell fault
+    filling filter find finding finish forget forgettable forwarder frozen full gate gc glance gone guard guest halt hand
     folded held hello hook hosted housekeeping ids info intake interpreter interrupt isolated joined kept killer killing
     known lag late launch layout leadership leading learn leaving left lifecycle limiter line listener listening
     live lmdb loading local look loss lost main mark marker memory metric move moving need offspring on opened order

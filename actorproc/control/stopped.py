@@ -16,7 +16,7 @@ from typing import Any, cast
 from actorproc.config import Config
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.core.lifecycle.removal import CHUNK
-from actorproc.engine.end_waiters import AskResult, answer_to
+from actorproc.engine.end_waiters import AskResult, tell_answer
 from actorproc.engine.housekeeping.retention_sweeper import RetentionSweeper
 from actorproc.engine.messages import Ending, EndWaiter, Patience
 from actorproc.engine.pipeline.batch import CommitBatch
@@ -153,11 +153,7 @@ class StoppedEngine:
         answer: Future[AskResult] = Future()
         ending = self.store.ending(id)
         if found := self.store.replies(id, ask):
-            told = answer_to(id, ask, found[0].value)
-            if isinstance(told, AskResult):
-                answer.set_result(told)
-            else:
-                answer.set_exception(told)
+            tell_answer(answer, id, ask, found[0].value)
         elif ending is not None:
             answer.set_result(AskResult(b"", Ending.of(*ending)))
         elif self.head(id) is None:

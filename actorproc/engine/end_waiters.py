@@ -25,7 +25,6 @@ __all__ = [
     "AskResult",
     "EndWaiters",
     "OpenWait",
-    "answer_to",
     "fail_as",
     "fail_future",
     "once_more",
@@ -73,23 +72,16 @@ class AskListener(EndListener):
             fail_future(self.future, error)
 
 
-def answer_to(id: str, ask: AskKey, value: bytes | None) -> AskResult | NoReply:
-    """The answer to an ask, with the encoded reply; "" and None as in `ResolveAsk`."""
+def tell_answer(waiter: Future[Any] | EndListener, id: str, ask: AskKey, value: bytes | None) -> None:
+    """Tell one that waits what came of its ask: the encoded reply; "" and None as in `ResolveAsk`."""
     if value:
-        return AskResult(value)
+        settle_future(waiter, AskResult(value))
+        return
     why = "it was withdrawn, or is not remembered any more"
     if value is not None:
         why = "the step that took it ended without ctx.reply(…)"
-    return NoReply(f"the ask {ask.name!r} ({ask.id}) to {id} has no reply: {why}", ask=ask.id, id=id)
-
-
-def tell_answer(waiter: EndWaiter, id: str, ask: AskKey, value: bytes | None) -> None:
-    """Tell one that waits what came of its ask; `value` as in `answer_to`."""
-    answer = answer_to(id, ask, value)
-    if isinstance(answer, AskResult):
-        settle_future(waiter, answer)
-    else:
-        fail_future(waiter, answer)
+    msg = f"the ask {ask.name!r} ({ask.id}) to {id} has no reply: {why}"
+    fail_future(waiter, NoReply(msg, ask=ask.id, id=id))
 
 
 def settle_future(future: Future[Any] | EndListener, value: Any) -> None:

@@ -69,6 +69,7 @@ from actorproc.model.reports import CompactionReport
 from actorproc.model.slots import is_dedicated
 from actorproc.report.changes import LifecycleEvent
 from actorproc.store.base import ProcedureStore
+from actorproc.store.committer import Committer
 from actorproc.store.lmdb.files.standard_files import occupy_standard_files
 from actorproc.support.clock import Clock
 from actorproc.support.engine_log import engine_logger
@@ -342,7 +343,7 @@ class EngineTree(Gateway):
         return min(max(least, deadline - self._clock.monotonic()), LONGEST_WAIT)
 
     def _stopped_by_host(self) -> None:
-        """Close cleanly and at once: the host stopped our actors. Runs on the manager's own thread."""
+        """Close cleanly and at once: the host stopped our actors. On the manager's own thread, or one for this."""
         if self._closed.is_set():
             return  # it was us, after a stop that the manager could not end in time
         self._to_supervisor(StandDown())
@@ -376,7 +377,7 @@ class EngineTree(Gateway):
         def ask() -> Future[object]:
             return cast("Future[object]", self._asked(self._to_manager, LookSettled))
 
-        return ManagerWatchdog(ask, ManagerActor.on_receive.__code__, limit)
+        return ManagerWatchdog(ask, (ManagerActor.on_receive.__code__, Committer.work.__code__), limit)
 
     def depose(self, error: Deposed) -> None:
         """Another owner has taken the store over: store nothing more, and end in order; from any thread."""

@@ -98,7 +98,7 @@ class ManagerActor(QuickActor):
     # ------------------------------------------------------------ life
     def _start_actor_loop(self) -> None:
         inbox, store_port = self.actor_inbox, self._parts.store_port
-        inbox.handle, inbox.go_on = self._handle_here, self.on_receive
+        inbox.handle, inbox.go_on, inbox.end = self._handle_here, self.on_receive, self._stop
         inbox.work_off(store_port.jobs, store_port.work)
         try:
             super()._start_actor_loop()
@@ -219,8 +219,7 @@ class ManagerActor(QuickActor):
         self._types.put(message.definition)
         with collector_paused():  # all that waited for this class is queued
             self._worker_messages.registered(message.definition)
-        if self._taker.has_refused:  # perhaps for want of this class
-            self._taker.look_at_refused()
+        self._taker.registered()
 
     def _learn_type(self, message: LearnType) -> None:
         if self._types.take(message.definition):

@@ -13,7 +13,7 @@ from actorproc.model.names import step_in_words
 from actorproc.model.plain import plain_dict
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.reports import KeptSignal
-from actorproc.model.rows.cold_trees import is_debounced
+from actorproc.model.rows.cold_trees import debounce_of, is_debounced
 from actorproc.model.rows.enqueued import WAITING, EnqueuedRecord
 from actorproc.model.rows.records import (
     ErrorInfo,
@@ -465,7 +465,7 @@ def info_of(
 
 
 def _debounce_of(record: ProcedureRecord) -> str | None:
-    mark = None if record.past is None else record.past.debounce
+    mark = debounce_of(record)
     return mark.key if mark is not None and is_debounced(record) else None
 
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, Looked, StoreSize
-from actorproc.model.rows.asks import ReplyStore
 from actorproc.model.rows.enqueued import EnqueuedRecord
 from actorproc.model.rows.records import (
     EventRecord,
@@ -24,7 +23,7 @@ from actorproc.store.procedure_reads import ProcedureReads
 __all__ = ["ProcedureStore", "RecordStore"]
 
 
-class RecordStore(ProcedureReads, ReplyStore, Protocol):
+class RecordStore(ProcedureReads, Protocol):
     """The reading half: rows for recovery and queries, from any thread, as of the last commit.
 
     Every method verifies checksums and raises `StoreDamaged` naming the record. Times are epoch seconds.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from actorproc.model.rows.asks import AskKey, ReplyRecord
 from actorproc.model.rows.records import (
     AttemptRecord,
     AuditRecord,
@@ -184,6 +185,18 @@ class ProcedureReads(Protocol):
 
         Returns:
             The values in order of their keys; procedures without any are left out.
+        """
+        ...
+
+    def replies(self, id: str, ask: AskKey | None = None) -> list[ReplyRecord]:
+        """Replies of a procedure to asks (`Context.reply`).
+
+        Args:
+            id: The procedure.
+            ask: Only the reply to this one. Default: None, all.
+
+        Returns:
+            The replies in order of their keys.
         """
         ...
 

@@ -52,7 +52,7 @@ def debounced(
 
 
 def submit(harness: CoreHarness, new: NewProcedure) -> Reply:
-    """What the commit pipeline does: what the decision needs is looked up, or is nowhere."""
+    """Submit as the commit pipeline does, which first has loaded what the decision needs."""
     assert new.debounce is not None
     key = new.debounce.key
     missing = harness.core.missing(Submitted((new,), 1), harness.now)

@@ -1,4 +1,4 @@
-"""What applications enqueued: a row is taken out with its procedure, or kept with the reason."""
+"""Rows that applications enqueued: each is taken out with its procedure, or kept with the reason."""
 
 from __future__ import annotations
 

@@ -20,11 +20,7 @@ from actorproc.errors import (
     StoreFormat,
     UnknownProcedure,
 )
-from actorproc.store.lmdb.transaction import apply_rows
 from actorproc.store.memory import MemoryStore
-from actorproc.store.rows import codec
-from actorproc.store.rows.layout import EPOCH
-from actorproc.store.rows.tables import Table
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -188,10 +184,9 @@ def test_a_manager_on_lmdb_whose_epoch_is_gone_ends_in_order_too(open_manager, u
     manager = open_manager(config=FAST, procedures=[Quick], on_fatal=fatal.append)
     assert manager.run(Quick(1)) == 1
     store = manager._tree.store
-    later = Table.META, EPOCH, codec.encode(Table.META, EPOCH, store.epoch + 1)
-    manager._tree._store_port._committer.run(
-        lambda: store._transact(lambda txn: apply_rows(txn, store._databases, [later]))
-    ).result(20)
+    log = store._log._opened()
+    # As a newer owner does, before it reads the log to its end.
+    manager._tree._store_port._committer.run(lambda: [segment.forbid() for segment in log.opened()]).result(20)
 
     with pytest.raises(ManagerStopped, match="a newer owner has taken the store"):
         manager.run(Quick(2), id="never")

@@ -102,7 +102,7 @@ def ask(url: str, *statements: str) -> list[tuple]:
 
 
 def output(manager: ProcedureManager, id: str) -> Any:
-    """What a procedure gave, as soon as there is one."""
+    """The output of a procedure that is enqueued, and so not there yet."""
     return wait_until(lambda: known(manager, id)).result(timeout=30)
 
 
@@ -399,7 +399,7 @@ def test_the_options_of_a_submit_are_those_of_the_procedure_by_the_clock_of_the_
 
 # ---------------------------------------------------------------- refusals in the application's transaction
 def fails(url: str, error: type[Exception], words: str, *arguments: Any, **options: Any) -> None:
-    """It is refused in words, and the transaction goes on."""
+    """Check that an enqueue is refused in words, and that the transaction goes on."""
     with psycopg.connect(dsn(url)) as connection:
         connection.execute("CREATE TEMPORARY TABLE own (a int) ON COMMIT DROP")
         with pytest.raises(error, match=words):

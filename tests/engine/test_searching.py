@@ -109,7 +109,7 @@ class Leaf(Procedure):
 
 @dataclass
 class Unsaved(Procedure):
-    """Its first steps need no record: what they left is not found."""
+    """Procedure whose first steps need no record: what they left is not found."""
 
     searchable = ("count",)
     count: int = 0

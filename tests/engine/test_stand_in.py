@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 
+import psutil
+import pykka
 import pytest
 
 from actorproc import Config, Limits, ProcedureManager
@@ -84,7 +86,18 @@ class TestWhileACommitLasts:
             thread.join(30)
         assert [manager.get(name).result(30) for name in ("one", "two", "three")] == ["rested"] * 3
 
-    def test_a_stop_comes_to_its_end(self, manager, disk):
+    @pytest.mark.parametrize(
+        "stop",
+        [
+            lambda manager: manager.stop(drain=False, timeout=1),
+            lambda _: pykka.ActorRegistry.stop_all(timeout=60),
+            lambda manager: [manager._tree._manager.stop(timeout=60), pykka.ActorRegistry.stop_all(timeout=60)],
+        ],
+        ids=["stop", "all-actors", "manager-first"],
+    )
+    def test_a_stop_comes_to_its_end(self, manager, disk, stop, until):
+        thread = manager._tree._manager.actor_inbox.own_thread
+        pids = {worker.pid for worker in manager.workers()} - {0, None}
         disk.free.clear()
         failed = []
 
@@ -99,12 +112,14 @@ class TestWhileACommitLasts:
         assert disk.waiting.wait(30)
         began = time.monotonic()
 
-        manager.stop(drain=False, timeout=1)
+        stop(manager)
 
         assert time.monotonic() - began < 30
         waiting.join(30)
         assert len(failed) == 1
+        until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
         disk.free.set()
+        until(lambda: thread not in {one.ident for one in threading.enumerate()})
 
 
 @pytest.mark.processes

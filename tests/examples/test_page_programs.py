@@ -22,7 +22,7 @@ def programs_in(page):
 
 
 def said_by(program):
-    """What the comments behind its calls of print say that it prints."""
+    """Texts that a program prints, by the comments behind its calls of print."""
     return [first or second for first, second in _SAYS.findall(program)]
 
 

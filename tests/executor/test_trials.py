@@ -1,4 +1,4 @@
-"""What users of process pools expect, tried in scripts; the table of docs/reference/managers/executor.md says what other pools do."""
+"""Expectations of users of process pools, tried in scripts; docs/reference/managers/executor.md has those of other pools."""
 
 from __future__ import annotations
 

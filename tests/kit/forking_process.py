@@ -1,4 +1,4 @@
-"""What the process of `warm_workers` does: it imports what each worker imports, and forks for its parent.
+"""Process of `warm_workers`: it imports what each worker imports, and forks for its parent.
 
 It has no threads and opens nothing. A worker must be a child of the manager's process, which waits for it: the system
 call has a flag for that, which `os.fork` does not use.

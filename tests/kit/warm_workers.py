@@ -39,12 +39,12 @@ _START = (
     "exec(open(sys.argv[3]).read(), forking); forking.pop('serve')(int(sys.argv[2])); boot()"
 )
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "MALLOC", "GLIBC")
-"""How the names of variables begin that an interpreter reads once, when it starts."""
+"""Beginnings of the names of variables that an interpreter reads once, when it starts."""
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
 def _inherited(executable: str, environment: dict[str, str]) -> tuple[Any, ...]:
-    """What a process has from its parent and cannot take over later."""
+    """Properties that a process has from its parent and cannot take over later."""
     return (
         executable,
         _interpreter_flags(),

@@ -26,7 +26,7 @@ pytestmark = [
 
 
 class Tells(Procedure):
-    """What its worker has from its parent."""
+    """Tells properties of its worker that come from the parent of that."""
 
     def execute(self, ctx):
         main, heard = threading.main_thread(), threading.Event()

@@ -874,7 +874,7 @@ def _an_ask_is_taken_again(left: Left) -> Left | None:
 
 
 def _one_who_asked_is_told(*said: Any) -> Change:
-    """Of a new root, which has neither taken the ask nor ended, a caller is told this."""
+    """A change that tells a caller this of a new root, which has neither taken the ask nor ended."""
     kind, *rest = said
 
     def change(left: Left) -> Left | None:

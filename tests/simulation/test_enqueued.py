@@ -19,7 +19,7 @@ from tests.simulator.actor_sim.history import ENQUEUED_FROM, ActorSimulation
 HISTORIES = range(ENQUEUED_FROM, ENQUEUED_FROM + 40)
 BUDGET = range(ENQUEUED_FROM, ENQUEUED_FROM + 60)
 TURNS = 1500
-"""Of a history with a bug, which may go on for ever."""
+"""Greatest number of turns of a history with a bug, which may go on for ever."""
 
 
 def played(seed: int, turns: int = ActorSimulation.MAX_TURNS) -> tuple[ActorSimulation, list[str]]:

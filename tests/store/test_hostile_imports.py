@@ -74,7 +74,7 @@ def in_a_circle(tree: Tree) -> None:
 
 
 def with_ask(table: str, field: str, payload: bytes) -> Any:
-    """What was sent with an ask begins with its name and its id, of which these bytes are no whole ones."""
+    """A change that gives a row the payload of a damaged ask: its name and its id are not whole."""
 
     def change(tree: Tree) -> None:
         if table == "events":

@@ -18,7 +18,14 @@ from actorproc.model.states import ProcedureState
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.campaign import Episode, judge_folder, play
 from actorproc.testing.torture.coverage import count, table
-from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, FaultPhase, TortureFault
+from actorproc.testing.torture.faults import (
+    HOST_POINTS,
+    IN_TROUBLE,
+    LOG_POINTS,
+    WORKER_POINTS,
+    FaultPhase,
+    TortureFault,
+)
 from actorproc.testing.torture.host import Notary
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.plan import Life, Plan, draw_plan, work_of
@@ -186,7 +193,7 @@ def test_plans_draw_every_fault_and_every_point():
 
     drawn = {fault.kind for fault in faults}
     assert drawn == set(TortureFault) - {TortureFault.WORKER_POINT, TortureFault.ANSWER_TWICE, TortureFault.ANSWER_LATE}
-    assert {fault.point for fault in faults} == {"", IN_TROUBLE, *HOST_POINTS}
+    assert {fault.point for fault in faults} == {"", IN_TROUBLE, *HOST_POINTS, *LOG_POINTS}
     assert {f"{way}:{point}" for way in ("do", "undo") for point in WORKER_POINTS} <= set(
         re.findall(r"\w+:[\w-]+", text)
     )

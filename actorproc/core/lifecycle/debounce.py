@@ -17,6 +17,7 @@ from actorproc.core.state import head
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.parts.residents import ResidentSet
 from actorproc.errors import DuplicateProcedure
+from actorproc.model.rows.cold_trees import debounce_of
 from actorproc.model.rows.record_parts import TOKEN, Debounce, DebounceTerms, Past
 from actorproc.model.rows.records import NewProcedure, ProcedureRecord
 
@@ -37,7 +38,7 @@ def newest(residents: ResidentSet, key: str) -> ProcedureRecord | None:
 
 def run_of(known: ProcedureRecord, token: bytes) -> str | None:
     """The run that this very submit has begun or changed before; None: it comes for the first time."""
-    mark = _mark_of(known)
+    mark = debounce_of(known)
     if mark is not None:
         for name, tokens in mark.runs:
             if any(tokens[at : at + TOKEN] == token for at in range(0, len(tokens), TOKEN)):
@@ -58,7 +59,7 @@ def clash(new: NewProcedure, waiting: ProcedureRecord | None, terms: DebounceTer
 # ---------------------------------------------------------------------- deciding
 def begin(state: EngineState, record: ProcedureRecord, terms: DebounceTerms, before: ProcedureRecord | None) -> None:
     """A new root waits; `before` is the run of its key before it."""
-    mark = None if before is None else _mark_of(before)
+    mark = None if before is None else debounce_of(before)
     runs = ((record.id, terms.token), *(() if mark is None else mark.runs))[:RUNS]
     record.past = replace(record.past or Past(), debounce=Debounce(terms.key, terms.within, runs))
     state.residents.debounced[terms.key] = record.id
@@ -95,7 +96,7 @@ def take_place(state: EngineState, record: ProcedureRecord, new: NewProcedure, t
 
 def shorten(state: EngineState, record: ProcedureRecord) -> None:
     """The clock may have been set back: no wait is longer from now on than its last submit said."""
-    mark = _mark_of(record)
+    mark = debounce_of(record)
     if mark is None or record.due_at is None or record.due_at <= state.decision.now + mark.within:
         return
     head.wait_until(record, state.decision.now + mark.within)
@@ -109,11 +110,7 @@ def _due(state: EngineState, record: ProcedureRecord, terms: DebounceTerms) -> f
 
 
 def _with_submit(record: ProcedureRecord, terms: DebounceTerms) -> Debounce:
-    mark = _mark_of(record)
+    mark = debounce_of(record)
     assert mark is not None
     (name, tokens), *others = mark.runs
     return Debounce(terms.key, terms.within, ((name, (terms.token + tokens)[: KEPT * TOKEN]), *others))
-
-
-def _mark_of(record: ProcedureRecord) -> Debounce | None:
-    return None if record.past is None else record.past.debounce

@@ -19,6 +19,7 @@ from actorproc.core.lifecycle.removal import remove_one
 from actorproc.core.state.engine_state import EngineState
 from actorproc.core.state.undo_order import ended_with, left_to_undo
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, NotAllowed
+from actorproc.model.rows.cold_trees import debounce_of
 from actorproc.model.rows.record_parts import TOKEN
 from actorproc.model.rows.records import IdReuse, NewProcedure, Past, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -112,6 +113,7 @@ def follows(state: EngineState, record: ProcedureRecord, reuse: IdReuse) -> bool
     record.generation = known.generation + 1
     renewed = state.counters.next_seq if known.children or known.renewed else 0
     tokens = (reuse.token + known.tokens)[: KEPT * TOKEN]
-    mark = None if known.past is None or known.past.debounce is None else replace(known.past.debounce, waits=False)
+    known_by = debounce_of(known)
+    mark = None if known_by is None else replace(known_by, waits=False)
     record.past = Past(renewed=renewed, tokens=tokens, first=record.generation, debounce=mark)
     return True

@@ -26,7 +26,7 @@ from actorproc.core.state.tree import Tree
 from actorproc.model.messages.commands import Decision
 from actorproc.model.messages.events import OperatorRequest
 from actorproc.model.policies import Scheduling
-from actorproc.model.rows.cold_trees import is_debounced
+from actorproc.model.rows.cold_trees import debounce_of, is_debounced
 from actorproc.model.rows.records import AuditRecord, ProcedureRecord, copied
 from actorproc.model.rows.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -86,8 +86,8 @@ class EngineState:
             self.types.note_choosy()
         if stored and record.id in self.locks.table.holders():
             tree.hold(record.id)
-        if stored and record.past is not None and record.past.debounce is not None and is_debounced(record):
-            self.residents.debounced[record.past.debounce.key] = record.id
+        if stored and (mark := debounce_of(record)) is not None and is_debounced(record):
+            self.residents.debounced[mark.key] = record.id
         return tree
 
     def dismiss(self, tree: Tree) -> None:

@@ -189,7 +189,7 @@ def limit_lock_wait(record: ProcedureRecord, due_at: float) -> None:
 
 
 def note_searchable(record: ProcedureRecord, texts: tuple[str, ...]) -> None:
-    """Its state is another one, with these texts of searchable fields."""
+    """Note the texts of the searchable fields of its new state."""
     past = record.past
     if texts != (() if past is None else past.searchable):
         record.past = replace(past or Past(), searchable=texts)
@@ -231,7 +231,7 @@ def wait_no_longer(record: ProcedureRecord) -> None:
 
 
 def end_debounce(record: ProcedureRecord) -> None:
-    """No further submit takes its place any more."""
+    """End its wait for further submits: none takes its place any more."""
     past = record.past
     if past is not None and past.debounce is not None:
         record.past = replace(past, debounce=replace(past.debounce, waits=False))

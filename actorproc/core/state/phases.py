@@ -7,7 +7,7 @@ activity of a step, and the procedure that blocks another one, are in no record.
 from __future__ import annotations
 
 from actorproc.core.state.head import runs_alone
-from actorproc.model.rows.cold_trees import is_debounced
+from actorproc.model.rows.cold_trees import debounce_of, is_debounced
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 
@@ -67,8 +67,8 @@ def reason_of(record: ProcedureRecord, phase: Phase) -> str | None:
         return record.error.message if record.error else None
     if phase is Phase.WAITING:
         return f"for the event {record.event!r}"
-    if phase is Phase.QUEUED and record.past is not None and record.past.debounce is not None and is_debounced(record):
-        return f"for further submits of {record.past.debounce.key!r} (debounce)"
+    if phase is Phase.QUEUED and (mark := debounce_of(record)) is not None and is_debounced(record):
+        return f"for further submits of {mark.key!r} (debounce)"
     if phase is Phase.SUSPENDED:
         return f"for {record.pending} of its children"
     if phase is Phase.RUNNING and runs_alone(record):

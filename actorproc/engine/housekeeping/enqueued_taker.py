@@ -1,4 +1,4 @@
-"""Hands of the inbox: finds rows that applications enqueued in transactions of their own, and brings them to the core.
+"""Taker of enqueued procedures: brings rows that applications wrote in transactions of their own to the core.
 
 A pass goes through the waiting rows in pages, and a page begins only when what was decided about the one before it is
 on disk. Each pass begins with the first row: a transaction that commits late leaves its row anywhere among the others.
@@ -7,7 +7,7 @@ So no place is remembered, and what the passes have left is what is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from actorproc.engine.pipeline.commit_pipeline import CommitPipeline
 from actorproc.errors import EngineError
 from actorproc.model.messages.events import EnqueuedFound, EnqueuedRemoved, EnqueuedRow, PoisonCleared
 from actorproc.model.rows.enqueued import EnqueuedRecord
-from actorproc.model.rows.writes import DeleteEnqueued, PutEnqueued
+from actorproc.model.rows.writes import DeleteEnqueued, PutEnqueued, Write
 from actorproc.store.base import RecordStore
 from actorproc.support.engine_log import engine_logger
 
@@ -52,7 +52,7 @@ class EnqueuedTaker:
         self._after: bytes | None = None
         """The last row of the pass; None: the next page is its first."""
         self._wanted = False
-        """There may be rows that this pass does not see: another one follows."""
+        """True if another pass follows: there may be rows that this one does not see."""
         self._refused_too = False
         """The pass is one over rows that were refused; one over those that wait follows."""
         self._awaits_commit = False
@@ -71,13 +71,8 @@ class EnqueuedTaker:
             said.append(f"{len(self._refused) - _TOLD} more enqueued procedures were refused")
         return (*said, self._busy) if self._busy else tuple(said)
 
-    @property
-    def has_refused(self) -> bool:
-        """Rows were refused."""
-        return bool(self._refused)
-
     def look(self) -> None:
-        """There may be rows."""
+        """Look for rows: there may be some."""
         self._wanted = True
         if not self._awaits_commit:
             self._go_on()
@@ -86,6 +81,11 @@ class EnqueuedTaker:
         """Try rows again that were refused: what stood in their way may be gone."""
         self._after, self._refused_too = None, True
         self.look()
+
+    def registered(self) -> None:
+        """Try rows again that were refused, or are about to be, perhaps for want of the class that came now."""
+        if self.is_watching:
+            self.look_at_refused()
 
     def _retry_in_a_moment(self) -> None:
         self._after, self._refused_too = None, True
@@ -100,25 +100,30 @@ class EnqueuedTaker:
     def stored(self, batch: CommitBatch) -> None:
         """A batch was acted on: perhaps the one that the next page waits for."""
         kinds = set(map(type, batch.events))
-        if not self._awaits_commit or EnqueuedFound not in kinds:
-            if EnqueuedRemoved in kinds:
-                for write in batch.writes:
-                    if type(write) is DeleteEnqueued:
-                        self._refused.pop(write.key, None)
-            if PoisonCleared in kinds and self._refused:
-                self._retry_in_a_moment()
-            self.is_watching = self._awaits_commit or bool(self._refused)
-            return
-        self._awaits_commit = False
         moved = 0
-        for write in batch.writes:
+        if EnqueuedFound in kinds or EnqueuedRemoved in kinds:
+            moved = self._note_writes(batch.writes)
+        if self._awaits_commit and EnqueuedFound in kinds:
+            self._awaits_commit = False
+            self._after_page(moved > 0)
+        if PoisonCleared in kinds and self._refused:
+            self._retry_in_a_moment()
+        self.is_watching = self._awaits_commit or bool(self._refused)
+
+    def _note_writes(self, writes: Iterable[Write]) -> int:
+        """Note rows that were refused, and forget those that went; the number of these."""
+        moved = 0
+        for write in writes:
             if type(write) is DeleteEnqueued:
                 moved += 1
                 self._refused.pop(write.key, None)
             elif type(write) is PutEnqueued:
                 logger.warning("%s", self._note(write.record))
-        self.is_watching = bool(self._refused)
-        if moved or self._refused_too:
+        return moved
+
+    def _after_page(self, has_moved: bool) -> None:
+        """Go on with the next page, unless all rows of this one have to wait."""
+        if has_moved or self._refused_too:
             self._busy = ""
             self._wake_in(0.0)
             return

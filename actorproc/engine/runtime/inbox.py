@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import pykka
+from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
 from actorproc.engine.runtime.inbox_ear import Ear, InboxEar
@@ -53,6 +54,7 @@ class CombiningInbox:
         "_turn",
         "_unheard",
         "_work",
+        "end",
         "go_on",
         "handle",
         "is_hearing",
@@ -81,6 +83,8 @@ class CombiningInbox:
         """The actor's own thread handles what its ear has heard: more may come before it can rest."""
         self.go_on: Callable[[object], None] = _nothing
         """As `handle`, on the actor's own thread. It is given None when all that was heard at once has been handled."""
+        self.end: Callable[[], None] = _end_nothing
+        """Ends the actor, and with it perhaps what waits for the store; on another thread while its own is away."""
         self._work: Callable[[], bool] | None = None
 
     def work_off(self, jobs: Collection[object], work: Callable[[], bool]) -> None:
@@ -136,16 +140,35 @@ class CombiningInbox:
         before.wake()
 
     def relieve(self) -> None:
-        """Handle what waits on this thread, while the actor's own is away; its end is left to itself."""
+        """Handle what waits on this thread, while the actor's own is away. Its end has a thread to itself."""
         messages = self._messages
         while messages and self._turn.acquire(blocking=False):
             try:
                 handle = self.handle
-                if handle is None or not messages or _is_for_the_loop(messages[0]):
+                if handle is None or not messages:
                     return
-                handle(messages.popleft().message)
+                envelope = messages.popleft()
+                if isinstance(envelope.message, _ActorStop):
+                    self._end(envelope)
+                    return
+                handle(envelope.message)
+                if envelope.reply_to is not None:
+                    envelope.reply_to.set(None)
             finally:
                 self._turn.release()
+
+    def _end(self, envelope: Any) -> None:
+        def end() -> None:
+            self.end()
+            if envelope.reply_to is not None:
+                envelope.reply_to.set(None)
+            self.handle = None  # the rest is for its own thread, which leaves by this once it is back
+            self.put(Envelope(_ActorStop()))
+
+        try:
+            threading.Thread(target=end, name="actorproc-end", daemon=True).start()
+        except RuntimeError:  # the system has no more threads: the actor's own will do it
+            self._messages.appendleft(envelope)
 
     # ------------------------------------------------------------ the actor's own thread
     def get(self) -> Any:
@@ -170,7 +193,7 @@ class CombiningInbox:
         """Listen no more, nor work."""
         self._work = self.handle = None
         self._due = (self._messages, self._moved)
-        self.go_on = _nothing
+        self.go_on, self.end = _nothing, _end_nothing
         self._ear.quit()
 
     def _hear(self) -> None:
@@ -196,12 +219,12 @@ class CombiningInbox:
             self.go_on(None)
 
 
-def _is_for_the_loop(envelope: Any) -> bool:
-    return envelope.reply_to is not None or isinstance(envelope.message, _ActorStop)
-
-
 def _nothing(_: object) -> None:
     """The actor has ended, or has not begun."""
+
+
+def _end_nothing() -> None:
+    """As `_nothing`."""
 
 
 class QuickActor(pykka.ThreadingActor):

@@ -1,15 +1,16 @@
 """Watchdog of a manager that leads: it says whether the manager's thread still answers.
 
 A manager that does not answer for a while need not hang. It may decide on a great many procedures at once, or wait for
-its database. So the stack of the thread that has the manager's turn is looked at, too. One that is not where it was at
-the last look goes on, and one inside a wait for the database is the database's affair. Neither excuse counts for ever.
+its database, and its stand-in for the processor. So the stacks of the threads that have the manager's turn, or work for
+its store, are looked at, too. A thread that is not where it was at the last look goes on, and one inside a wait for the
+database is the database's affair. Neither excuse counts for ever.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from types import CodeType, FrameType
 
@@ -28,13 +29,13 @@ class ManagerWatchdog:
 
     Args:
         ask: Asks the manager a question; the future of its answer.
-        turn: Code of the function that has the manager's turn while a message is handled.
+        busy: Code of the functions in which a thread of the manager is at work.
         limit: Seconds without an answer after which it may hang.
     """
 
-    def __init__(self, ask: Callable[[], Future[object]], turn: CodeType, limit: float) -> None:
+    def __init__(self, ask: Callable[[], Future[object]], busy: Collection[CodeType], limit: float) -> None:
         self._ask = ask
-        self._turn = turn
+        self._busy = busy
         self._limit = limit
         self._asked = 0.0
         self._answer: Future[object] | None = None
@@ -61,7 +62,9 @@ class ManagerWatchdog:
         return (moved or waits) and silent_for <= _LONGEST * self._limit
 
     def _where(self) -> tuple[tuple[int, ...], bool]:
-        """The place in the code of the thread that has the turn, and whether it waits for the database there."""
+        """The places in the code of the threads that are at work, and whether one waits for the database there."""
+        all_places: tuple[int, ...] = ()
+        one_waits = False
         for frame in sys._current_frames().values():
             places: list[int] = []
             waits = False
@@ -69,7 +72,9 @@ class ManagerWatchdog:
             while inner is not None:
                 places += (id(inner.f_code), inner.f_lasti)
                 waits = waits or _WAITING in inner.f_code.co_filename
-                if inner.f_code is self._turn:
-                    return tuple(places), waits
+                if inner.f_code in self._busy:
+                    all_places += tuple(places)
+                    one_waits = one_waits or waits
+                    break
                 inner = inner.f_back
-        return (), False
+        return all_places, one_waits

@@ -306,7 +306,7 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
     trace: bytes = b""
     """Context of the trace in which it was sent; "": in none."""
     ask: AskKey | None = None
-    """It waits for a reply, and has this instead of `dedup`; None: it is a mere signal."""
+    """Name and id of an ask, which has them instead of `dedup`; None: it is a mere signal."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["AskKey", "ReplyRecord", "ReplyStore", "ask_of", "enclosed", "is_sound", "opened", "rewritten", "settled"]
+__all__ = ["AskKey", "ReplyRecord", "ask_of", "enclosed", "is_sound", "opened", "rewritten", "settled"]
 
 _START = b"\xc1"
 """A byte that begins no msgpack, and so no payload."""
@@ -52,22 +52,6 @@ class ReplyRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def mark(self) -> str:
         """As `AskKey.mark`."""
         return AskKey(self.name, self.ask).mark
-
-
-class ReplyStore(Protocol):
-    """Part of a `RecordStore`."""
-
-    def replies(self, id: str, ask: AskKey | None = None) -> list[ReplyRecord]:
-        """Replies of a procedure to asks (`Context.reply`).
-
-        Args:
-            id: The procedure.
-            ask: Only the reply to this one. Default: None, all.
-
-        Returns:
-            The replies in order of their keys.
-        """
-        ...
 
 
 def enclosed(ask: AskKey, payload: bytes) -> bytes:

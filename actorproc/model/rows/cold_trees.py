@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from actorproc.model.rows.record_parts import Debounce
 from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = [
     "COLD_STATES",
     "ColdTrees",
+    "debounce_of",
     "due_key",
     "is_alone",
     "is_asleep",
@@ -96,9 +98,15 @@ def is_asleep(members: Sequence[ProcedureRecord]) -> bool:
     return members[0].parent is None and all(found[record.id] == record.children for record in members)
 
 
+def debounce_of(record: ProcedureRecord) -> Debounce | None:
+    """The debounce of a root, whether it waits still or not; None: it was submitted without one."""
+    return None if record.past is None else record.past.debounce
+
+
 def is_debounced(record: ProcedureRecord) -> bool:
     """True if it waits for further submits of its key, one of which would take its place."""
-    if record.past is None or record.past.debounce is None or not record.past.debounce.waits:
+    mark = debounce_of(record)
+    if mark is None or not mark.waits:
         return False
     is_unbegun = record.state is ProcedureState.RUNNABLE and record.run == 1 and record.due_at is not None
     return is_unbegun and not (record.rolling or record.aborting or record.bypassing)

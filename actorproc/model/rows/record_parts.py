@@ -167,7 +167,7 @@ class Debounce(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     key: str
     within: float
-    """Its value in the last submit, in seconds."""
+    """Value of `DebounceTerms.within` in the last submit, in seconds."""
     runs: tuple[tuple[str, bytes], ...]
     """Ids of the newest runs of the key, this one first, each with the tokens of its submits, the newest first."""
     waits: bool = True
@@ -213,7 +213,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     origin: int = 0
     """`ProcedureRecord.begun` of the generation of record 1, once a later one runs; below 0: it was forked."""
     debounce: Debounce | None = None
-    """Of a root that was submitted with one."""
+    """Debounce of a root that was submitted with one."""
     searchable: tuple[str, ...] = ()
     """Texts of the searchable fields of its state, by which lists find it (`actorproc.support.search_texts`)."""
 

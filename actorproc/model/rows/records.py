@@ -114,7 +114,7 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     trace: Trace | None = None
     """Its place in a trace; what a client sends is the context in which it submits."""
     debounce: DebounceTerms | None = None
-    """It waits for further submits of a key; when one waits already, it takes the place of that one."""
+    """Key for whose further submits it waits; when a root waits already, it takes the place of that one."""
     searchable: tuple[str, ...] = ()
     """Texts of the searchable fields of its state."""
 

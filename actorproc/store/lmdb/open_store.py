@@ -146,7 +146,7 @@ class OpenStore(RecordReader):
                 inside.leave()
 
     def _known_records(self) -> RecordsBehind:
-        """A function that gives the rows of the commits up to now which a later copy of the data file lacks."""
+        """Giver of the rows of the commits that a later copy of the data file lacks, by its place."""
         return lambda _: []
 
     def _named_blobs(self) -> set[str]:

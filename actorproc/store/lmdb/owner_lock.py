@@ -247,7 +247,7 @@ def refuse_redo(store: Path, last: dict[str, str], newest: int) -> None:
 
 
 def owner_facts(directory: Path) -> dict[str, str]:
-    """The lines that the last owner of a store left of itself."""
+    """Words that the last owner of a store left of itself."""
     return facts_in(_left_in(directory / OWNER_FILE)[0])
 
 

@@ -29,13 +29,7 @@ from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import Write
-from actorproc.store.directory import (
-    DATA_FILE,
-    OWNER_FILE,
-    make_directory,
-    refuse_url,
-    sync_names,
-)
+from actorproc.store.directory import DATA_FILE, OWNER_FILE, make_directory, refuse_url, sync_names
 from actorproc.store.lmdb.environment import (
     ReadSnapshot,
     open_databases,

@@ -429,7 +429,7 @@ class DatabaseStore(OpenDatabase):
 
     def when_enqueued(self, told: Callable[[], object]) -> None:
         """Have this called, from any thread, when applications may have enqueued something. See `ProcedureStore`."""
-        self.leadership.ear.tell(told)
+        self.leadership.inbox.tell(told)
 
     def compact(self) -> CompactionReport:
         """Report the size, unchanged: giving space back is the work of the database's autovacuum."""

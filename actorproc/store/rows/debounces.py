@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 
 from actorproc.errors import StoreDamaged
 from actorproc.model.ids import debounce_name
+from actorproc.model.rows.cold_trees import debounce_of
 from actorproc.store.rows import codec
 from actorproc.store.rows.keys import text_key
 from actorproc.store.rows.tables import Rows, Table
@@ -30,7 +31,7 @@ class DebounceReader(ABC):
                 with contextlib.suppress(StoreDamaged):
                     value = rows.get(Table.PROCEDURES, id_)
                     head = None if value is None else codec.decode(Table.PROCEDURES, id_, value)
-                    mark = None if head is None or head.past is None else head.past.debounce
+                    mark = None if head is None else debounce_of(head)
                     if head is not None and mark is not None and mark.key == key:  # else it is a user's tag
                         return str(head.id)
         return None

@@ -52,6 +52,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from actorproc.model.ids import debounce_name
+from actorproc.model.rows.cold_trees import debounce_of
 from actorproc.model.rows.records import ProcedureRecord, StepRecord
 from actorproc.model.rows.writes import (
     DeleteAcknowledgement,
@@ -291,7 +292,7 @@ def index_rows(record: ProcedureRecord) -> list[Row]:
 
 
 def _debounce_rows(record: ProcedureRecord) -> list[Row]:
-    mark = None if record.past is None else record.past.debounce
+    mark = debounce_of(record)
     if mark is None:
         return []
     return [(Table.BY_TAG, tag_key(debounce_name(mark.key)) + _pack(record.seq), record.id.encode())]

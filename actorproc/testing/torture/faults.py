@@ -9,6 +9,7 @@ import msgspec
 __all__ = [
     "HOST_POINTS",
     "IN_TROUBLE",
+    "LOG_POINTS",
     "WORKER_POINTS",
     "ClusterFault",
     "ClusterPlan",
@@ -82,6 +83,9 @@ HOST_POINTS = (
 )
 """After the store was owned or read; at a result; around a commit, or the sending of steps; while a failed store is
 opened again; during an orderly stop."""
+
+LOG_POINTS = ("appended", "checkpoint-begun", "checkpoint-half", "checkpoint-done")
+"""After a commit was put into the log, before its sync; before and after a checkpoint writes its rows, and after it."""
 
 
 IN_TROUBLE = "in trouble"

@@ -35,7 +35,14 @@ from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.values.error_text import in_words
 from actorproc.report.info import ProcedureInfo
 from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
-from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
+from actorproc.testing.torture.injection import (
+    Executioner,
+    JumpyClock,
+    TorturedManager,
+    TorturedStore,
+    mark_acting,
+    mark_log,
+)
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life, Plan, Root
 from actorproc.testing.torture.procedures import CLASSES, made_of
@@ -202,6 +209,7 @@ def main(folder: Path, number: int) -> int:
     probe = PhaseProbe(folder / f"probe-{number}")
     mark_acting(probe)
     executioner = Executioner(life, journal, probe)
+    mark_log(executioner)
     clock = JumpyClock(life, journal)
     manager = TorturedManager(
         str(folder / "state"),

@@ -22,8 +22,14 @@ from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.rows.snapshot import RecoverySnapshot
 from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.store.lmdb.environment import ReadSnapshot
+from actorproc.store.lmdb.log import checkpointer
+from actorproc.store.lmdb.log.overlay import Layer
+from actorproc.store.lmdb.log.owned_log import OwnedLog
+from actorproc.store.lmdb.log.place import LogPlace
+from actorproc.store.lmdb.log.segment import Segment
 from actorproc.store.lmdb.store import LmdbStore
-from actorproc.testing.torture.faults import Fault, FaultPhase, TortureFault
+from actorproc.store.lmdb.transaction import Txn
+from actorproc.testing.torture.faults import LOG_POINTS, Fault, FaultPhase, TortureFault
 from actorproc.testing.torture.phase_probe import HostPeriod, PhaseProbe, ProbeMark
 from actorproc.testing.torture.plan import Life
 from actorproc.testing.torture.record import EpisodeJournal, durable_fields
@@ -31,13 +37,14 @@ from actorproc.workers.base import PoolEvent, WorkerMessages, WorkerPool
 from actorproc.workers.pool.local_pool import LocalPool
 from actorproc.workers.protocol.frames import Ended, Run, ToWorker
 
-__all__ = ["Executioner", "JumpyClock", "TorturedManager", "TorturedStore", "mark_acting"]
+__all__ = ["Executioner", "JumpyClock", "TorturedManager", "TorturedStore", "mark_acting", "mark_log"]
 
 _PHASE_OF_POINT = {
     "owned": FaultPhase.RECOVERING,
     "loaded": FaultPhase.RECOVERING,
     "heard": FaultPhase.HEARD,
     "before-commit": FaultPhase.COMMITTING,
+    **dict.fromkeys(LOG_POINTS, FaultPhase.COMMITTING),
     "after-commit": FaultPhase.ACTING,
     "before-send": FaultPhase.ACTING,
     "after-send": FaultPhase.ACTING,
@@ -143,7 +150,7 @@ class TorturedStore(LmdbStore):
         self._probe.set(ProbeMark.HEARD, 0)
         try:
             self._executioner.passing("before-commit")
-            self._write_out(writes, epoch, batch)
+            self._commit_as_planned(writes, epoch, batch)
             self._probe.set(ProbeMark.ACTING, 1)
             self._executioner.passing("after-commit")
         except StorageUnavailable:
@@ -164,7 +171,7 @@ class TorturedStore(LmdbStore):
                 raise StorageUnavailable("reading the store: an input/output error, as planned")
         return super()._view()
 
-    def _write_out(self, writes: Sequence[Write], epoch: int, batch: int) -> None:
+    def _commit_as_planned(self, writes: Sequence[Write], epoch: int, batch: int) -> None:
         fault = self._planned.get(self._commits)
         if fault is not None:
             self._strike(fault)
@@ -201,6 +208,8 @@ class TorturedStore(LmdbStore):
 
 _WITH_THE_TURN = ("ManagerActor", "actorproc-pool", "actorproc-relief")
 """Names of the threads that run the manager. A caller's own read that fails would only be told to the caller."""
+_CHECKPOINTS = 0.1
+"""Seconds between two checkpoints; many lives are shorter than a store would wait."""
 _STORAGE = {TortureFault.EIO_LOST, TortureFault.EIO_APPLIED, TortureFault.DISK_FULL, TortureFault.SLOW_DISK}
 
 
@@ -264,3 +273,27 @@ def mark_acting(probe: PhaseProbe) -> None:
             probe.set(ProbeMark.ACTING, 0)
 
     CommandExecutor.act = act  # type: ignore[method-assign]
+
+
+def mark_log(executioner: Executioner) -> None:
+    """Have the host die at a place of the log, and its store write checkpoints more often than it would."""
+    append, write, whole = Segment.write, OwnedLog._write, OwnedLog.checkpoint
+    appended, begun, half, done = LOG_POINTS
+
+    def write_record(self: Segment, data: bytes, at: int) -> None:
+        append(self, data, at)
+        executioner.passing(appended)
+
+    def write_rows(self: OwnedLog, txn: Txn, layer: Layer, place: LogPlace) -> None:
+        executioner.passing(begun)
+        write(self, txn, layer, place)
+        executioner.passing(half)
+
+    def checkpoint(self: OwnedLog) -> None:
+        whole(self)
+        executioner.passing(done)
+
+    Segment.write = write_record  # type: ignore[method-assign]
+    OwnedLog._write = write_rows  # type: ignore[method-assign]
+    OwnedLog.checkpoint = checkpoint  # type: ignore[method-assign]
+    checkpointer._EVERY = _CHECKPOINTS

@@ -7,7 +7,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, ClusterPlan, Fault, TortureFault
+from actorproc.testing.torture.faults import (
+    HOST_POINTS,
+    IN_TROUBLE,
+    LOG_POINTS,
+    WORKER_POINTS,
+    ClusterPlan,
+    Fault,
+    TortureFault,
+)
 from actorproc.testing.torture.orders.cancelling import draw_cancelled
 from actorproc.testing.torture.orders.operating import AGAIN, draw_echo
 from actorproc.testing.torture.orders.padding import draw_padding
@@ -97,6 +105,7 @@ def draw_plan(seed: int, *, module: str = "", bug: str = "", patience: float = 6
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     # Drawn apart, so that all else in a plan is what its seed gave before there were such faults.
     lives = [_with_failing_reads(Random(f"reads of life {place} of {seed}"), life) for place, life in enumerate(lives)]
+    lives = [_with_log_point(Random(f"log of life {place} of {seed}"), life) for place, life in enumerate(lives)]
     lives = _with_storm(Random(f"restart storm of {seed}"), lives)
     jumps = [fault.seconds for life in lives for fault in life.faults if fault.kind is TortureFault.CLOCK]
     # A clock that was set back makes stored times lie far ahead; the last life must live to see them.
@@ -337,6 +346,14 @@ def _failed_commit(chance: Random, latest: int) -> Fault:
 def _with_failing_reads(chance: Random, life: Life) -> Life:
     reads = tuple(Fault(TortureFault.EIO_READ, nth=chance.randint(1, 6)) for _ in range(chance.choice((0, 0, 1, 2))))
     return msgspec.structs.replace(life, faults=(*reads, *life.faults)) if reads else life
+
+
+def _with_log_point(chance: Random, life: Life) -> Life:
+    if life.ends != "killed" or chance.random() < 0.7:
+        return life
+    point = chance.choice(LOG_POINTS)
+    nth = chance.randint(1, 40 if point == LOG_POINTS[0] else 4)
+    return msgspec.structs.replace(life, faults=(*life.faults, Fault(TortureFault.HOST_POINT, point=point, nth=nth)))
 
 
 def _disturbance(chance: Random, seconds: float) -> Fault:

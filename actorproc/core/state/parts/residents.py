@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from actorproc.core.state.tree import Tree
+from actorproc.model.rows.cold_trees import debounce_of
 from actorproc.model.rows.records import CHILD_STATES, ProcedureRecord, copied
 from actorproc.model.rows.writes import Was
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -84,7 +85,7 @@ class ResidentSet:
     def drop_debounce(self, record: ProcedureRecord) -> None:
         """Forget that it is the newest root of its key, and that it is overdue."""
         self.overdue.pop(record.id, None)
-        mark = None if record.past is None else record.past.debounce
+        mark = debounce_of(record)
         if mark is not None and self.debounced.get(mark.key) == record.id:
             del self.debounced[mark.key]
 

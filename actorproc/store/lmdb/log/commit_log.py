@@ -86,10 +86,12 @@ class CommitLog:
         segment = self._segments[self._which]
         self._error = OSError(errno.EINTR, "interrupted")  # until it is known to be there
         try:
+            self._refuse_closed(segment)  # a newer owner that reads the log after this does not find what was refused
             segment.write(record, self._at)
             if self._sync:
                 sync_data(segment.fd)
-            self._check_ours(segment)
+            self._refuse_closed(segment)  # it may have read the log before the record was there
+            _refuse_removed(segment)
         except OSError as error:
             self._error = error
             raise StorageUnavailable(
@@ -100,16 +102,15 @@ class CommitLog:
             self._error = error
             raise
         self._at += len(record)
-        self.place = self.place._replace(place=self.place.place + 1)
+        epoch, number, place = self.place
+        self.place = LogPlace(epoch, number, place + 1)
         self._error = None
 
-    def _check_ours(self, segment: Segment) -> None:
-        """Raise `Deposed` when another owner has closed the log, and `OSError` when the file was removed."""
-        store = segment.path.parent
+    def _refuse_closed(self, segment: Segment) -> None:
+        """Raise `Deposed` when another owner has closed the log."""
         if segment.is_forbidden():
+            store = segment.path.parent
             raise Deposed(f"a newer owner has taken the store {store} over; epoch {self.place.epoch} is fenced off")
-        if segment.is_removed():
-            raise OSError(errno.ENOENT, "it was removed while it was open")
 
     def turn(self) -> None:
         """Write to the other file from now on; all that is in it has to be in the data file."""
@@ -124,6 +125,11 @@ class CommitLog:
         """Close both files. Idempotent."""
         for segment in self._segments:
             segment.close()
+
+
+def _refuse_removed(segment: Segment) -> None:
+    if segment.is_removed():
+        raise OSError(errno.ENOENT, "it was removed while it was open")
 
 
 def refuse_lone_logs(directory: Path) -> None:

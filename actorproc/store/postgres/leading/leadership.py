@@ -84,8 +84,8 @@ class Leadership:
         """Says whether the manager is alive; while it is not, the lease is not renewed."""
         self.on_deposed: Callable[[int], object] = _nothing
         """Called once, on the keeper's thread, with the epoch of the row when that is not ours (0: unknown)."""
-        self.ear = InboxListener(place)
-        """Learns of what applications enqueue, between two renewals."""
+        self.inbox = InboxListener(place)
+        """Listener for what applications enqueue, between two renewals."""
         self.late_renewals = 0
         """Renewals that came later than half a lease after the one before."""
         self.round_trip: float | None = None
@@ -212,7 +212,7 @@ class Leadership:
 
     def _start_keeper(self) -> None:
         self._ending.clear()
-        self.ear.open()
+        self.inbox.open()
         keeper = self._keeper = threading.Thread(target=self._keep, name="actorproc-lease", daemon=True)
         keeper.start()
 
@@ -232,7 +232,7 @@ class Leadership:
                     return
                 else:
                     self._look_at_vacuum()
-                    self.ear.look(self.lock.session)
+                    self.inbox.look(self.lock.session)
             except Exception as error:  # noqa: BLE001 - as the docstring says
                 pause = self.lease / 10
                 _log.debug("the lease of %s was not renewed: %s", self._place.words, error)
@@ -253,7 +253,7 @@ class Leadership:
         until = time.monotonic() + pause
         while not self._ending.is_set() and (rest := until - time.monotonic()) > 0:
             session = self.lock.session
-            if session is None or session.is_broken or not self.ear.hear(session, rest):
+            if session is None or session.is_broken or not self.inbox.hear(session, rest):
                 return self._ending.wait(max(0.0, until - time.monotonic()))
         return self._ending.is_set()
 
@@ -311,11 +311,11 @@ class Leadership:
     def give_back(self) -> None:
         """End the lease and the session of the lock. Idempotent."""
         self._ending.set()
-        self.ear.wake()
+        self.inbox.wake()
         keeper, self._keeper = self._keeper, None
         if keeper is not None and keeper is not threading.current_thread():
             keeper.join()
-        self.ear.close()
+        self.inbox.close()
         session = self.lock.session
         if session is not None and not session.is_broken and self.epoch:
             end = Statement(

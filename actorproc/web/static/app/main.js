@@ -185,6 +185,10 @@ async function loadStatus() {
 }
 
 function hear(/** @type {string} */ name, /** @type {any} */ data) {
+  if (name === "paused" && data.isPaused) {
+    clearTimeout(timer); // what events before it asked for
+    isAgain = false;
+  }
   if (name === "status") app.status = { ...app.status, ...data };
   if (name === "manager" || name === "hello") app.status = { ...app.status, ...data };
   if (name === "reset" || name === "manager" || (name === "hello" && app.error)) {
