@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.kit.waiting import BOUND
 
-__all__ = ["mortal_manager", "while_it_dies"]
+__all__ = ["killed_at_the_end", "mortal_manager", "while_it_dies"]
 
 _PROGRAM = """
 import os, signal, sys
@@ -47,10 +47,17 @@ def mortal_manager(path: Path, stored: str, *arguments: str) -> Iterator[subproc
         stdout=subprocess.PIPE,
         text=True,
     )
+    with killed_at_the_end(process):
+        yield process
+
+
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
+    """A program that says that it is up, and ends with the block, whatever has become of it."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
-    yield process
+    yield
     process.kill()
     process.wait(BOUND)
     process.stdin.close()

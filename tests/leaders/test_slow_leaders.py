@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("cryptography", reason="the certificate of a link is made by cryptography (extra postgres)")
 
 from actorproc import Config, ProcedureClient, ProcedureManager
+from tests.kit.mortal_manager import killed_at_the_end
 from tests.kit.procedures import Add, Nap
 from tests.kit.waiting import BOUND, wait_until
 from tests.leaders.conftest import ask, through
@@ -102,12 +103,8 @@ def hog(request, url, tmp_path):
             stderr=log,
             text=True,
         )
-    assert process.stdout.readline() == "up\n"
-    yield process
-    process.kill()
-    process.wait(BOUND)
-    process.stdin.close()
-    process.stdout.close()
+    with killed_at_the_end(process):
+        yield process
 
 
 def tell(process, words: str) -> None:

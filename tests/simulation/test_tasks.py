@@ -132,7 +132,7 @@ OF_THE_CORE: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 
 def found(bug: Callable[[pytest.MonkeyPatch], None], patch: pytest.MonkeyPatch, player: Any, seeds: list[int]) -> str:
-    """What a planted bug was found by."""
+    """Words that tell after how many histories, and as which promise, a planted bug was found."""
     bug(patch)
     for number, seed in enumerate(seeds, 1):
         violations = player(seed).outcome().violations

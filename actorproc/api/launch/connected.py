@@ -251,7 +251,7 @@ def _before_fork() -> None:
 
 
 def _after_in_parent() -> None:
-    for lock in _here.held:
+    for lock in _here.__dict__.pop("held", ()):
         lock.release()
     for connection in list(_made):
         connection._types.release()

@@ -33,6 +33,7 @@ from actorproc.testing.torture.orders.cancelling import ABORT_GRACE, GRACE, WAIT
 from actorproc.testing.torture.orders.debouncing import Calm
 from actorproc.testing.torture.orders.operating import Echo
 from actorproc.testing.torture.orders.padding import check_padding, padding_of
+from actorproc.testing.torture.orders.sturdy import PATIENT, STURDY
 from actorproc.testing.torture.orders.tagging import set_tags
 from actorproc.testing.torture.record import SHOWN_KEY, EpisodeJournal
 from actorproc.testing.torture.seeded_bugs import SEEDED_BUGS, VARIABLE
@@ -43,9 +44,7 @@ __all__ = ["CLASSES", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "Lenien
 
 Order = dict[str, Any]
 
-_PATIENT = RetryPolicy(max_attempts=100_000, base=0.005, cap=0.02, jitter=0.0)
 _UNDO = RetryPolicy(max_attempts=100_000, base=0.005, cap=0.02, jitter=0.0, retry_on=(Exception, RetryLater))
-_STURDY = Limits(crashes=100_000)
 _HANG_SECONDS = 30.0
 
 
@@ -285,8 +284,8 @@ class _Ordered:
 class Errand(_Ordered, Procedure):
     """Orders one after the other; undone as a whole, newest first, one step each."""
 
-    limits: ClassVar[Limits] = _STURDY
-    retry: ClassVar[RetryPolicy] = _PATIENT
+    limits: ClassVar[Limits] = STURDY
+    retry: ClassVar[RetryPolicy] = PATIENT
     rollback_retry: ClassVar[RetryPolicy] = _UNDO
 
     def __init__(self, folder: str, orders: list[Order], keys: list[list[str]]) -> None:
@@ -341,7 +340,7 @@ class Brief(Errand):
 
 
 class Replying(Errand):
-    """Is asked, and replies."""
+    """Errand that is asked, and replies."""
 
 
 class Deadly(Errand):
@@ -353,8 +352,8 @@ class Deadly(Errand):
 class Journey(_Ordered, Saga, searchable=("place",)):
     """Four orders, each with an undo of its own."""
 
-    limits: ClassVar[Limits] = _STURDY
-    retry: ClassVar[RetryPolicy] = _PATIENT
+    limits: ClassVar[Limits] = STURDY
+    retry: ClassVar[RetryPolicy] = PATIENT
     rollback_retry: ClassVar[RetryPolicy] = _UNDO
     folder: str
     orders: list[dict[str, Any]]
@@ -427,8 +426,8 @@ class Lamp(Enum):
 class Circuit(_Ordered, StateMachineProcedure):
     """Three states with an order each; the middle one runs twice."""
 
-    limits: ClassVar[Limits] = _STURDY
-    retry: ClassVar[RetryPolicy] = _PATIENT
+    limits: ClassVar[Limits] = STURDY
+    retry: ClassVar[RetryPolicy] = PATIENT
     rollback_retry: ClassVar[RetryPolicy] = _UNDO
     initial_state = Lamp.RED
 

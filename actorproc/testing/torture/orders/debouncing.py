@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from actorproc.errors import ManagerBusy, ManagerStopped, OutcomeUnknown, StorageUnavailable
 from actorproc.model.rows.cold_trees import debounce_of
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.authoring.context import Context
-from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.status import Status
-from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.testing.histories.evidence import StoreDump, Violation
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.orders.roots import Debounced
+from actorproc.testing.torture.orders.sturdy import Sturdy
 
 if TYPE_CHECKING:
     from actorproc.testing.torture.orders.roots import Root
@@ -31,24 +29,17 @@ __all__ = ["Calm", "draw_debounced", "judge_debounces", "runs_of", "submit_many"
 
 
 # ------------------------------------------------------------ steps
-class Calm(Procedure):
+class Calm(Sturdy):
     """Two steps, which leave files with the number of the submit that runs."""
 
-    limits: ClassVar[Limits] = Limits(crashes=100_000)
-    retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=100_000, base=0.005, cap=0.02, jitter=0.0)
-
     def __init__(self, folder: str, orders: list[dict[str, Any]], keys: list[list[str]]) -> None:
-        self.folder = folder
-        self.orders = orders
-        self.keys = keys
+        super().__init__(folder, orders, keys)
         self.number = 0
         self.done = 0
 
     def execute(self, ctx: Context) -> Status:
         at, self.done = self.done, self.done + 1
-        place = Path(self.folder) / "world" / ctx.id
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{self.number}.{at}").touch()
+        self.leave(ctx, f"{self.number}.{at}")
         return Status.executing() if self.done < len(self.orders) else Status.done(self.number)
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from actorproc.procedure.authoring.context import Context
-from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.procedure.authoring.status import Status
-from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.orders.sturdy import Sturdy
 
 if TYPE_CHECKING:
     from actorproc.model.rows.records import AttemptRecord, ProcedureRecord
@@ -31,16 +29,11 @@ _ATTEMPT = re.compile(r"step (\d+).*, attempt (\d+)$")
 
 
 # ------------------------------------------------------------ steps
-class Echo(Procedure):
+class Echo(Sturdy):
     """A step, a child, and a step; its output is the number of its generation."""
 
-    limits: ClassVar[Limits] = Limits(crashes=100_000)
-    retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=100_000, base=0.005, cap=0.02, jitter=0.0)
-
     def __init__(self, folder: str, orders: list[dict[str, Any]], keys: list[list[str]]) -> None:
-        self.folder = folder
-        self.orders = orders
-        self.keys = keys
+        super().__init__(folder, orders, keys)
         self.done: list[str] = []
 
     def execute(self, ctx: Context) -> Status:
@@ -50,9 +43,7 @@ class Echo(Procedure):
         if any(not earlier.startswith(f"{ctx.generation}.") for earlier in self.done):
             msg = f"{ctx.id} has {self.done} in generation {ctx.generation}"
             raise RuntimeError(msg)
-        place = Path(self.folder) / "world" / ctx.id
-        place.mkdir(parents=True, exist_ok=True)
-        (place / name).touch()
+        self.leave(ctx, name)
         order = self.orders[at]
         time.sleep(order["seconds"])
         if at + 1 == len(self.orders):
